@@ -347,18 +347,18 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 // server that works on it, if another one does.
 func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere jobs.Server, err error) {
 	var log stream.Ref
-	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.Threads.GetTx(ctx, tx, threadID)
+	err = d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.config.Threads.GetTx(ctx, tx, threadID)
 		if err != nil {
 			return err
 		}
 		log = th.Stream()
-		found, err := d.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: Kind, Args: map[string]string{"stream": th.StreamID, "command": commandID}, Running: true, Most: 1})
+		found, err := d.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: Kind, Args: map[string]string{"stream": th.StreamID, "command": commandID}, Running: true, Most: 1})
 		if err != nil || len(found) == 0 {
 			return err
 		}
 		by, taken := found[0].Server()
-		if !taken || by == d.Jobs.Server() {
+		if !taken || by == d.config.Jobs.Server() {
 			return nil
 		}
 		// If that server was killed, this one may continue the command soon. A call to it would only fail.
@@ -371,7 +371,7 @@ func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, comman
 	if err != nil {
 		return c, nil, 0, err
 	}
-	said, err := d.Log.Get(ctx, log, commandID)
+	said, err := d.config.Log.Get(ctx, log, commandID)
 	if err != nil {
 		return c, nil, 0, err
 	}
@@ -379,7 +379,7 @@ func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, comman
 	if !ok {
 		return c, nil, 0, fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
 	}
-	said, err = d.Log.Get(ctx, log, entry.ResultID(commandID))
+	said, err = d.config.Log.Get(ctx, log, entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return c, nil, elsewhere, nil
 	}

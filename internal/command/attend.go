@@ -73,12 +73,12 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	if err != nil { // the operator has lowered the limit since
 		limit, _ = p.Timeout(0)
 	}
-	w.Logger.InfoContext(ctx, "continuing a command of an earlier server")
+	w.config.Logger.InfoContext(ctx, "continuing a command of an earlier server")
 	cmd := program(w.command)
 	if len(from.Secrets) > 0 {
 		var received secret.Received
-		err := db.Persist(w.Jobs.Results(), func() (err error) {
-			received, err = w.Secrets.ReceiveAgain(w.Jobs.Results(), w.job.Args.House, from.Secrets)
+		err := db.Persist(w.config.Jobs.Results(), func() (err error) {
+			received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets)
 			return err
 		})
 		if err != nil {
@@ -101,9 +101,9 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 // reach returns the sandbox in which an earlier server launched the command, even for a cancelled command, because it may
 // be running.
 func (w *work) reach(id string) (p sandbox.Handle, l sandbox.Launcher, err error) {
-	ctx := w.Jobs.Results()
+	ctx := w.config.Jobs.Results()
 	err = db.Persist(ctx, func() (err error) {
-		p, err = w.Boxes.Handle(ctx, db.Scope{House: w.job.Args.House, Agent: w.said.Author}, id)
+		p, err = w.config.Boxes.Handle(ctx, db.Scope{House: w.job.Args.House, Agent: w.said.Author}, id)
 		return err
 	})
 	_, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
@@ -159,7 +159,7 @@ func (w *work) attend(ctx context.Context, l sandbox.Launcher, ref string, cmd s
 // exec runs a command that ends with this server.
 func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) (sandbox.Result, error) {
 	house := w.job.Args.House
-	stdout, stderr := w.Output.Writer(ctx, house, w.out.stdout), w.Output.Writer(ctx, house, w.out.stderr)
+	stdout, stderr := w.config.Output.Writer(ctx, house, w.out.stdout), w.config.Output.Writer(ctx, house, w.out.stderr)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if cmd.Merged {
 		cmd.Stderr = nil
@@ -222,9 +222,9 @@ func (w *work) forget() {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.Jobs.Results(), forgetTimeout)
+	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), forgetTimeout)
 	defer cancel()
 	if err := l.Forget(ctx, w.handle.Ref, w.job.Args.launchID()); err != nil && fault.CodeOf(err) != fault.NotFound {
-		w.Logger.Warn("cannot delete the record of a command that has ended", "sandbox", w.handle.ID, "error", err)
+		w.config.Logger.Warn("cannot delete the record of a command that has ended", "sandbox", w.handle.ID, "error", err)
 	}
 }

@@ -69,8 +69,8 @@ func (*cancelledError) Error() string { return "the command was cancelled" }
 func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
 	var th thread.Thread
 	var found []string
-	err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-		if th, err = d.Threads.GetTx(ctx, tx, threadID); err == nil {
+	err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if th, err = d.config.Threads.GetTx(ctx, tx, threadID); err == nil {
 			found, err = d.cancelTx(ctx, tx, scope, th, jobs.Filter{Args: map[string]string{"command": commandID}}, with)
 		}
 		return err
@@ -78,7 +78,7 @@ func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, command
 	if err != nil || len(found) > 0 {
 		return err
 	}
-	said, err := d.Log.Get(ctx, th.Stream(), commandID)
+	said, err := d.config.Log.Get(ctx, th.Stream(), commandID)
 	switch {
 	case err != nil:
 		return err
@@ -87,7 +87,7 @@ func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, command
 	case !th.Inherited(said.Seq):
 		return nil
 	}
-	_, err = d.Log.Get(ctx, th.Stream(), entry.ResultID(commandID))
+	_, err = d.config.Log.Get(ctx, th.Stream(), entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return fault.New(fault.Precondition, "this command belongs to the thread that this one is a fork of", "cancel it there, if it still runs")
 	}
@@ -96,8 +96,8 @@ func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, command
 
 // CancelAll is [Commands.Cancel] for all running and waiting commands of a thread. It returns their ids.
 func (d *Commands) CancelAll(ctx context.Context, scope db.Scope, threadID string, with Signal) (found []string, err error) {
-	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.Threads.GetTx(ctx, tx, threadID)
+	err = d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.config.Threads.GetTx(ctx, tx, threadID)
 		if err == nil {
 			found, err = d.cancelTx(ctx, tx, scope, th, jobs.Filter{Args: map[string]string{}}, with)
 		}
@@ -112,8 +112,8 @@ const mostCancelled = 10_000
 
 // CancelOfCalls is [Commands.CancelAll] for those commands that calls of a turn's tools have begun.
 func (d *Commands) CancelOfCalls(ctx context.Context, scope db.Scope, threadID, turnID string, with Signal) error {
-	return d.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.Threads.GetTx(ctx, tx, threadID)
+	return d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.config.Threads.GetTx(ctx, tx, threadID)
 		if err == nil {
 			ofTurn := jobs.Filter{Args: map[string]string{}, Argument: "command", Prefix: entry.TurnPrefix + turnID + "."}
 			_, err = d.cancelTx(ctx, tx, scope, th, ofTurn, with)
@@ -129,7 +129,7 @@ func (d *Commands) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th t
 	}
 	which.Kind, which.Most = Kind, mostCancelled
 	which.Args["stream"] = th.StreamID
-	rows, err := d.Jobs.FindTx(ctx, tx, which)
+	rows, err := d.config.Jobs.FindTx(ctx, tx, which)
 	if err != nil {
 		return nil, err
 	}
@@ -158,14 +158,14 @@ func (d *Commands) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, l
 	// It may be running although no server follows it. The queue would cancel the job and leave the command running, so
 	// the job stays, and the next server ends the command.
 	if before.Begun != nil && before.Begun.Launched && !job.Running() {
-		return args.Command, errors.Join(d.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}), d.Jobs.LeaveCancelledTx(ctx, tx, job.ID()))
+		return args.Command, errors.Join(d.config.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}), d.config.Jobs.LeaveCancelledTx(ctx, tx, job.ID()))
 	}
-	if err := d.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}); err != nil {
+	if err := d.config.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}); err != nil {
 		return args.Command, err
 	}
-	ended, err := d.Jobs.CancelTx(ctx, tx, job.ID())
+	ended, err := d.config.Jobs.CancelTx(ctx, tx, job.ID())
 	if err == nil && ended { // otherwise its worker writes the result
-		_, err = d.Log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
+		_, err = d.config.Log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
 	}
 	return args.Command, err
 }
@@ -173,10 +173,10 @@ func (d *Commands) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, l
 // cancellation returns what the job records about its cancellation. If the database does not answer, it returns the zero
 // value instead of an error, because the command must end in any case.
 func (w *work) cancellation() cancellation {
-	ctx, cancel := context.WithTimeout(w.Jobs.Results(), cancelLookup)
+	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), cancelLookup)
 	defer cancel()
 	var n note
-	if w.Jobs.GetNote(ctx, w.job.ID, &n) != nil || n.Cancel == nil {
+	if w.config.Jobs.GetNote(ctx, w.job.ID, &n) != nil || n.Cancel == nil {
 		return cancellation{}
 	}
 	return *n.Cancel

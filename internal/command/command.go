@@ -63,7 +63,7 @@ type Config struct {
 
 // Commands runs the commands of threads. It is safe for concurrent use.
 type Commands struct {
-	Config
+	config Config
 	queue  jobs.Queue
 	spools *spoolRoom
 	// attached are this server's commands that a program reads or writes.
@@ -83,7 +83,7 @@ func Queue(l jobs.Limits) jobs.Queue {
 // New returns the commands of an installation, and has the jobs of the configuration run them.
 func New(c Config) *Commands {
 	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
-	d := &Commands{Config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))}
+	d := &Commands{config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))}
 	jobs.Add(c.Jobs, jobs.Kind[jobArgs]{Queue: d.queue.Name, Attempts: 1, Unique: true, Adopted: true, Work: d.work})
 	c.Jobs.OnSweep(d.reportWaits)
 	c.Jobs.OnNotice(relayTopic, d.noticed)
@@ -91,4 +91,4 @@ func New(c Config) *Commands {
 }
 
 // Running returns how many commands this server works on.
-func (d *Commands) Running() int { return len(d.Jobs.Running(Kind)) }
+func (d *Commands) Running() int { return len(d.config.Jobs.Running(Kind)) }

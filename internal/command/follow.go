@@ -48,7 +48,7 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 		switch {
 		case jobs.Cancelled(ctx):
 			f.cancel()
-		case w.End:
+		case w.config.End:
 			f.stop(errCutOff, endGrace)
 		default:
 			f.leave(errHandedOver)
@@ -110,7 +110,7 @@ func (f *following) record(r sandbox.Record) error {
 			f.to.feed.gap(f.ctx, r.Dropped)
 		}
 	case sandbox.RecordExit:
-		f.Output.Ask(f.job.Args.House) // for its result to be written
+		f.config.Output.Ask(f.job.Args.House) // for its result to be written
 		f.exit, f.got.ExitCode, f.got.OutOfMemory, f.boxEnded = r.Time, r.ExitCode, r.OutOfMemory, r.BoxEnded
 		if f.began {
 			f.got.Duration = max(r.Time.Sub(f.start), 0)
@@ -122,7 +122,7 @@ func (f *following) record(r sandbox.Record) error {
 // write receives output.
 func (f *following) write(to *text, channel Channel, r sandbox.Record) error {
 	func() {
-		defer f.Output.Begin(f.ctx, f.job.Args.House, len(r.Data))()
+		defer f.config.Output.Begin(f.ctx, f.job.Args.House, len(r.Data))()
 		_, _ = to.Write(r.Data) // never fails, because it waits for no watcher
 	}()
 	if f.to.feed == nil {
@@ -194,7 +194,7 @@ func (f *following) release() {
 		if position-before >= releaseEvery {
 			if err := f.launcher.Release(f.ctx, f.ref, f.id, position); err != nil && f.ctx.Err() == nil {
 				again = time.After(time.Second)
-				f.Logger.WarnContext(f.ctx, "output that was read cannot be released in the sandbox; the command may have to wait", "error", err)
+				f.config.Logger.WarnContext(f.ctx, "output that was read cannot be released in the sandbox; the command may have to wait", "error", err)
 			} else {
 				before = position
 			}
@@ -228,12 +228,12 @@ func (f *following) pass() error {
 	switch _, err := io.Copy(to, in.reader(f.ctx)); {
 	case err == nil:
 		if err := to.Close(); err != nil {
-			f.Logger.WarnContext(f.ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
+			f.config.Logger.WarnContext(f.ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
 			return errInputCut
 		}
-		err := f.job.SetNote(f.Jobs.Results(), note{InputEnded: true}, nil)
+		err := f.job.SetNote(f.config.Jobs.Results(), note{InputEnded: true}, nil)
 		if err != nil && !errors.Is(err, jobs.ErrTakenByOther) {
-			f.Logger.WarnContext(f.ctx, "cannot record that a command got all of its input; the next server would end it", "error", err)
+			f.config.Logger.WarnContext(f.ctx, "cannot record that a command got all of its input; the next server would end it", "error", err)
 		}
 	case errors.Is(err, errInputCut):
 		return err

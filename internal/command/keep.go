@@ -171,19 +171,19 @@ func (w *work) keep(ctx context.Context) *kept {
 	if jobs.Stopped(ctx) {
 		within = storeTimeoutOnStop
 	}
-	ctx, cancel := context.WithTimeout(w.Jobs.Results(), within)
+	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), within)
 	defer cancel()
 	content, err := s.content()
 	var up artifact.Upload
 	if err == nil {
-		up, err = w.Artifacts.Upload(ctx, db.Scope{House: args.House}, content)
+		up, err = w.config.Artifacts.Upload(ctx, db.Scope{House: args.House}, content)
 	}
 	if err != nil {
 		w.notKept(ctx, err)
 		return nil
 	}
 	if s.full {
-		w.Logger.WarnContext(ctx, "only the first part of an output is stored: the outputs of running commands use up spool_size",
+		w.config.Logger.WarnContext(ctx, "only the first part of an output is stored: the outputs of running commands use up spool_size",
 			"kept", up.Size, "printed", s.printed)
 	}
 	line := firstOf(strings.ToValidUTF8(w.command.Line(), "\uFFFD"), 100)
@@ -212,7 +212,7 @@ var (
 )
 
 func (w *work) notKept(ctx context.Context, err error) {
-	w.Logger.WarnContext(ctx, "the whole output of a command is not stored", "error", fault.From(err).Detail())
+	w.config.Logger.WarnContext(ctx, "the whole output of a command is not stored", "error", fault.From(err).Detail())
 }
 
 // endKept is [work.end] with an artifact for the command's output, created in the same transaction and
@@ -221,14 +221,14 @@ func (w *work) endKept(ctx context.Context) error {
 	args, r, k := w.job.Args, w.ended, w.whole
 	scope := db.Scope{House: args.House}
 	err := w.end(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		made, err := w.Artifacts.CreateTx(ctx, tx, scope, k.Draft, &k.Upload)
+		made, err := w.config.Artifacts.CreateTx(ctx, tx, scope, k.Draft, &k.Upload)
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			return fmt.Errorf("%w: %s", errNotKept, refusal.Detail())
 		} else if err != nil {
 			return err
 		}
 		r.ArtifactID, r.ArtifactBytes, r.ArtifactPart = made.ID, made.Size, k.part
-		entries, err := w.Log.AppendTx(ctx, tx, args.log(), result(args.Command, r))
+		entries, err := w.config.Log.AppendTx(ctx, tx, args.log(), result(args.Command, r))
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (w *work) endKept(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
-		w.Artifacts.Discard(w.Jobs.Results(), scope, k.Upload)
+		w.config.Artifacts.Discard(w.config.Jobs.Results(), scope, k.Upload)
 	}
 	return err
 }

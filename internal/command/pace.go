@@ -84,7 +84,7 @@ func (f *following) keepPace() {
 		var again <-chan time.Time
 		if err != nil && f.ctx.Err() == nil {
 			again = time.After(time.Second) // without a change too, because the command may wait for it
-			f.Logger.WarnContext(f.ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
+			f.config.Logger.WarnContext(f.ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
 		}
 		select {
 		case <-f.pace.changed:

@@ -79,7 +79,7 @@ func (d *Commands) noticed(ctx context.Context, from jobs.Server, message []byte
 func (d *Commands) answerServer(ctx context.Context, from jobs.Server, n notice) error {
 	scope := db.Scope{House: n.House}
 	var question []byte
-	err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
+	err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		question, err = queries.ServerQuestion(ctx, tx, n.Call)
 		return err
 	})
@@ -101,7 +101,7 @@ func (d *Commands) answerServer(ctx context.Context, from jobs.Server, n notice)
 	if err != nil {
 		f := fault.From(err)
 		if f.Code == fault.Internal {
-			d.Logger.ErrorContext(ctx, "the call of another server failed", "server", from, "error", f.Detail()) // its reply does not say why
+			d.config.Logger.ErrorContext(ctx, "the call of another server failed", "server", from, "error", f.Detail()) // its reply does not say why
 		}
 		a.Failed = &failure{f.Code, f.Message, f.Next, f.Reference}
 	}
@@ -109,11 +109,11 @@ func (d *Commands) answerServer(ctx context.Context, from jobs.Server, n notice)
 	if err != nil {
 		return err
 	}
-	return d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+	return d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
 			return err
 		}
-		return d.Jobs.NotifyTx(ctx, tx, from, relayTopic, notice{Call: n.Call, Answered: true})
+		return d.config.Jobs.NotifyTx(ctx, tx, from, relayTopic, notice{Call: n.Call, Answered: true})
 	})
 }
 
@@ -146,11 +146,11 @@ func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Se
 	d.relay.asked.Store(id, answered)
 	defer d.relay.asked.Delete(id)
 	asks := notice{Call: id, House: scope.House}
-	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+	err = d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
 			return err
 		}
-		return d.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
+		return d.config.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
 	})
 	if err != nil {
 		return reply{}, err
@@ -158,8 +158,8 @@ func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Se
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyWithin)
 		defer cancel()
-		if err := d.DB.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
-			d.Logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
+		if err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
+			d.config.Logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
 		}
 	}()
 	return d.awaitReply(ctx, scope, server, asks, answered, time.Now().Add(c.Wait+replyWithin))
@@ -181,7 +181,7 @@ func (d *Commands) awaitReply(ctx context.Context, scope db.Scope, server jobs.S
 		}
 		var text []byte
 		gone := false
-		err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
 			text, err = queries.ServerAnswer(ctx, tx, asks.Call)
 			if err != nil || text != nil || !again {
 				return err
@@ -189,7 +189,7 @@ func (d *Commands) awaitReply(ctx context.Context, scope db.Scope, server jobs.S
 			if gone, err = server.GoneTx(ctx, tx); err != nil || gone {
 				return err
 			}
-			return d.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
+			return d.config.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
 		})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):

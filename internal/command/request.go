@@ -90,7 +90,7 @@ func (d *Commands) run(ctx context.Context, scope db.Scope, threadID, id string,
 		return entry.Entry{}, err
 	}
 	if c.EnvironmentID != "" {
-		if _, err := d.Boxes.Environment(ctx, scope, c.EnvironmentID); err != nil {
+		if _, err := d.config.Boxes.Environment(ctx, scope, c.EnvironmentID); err != nil {
 			return entry.Entry{}, err
 		}
 	}
@@ -102,7 +102,7 @@ func (d *Commands) run(ctx context.Context, scope db.Scope, threadID, id string,
 		return entry.Entry{}, err
 	}
 	err = d.WriteTx(ctx, scope, threadID, []entry.Draft{draft}, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) ([]entry.Entry, error) {
-		entries, err := d.Log.AppendTx(ctx, tx, to, drafts...)
+		entries, err := d.config.Log.AppendTx(ctx, tx, to, drafts...)
 		if err != nil {
 			return nil, err
 		}
@@ -115,12 +115,12 @@ func (d *Commands) run(ctx context.Context, scope db.Scope, threadID, id string,
 // WriteTx writes drafts, some of which are commands, and queues the commands in the same transaction. write returns the
 // entries of the drafts in their order, or nothing.
 func (d *Commands) WriteTx(ctx context.Context, scope db.Scope, threadID string, drafts []entry.Draft, write func(pgx.Tx, stream.Ref, []entry.Draft) ([]entry.Entry, error)) error {
-	d.Output.Ask(scope.House)
-	return d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+	d.config.Output.Ask(scope.House)
+	return d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := lockTx(ctx, tx, scope.House); err != nil {
 			return err
 		}
-		th, err := d.Threads.GetTx(ctx, tx, threadID)
+		th, err := d.config.Threads.GetTx(ctx, tx, threadID)
 		if err != nil {
 			return err
 		}
@@ -170,11 +170,11 @@ func onSandbox(drafts []entry.Draft, sandbox string) []entry.Draft {
 // enqueueTx queues a command unless it was queued before. before is the load of its house without it.
 func (d *Commands) enqueueTx(ctx context.Context, tx pgx.Tx, args jobArgs, before jobs.Load) error {
 	waiting, waits := d.waits(before)
-	machine, err := d.Boxes.ThreadMachineTx(ctx, tx, args.Thread)
+	machine, err := d.config.Boxes.ThreadMachineTx(ctx, tx, args.Thread)
 	if err != nil {
 		return err
 	}
-	queued, err := d.Jobs.InsertTx(ctx, tx, args, jobs.Options{Machine: machine, Note: note{WaitReported: waits}})
+	queued, err := d.config.Jobs.InsertTx(ctx, tx, args, jobs.Options{Machine: machine, Note: note{WaitReported: waits}})
 	if err != nil || !queued {
 		return err
 	}
@@ -197,7 +197,7 @@ func lockTx(ctx context.Context, tx pgx.Tx, house string) error {
 // refuses returns an error if one more command may not even wait.
 func (d *Commands) refuses(l jobs.Load) error {
 	const next = "wait until some have ended, or cancel some"
-	switch most := d.Limits; {
+	switch most := d.config.Limits; {
 	case l.Thread >= most.ThreadRunning+most.ThreadWaiting:
 		return fault.Newf(fault.Exhausted, next, "%d commands of this thread have not ended, and no more may wait", l.Thread)
 	case l.House >= most.HouseRunning+most.HouseWaiting:
@@ -211,10 +211,10 @@ func (d *Commands) refuses(l jobs.Load) error {
 // waits returns what one more command waits for. ok is false if it waits only for a server.
 func (d *Commands) waits(l jobs.Load) (w entry.CommandWaiting, ok bool) {
 	switch {
-	case l.Thread >= d.Limits.ThreadRunning:
-		return entry.CommandWaiting{For: entry.WaitThread, Limit: d.Limits.ThreadRunning}, true
-	case l.Admitted >= d.Limits.HouseRunning:
-		return entry.CommandWaiting{For: entry.WaitHouse, Limit: d.Limits.HouseRunning}, true
+	case l.Thread >= d.config.Limits.ThreadRunning:
+		return entry.CommandWaiting{For: entry.WaitThread, Limit: d.config.Limits.ThreadRunning}, true
+	case l.Admitted >= d.config.Limits.HouseRunning:
+		return entry.CommandWaiting{For: entry.WaitHouse, Limit: d.config.Limits.HouseRunning}, true
 	}
 	return w, false
 }
@@ -222,18 +222,18 @@ func (d *Commands) waits(l jobs.Load) (w entry.CommandWaiting, ok bool) {
 // reportWaits appends entries to threads with commands that no server has started. It waits longer for a command that
 // needs a machine, because it is known only after a while whether that machine is away.
 func (d *Commands) reportWaits(ctx context.Context) error {
-	list, err := d.Jobs.Unstarted(ctx, Kind, reportWaitAfter, sandbox.MachineAwayAfter, note{WaitReported: true}, maxWaitReports)
+	list, err := d.config.Jobs.Unstarted(ctx, Kind, reportWaitAfter, sandbox.MachineAwayAfter, note{WaitReported: true}, maxWaitReports)
 	for _, w := range list {
 		var args jobArgs
 		if failed := json.Unmarshal(w.Args, &args); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		err = errors.Join(err, d.DB.In(ctx, db.Scope{House: args.House}, func(tx pgx.Tx) error {
+		err = errors.Join(err, d.config.DB.In(ctx, db.Scope{House: args.House}, func(tx pgx.Tx) error {
 			if err := lockTx(ctx, tx, args.House); err != nil {
 				return err
 			}
-			noted, err := d.Jobs.NoteWaitingTx(ctx, tx, w.ID, note{WaitReported: true})
+			noted, err := d.config.Jobs.NoteWaitingTx(ctx, tx, w.ID, note{WaitReported: true})
 			if err != nil || !noted {
 				return err // it is running, or another server reported it
 			}
@@ -254,7 +254,7 @@ func (d *Commands) reportWaits(ctx context.Context) error {
 // reportWaitTx appends an entry that says what a command waits for.
 func (d *Commands) reportWaitTx(ctx context.Context, tx pgx.Tx, args jobArgs, w entry.CommandWaiting) error {
 	w.CommandID = args.Command
-	_, err := d.Log.AppendTx(ctx, tx, args.log(), entry.NewDraft("", "", w))
+	_, err := d.config.Log.AppendTx(ctx, tx, args.log(), entry.NewDraft("", "", w))
 	return err
 }
 

@@ -32,7 +32,7 @@ const (
 // server or to the next start of this one.
 func (d *Commands) work(ctx context.Context, job *jobs.Job[jobArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("command", job.Args.Command))
-	d.Output.Ask(job.Args.House)
+	d.config.Output.Ask(job.Args.House)
 	w := &work{Commands: d, job: job}
 	job.Note(&w.note)
 	err := db.Persist(ctx, func() error { return w.find(ctx) })
@@ -53,10 +53,10 @@ func (d *Commands) work(ctx context.Context, job *jobs.Job[jobArgs]) error {
 		return job.HandOver(ctx, "")
 	default:
 		failure := fault.From(err)
-		d.Logger.ErrorContext(ctx, "a command could not be started", "error", failure.Detail())
+		d.config.Logger.ErrorContext(ctx, "a command could not be started", "error", failure.Detail())
 		w.ended = entry.CommandResult{ExitCode: -1, Error: failure.Error()}
 	}
-	d.Logger.DebugContext(ctx, "a command ended", "exit_code", w.ended.ExitCode, "took_ms", w.ended.DurationMS, "sandbox", w.ended.SandboxID)
+	d.config.Logger.DebugContext(ctx, "a command ended", "exit_code", w.ended.ExitCode, "took_ms", w.ended.DurationMS, "sandbox", w.ended.SandboxID)
 	return w.finish(ctx)
 }
 
@@ -92,11 +92,11 @@ type work struct {
 func (w *work) find(ctx context.Context) error {
 	args := w.job.Args
 	// A previous server may have ended it, or the same command was asked for again long after it ended.
-	_, err := w.Log.Get(ctx, args.log(), entry.ResultID(args.Command))
+	_, err := w.config.Log.Get(ctx, args.log(), entry.ResultID(args.Command))
 	if fault.CodeOf(err) != fault.NotFound {
 		return err
 	}
-	said, err := w.Log.Get(ctx, args.log(), args.Command)
+	said, err := w.config.Log.Get(ctx, args.log(), args.Command)
 	if fault.CodeOf(err) == fault.NotFound {
 		return nil
 	} else if err == nil {
@@ -113,12 +113,12 @@ func (w *work) run(ctx context.Context) {
 		w.ended = entry.CommandResult{ExitCode: -1, Error: "this command cannot be read; run it again"}
 		return
 	}
-	w.out = newOutput(ctx, w.Log, args.log(), entry.ResultID(w.said.ID))
-	w.out.shows = func(n int) int { return w.Output.Shows(args.House, n) }
+	w.out = newOutput(ctx, w.config.Log, args.log(), entry.ResultID(w.said.ID))
+	w.out.shows = func(n int) int { return w.config.Output.Shows(args.House, n) }
 	detach := w.attach()
 	defer func() { detach(w.handOver || w.takenByOther || w.machine != "") }()
-	if w.Artifacts != nil {
-		w.out.spool = newSpool(w.SpoolDir, w.Artifacts.MaxSize, args.House, w.spools)
+	if w.config.Artifacts != nil {
+		w.out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, args.House, w.spools)
 		defer w.out.spool.close()
 	}
 	if w.job.Cancelled() {
@@ -152,7 +152,7 @@ func (w *work) run(ctx context.Context) {
 // begin runs the command for the first time. It returns the sandbox that it runs in, and sets start to its beginning.
 func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sandbox.Result, err error) {
 	scope := db.Scope{House: w.job.Args.House, Agent: w.said.Author}
-	err = w.Boxes.Use(ctx, scope, w.job.Args.Thread, w.command.EnvironmentID, func(p sandbox.Handle) (err error) {
+	err = w.config.Boxes.Use(ctx, scope, w.job.Args.Thread, w.command.EnvironmentID, func(p sandbox.Handle) (err error) {
 		w.handle = nil
 		cmd := program(w.command)
 		limit, err := p.Timeout(time.Duration(w.command.TimeoutMS) * time.Millisecond)
@@ -212,11 +212,11 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 	case errors.Is(err, errCutOff), jobs.Stopped(ctx):
 		r.Error = interrupted
 	case errors.Is(err, errOutcomeUnknown):
-		w.Logger.WarnContext(ctx, "the outcome of a command is unknown", "error", err)
+		w.config.Logger.WarnContext(ctx, "the outcome of a command is unknown", "error", err)
 		r.Error = outcomeUnknown
 	default:
 		failure := fault.From(err)
-		w.Logger.WarnContext(ctx, "a command could not run", "error", failure.Detail())
+		w.config.Logger.WarnContext(ctx, "a command could not run", "error", failure.Detail())
 		if r.Error = w.received.Redactor.String(failure.Error()); w.handle != nil || failure.Code != fault.Unavailable && failure.Code != fault.Internal {
 			r.SandboxID = "" // nothing has run
 		}
@@ -226,7 +226,7 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 // receive returns the secrets that the command receives. It retries while the database or a KMS is unreachable.
 func (w *work) receive(ctx context.Context, bindings []secret.Binding) (got secret.Received, err error) {
 	err = db.Persist(ctx, func() error {
-		got, err = w.Secrets.Receive(ctx, w.job.Args.House, bindings)
+		got, err = w.config.Secrets.Receive(ctx, w.job.Args.House, bindings)
 		return err
 	})
 	return got, err
@@ -266,7 +266,7 @@ func (w *work) finish(ctx context.Context) error {
 		}
 	}
 	err := w.end(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := w.Log.AppendTx(ctx, tx, w.job.Args.log(), result(w.job.Args.Command, w.ended))
+		_, err := w.config.Log.AppendTx(ctx, tx, w.job.Args.log(), result(w.job.Args.Command, w.ended))
 		return err
 	})
 	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted meanwhile, so the job must not fail
@@ -282,10 +282,10 @@ func (w *work) finish(ctx context.Context) error {
 // servers look for a job to run instead. end works also while the server is stopping, and retries however long the
 // database is unreachable, because nobody else would write the result of the command.
 func (w *work) end(ctx context.Context, write func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := w.Jobs.Lasting(ctx)
+	ctx, cancel := w.config.Jobs.Lasting(ctx)
 	defer cancel()
 	return db.Persist(ctx, func() error {
-		return w.DB.In(ctx, db.Scope{House: w.job.Args.House}, func(tx pgx.Tx) error {
+		return w.config.DB.In(ctx, db.Scope{House: w.job.Args.House}, func(tx pgx.Tx) error {
 			if err := lockTx(ctx, tx, w.job.Args.House); err != nil {
 				return err
 			}
