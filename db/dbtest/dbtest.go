@@ -184,6 +184,7 @@ func makeTemplate(ctx context.Context, url string) error {
 // Launch starts a Postgres for tests and returns the URL of its superuser. It does not wait for the disk, and keeps its
 // files in memory where there is room. remove stops it and deletes its files.
 func Launch(ctx context.Context) (url string, remove func(), err error) {
+	removeAbandoned(memory)
 	return launch(ctx, inMemory(), true)
 }
 

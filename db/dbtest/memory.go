@@ -12,18 +12,22 @@ import (
 // prefix begins the name of a Postgres's directory. The id of the process that made it follows.
 const prefix = "arbe-dbtest-"
 
-// memory is where Linux mounts a file system that is in memory, and roomy how many bytes must be free there.
-const memory, roomy = "/dev/shm", 6 << 30
+// memory is where Linux mounts a file system that is in memory, and leastFree how many bytes must be free there.
+const memory, leastFree = "/dev/shm", 6 << 30
 
 // inMemory returns the directory in memory for the files of a Postgres, or "" if there is none with enough room. Each
 // test makes and drops a database of hundreds of files, which a disk's file system takes long for.
 func inMemory() string {
-	removeAbandoned(memory)
-	var st unix.Statfs_t
-	if unix.Statfs(memory, &st) != nil || int64(st.Bavail)*int64(st.Bsize) < roomy {
-		return ""
+	if hasRoom(memory) {
+		return memory
 	}
-	return memory
+	return ""
+}
+
+// hasRoom reports whether a directory has at least leastFree bytes free.
+func hasRoom(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && int64(st.Bavail)*int64(st.Bsize) >= leastFree
 }
 
 // removeAbandoned removes the directories of test processes that were killed. They would hold memory until the machine
