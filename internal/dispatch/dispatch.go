@@ -89,8 +89,10 @@ type Dispatcher struct {
 	// bots runs the turns of bots.
 	bots *turn.Runner
 	// files are the files that bots change at this moment.
-	files         pathLocks
-	fetcher       *fetcher
+	files   pathLocks
+	fetcher *fetcher
+	// tools are those of bots, made once.
+	tools         []turn.Tool
 	stopHeartbeat func()
 }
 
@@ -113,6 +115,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands,
 	})
 	d.addKinds()
+	d.tools = d.newTools()
 	d.bots = d.newRunner()
 	if d.config.Select == nil && c.Rosters != nil {
 		d.config.Select = newChooser(c.DB, c.Rosters, d.limits.Turns, c.Bots.Roots).choose
@@ -146,7 +149,7 @@ func (d *Dispatcher) addKinds() {
 // newRunner returns what runs the turns of bots.
 func (d *Dispatcher) newRunner() *turn.Runner {
 	c := d.config.Bots
-	c.DB, c.Log, c.Logger, c.Tools, c.Queue, c.Setting, c.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
+	c.DB, c.Log, c.Logger, c.Tools, c.Queue, c.Setting, c.Park = d.db, d.log, d.logger, d.Tools, d.queueTurn, d.settingOf, d.parkTurnTx
 	c.Pace = d.output.BeginResponse
 	if d.config.Artifacts != nil {
 		c.Files = &files{artifacts: d.config.Artifacts}

@@ -19,7 +19,7 @@ func (f Fetch) Private(hostPort string, most time.Duration) Fetch {
 
 // ToolNames returns the names of the tools that bots have.
 func (d *Dispatcher) ToolNames() (names []string) {
-	for _, t := range d.tools() {
+	for _, t := range d.tools {
 		names = append(names, t.Name)
 	}
 	return names
@@ -45,7 +45,7 @@ const (
 
 // RunTool runs a tool of bots as a turn does.
 func (d *Dispatcher) RunTool(ctx context.Context, name string, c turn.Call) (turn.Result, error) {
-	for _, t := range d.tools() {
+	for _, t := range d.tools {
 		if t.Name == name {
 			return t.Run(ctx, c)
 		}

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -31,11 +33,14 @@ const (
 	speaksAsBot = "The bot, in its own name, in any thread of the house. What it says may wake other bots, and what these do follows from the same message of a person."
 )
 
-// Tools returns all tools that bots may have.
-func (d *Dispatcher) Tools() []turn.Tool { return d.tools() }
+// Tools returns the tools that a bot of the scope's house can have, or, without a bot, those that every bot of the house
+// can. Today these are the same for all. A tool acts in the name of its bot, and sees what the bot's house has.
+func (d *Dispatcher) Tools(_ context.Context, _ db.Scope, _ string) ([]turn.Tool, error) {
+	return d.tools, nil
+}
 
-// tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
-func (d *Dispatcher) tools() []turn.Tool {
+// newTools returns the tools of this package.
+func (d *Dispatcher) newTools() []turn.Tool {
 	return slices.Concat(d.commandTools(), d.fileTools(), []turn.Tool{
 		listing(tool(entry.ReadThreadTool, readThreadAbout, readThreadSchema, d.readForBot)),
 		acts(readsAsBot, resultTool(entry.ReadArtifactTool, readArtifactAbout, readArtifactSchema, d.readArtifactForBot)),
@@ -171,7 +176,7 @@ func (d *Dispatcher) searchForBot(ctx context.Context, c turn.Call, a searchArgu
 		a.Limit = defaultFound
 	}
 	missing, err := d.threads.Unsearchable(ctx, c.Scope)
-	for waited := time.Duration(0); missing > 0 && err == nil && waited < searchPatience && pause(ctx, searchPause); waited += searchPause {
+	for waited := time.Duration(0); missing > 0 && err == nil && waited < searchPatience && wait.For(ctx, searchPause); waited += searchPause {
 		missing, err = d.threads.Unsearchable(ctx, c.Scope)
 	}
 	if err != nil {

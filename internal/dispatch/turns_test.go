@@ -495,7 +495,11 @@ func TestABotUsesItsTools(t *testing.T) {
 		if names := r.dispatcher.ToolNames(); !slices.Equal(names, entry.Tools) {
 			t.Errorf("the tools are %q, and the names %q", names, entry.Tools)
 		}
-		for _, tool := range r.dispatcher.Tools() {
+		tools, err := r.dispatcher.Tools(t.Context(), r.scope, r.bot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range tools {
 			if tool.Behalf == "" {
 				t.Errorf("%s does not say on whose behalf it acts", tool.Name)
 			}

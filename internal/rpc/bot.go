@@ -177,7 +177,11 @@ func (s *botService) ListTools(ctx context.Context, req *arbev1.ListToolsRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListToolsResponse{Tools: each(s.Dispatcher.Tools(), func(t turn.Tool) *arbev1.Tool {
+	tools, err := s.Dispatcher.Tools(ctx, scope, "")
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListToolsResponse{Tools: each(tools, func(t turn.Tool) *arbev1.Tool {
 		return &arbev1.Tool{Name: t.Name, Description: t.Description, Behalf: t.Behalf, Ask: slices.Contains(h.Ask, t.Name)}
 	})}, nil
 }

@@ -161,7 +161,7 @@ func denied(name, reason string) error {
 	return fault.New(fault.Forbidden, what, next)
 }
 
-// ask asks people about a call.
+// askPeople asks people about a call.
 func (r *run) askPeople(ctx context.Context, id string, tool Tool, c call) (refused, failed error) {
 	arguments, err := canonical(c.Arguments)
 	if err != nil {

@@ -63,8 +63,9 @@ type Config struct {
 	Log    *stream.Log
 	Logger *slog.Logger
 	Model  *model.Client
-	// Tools are all tools; a bot's settings name those that it may use.
-	Tools []Tool
+	// Tools returns the tools that a bot of the scope's house can have; its settings name those that it may use. It is asked
+	// before each step, so a tool that it no longer returns does not run.
+	Tools func(ctx context.Context, scope db.Scope, bot string) ([]Tool, error)
 	// Bot returns the settings of a bot of the scope's house, or a [fault.NotFound].
 	Bot func(ctx context.Context, scope db.Scope, id string) (Bot, error)
 	// Endpoint returns where a model is, and its id there. ref is a bot's model; empty for the house's default. If there
@@ -392,7 +393,11 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	} else if err != nil {
 		return "bot", err
 	}
-	if r.tools = offered(r.Tools, r.bot.Tools); r.turn.Tools != nil {
+	tools, err := r.Tools(ctx, r.scope(), r.turn.Bot)
+	if err != nil {
+		return "tools", err
+	}
+	if r.tools = offered(tools, r.bot.Tools); r.turn.Tools != nil {
 		r.tools = offered(r.tools, r.turn.Tools)
 	}
 	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && mendable(err) {
