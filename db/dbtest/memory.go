@@ -13,7 +13,7 @@ import (
 const prefix = "arbe-dbtest-"
 
 // memory is where Linux mounts a file system that is in memory, and leastFree how many bytes must be free there.
-const memory, leastFree = "/dev/shm", 6 << 30
+const memory, leastFree = "/dev/shm", 1 << 30
 
 // inMemory returns the directory in memory for the files of a Postgres, or "" if there is none with enough room. Each
 // test makes and drops a database of hundreds of files, which a disk's file system takes long for.

@@ -55,28 +55,42 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the address %s is not public", e.Address)
 }
 
-// Transport returns a transport that connects only to public addresses. It checks the address when it connects, after
-// the name was resolved, which covers redirects and names that change. It ignores the environment's proxy settings,
-// because a proxy would resolve names after the check. allow reports destinations, as host:port, that are allowed
-// without a check.
-func Transport(allow func(hostPort string) bool) *http.Transport {
-	open := &net.Dialer{Timeout: 30 * time.Second}
-	// Control sees each address that is dialled. A check of the name before the call would miss a name that resolves to
-	// another address the next time.
-	checked := &net.Dialer{Timeout: open.Timeout, Control: func(_, address string, _ syscall.RawConn) error {
+// unchecked connects to any address. checked connects to public ones alone: Control sees each address that is dialled. A
+// check of the name before the call would miss a name that resolves to another address the next time.
+var (
+	unchecked = &net.Dialer{Timeout: 30 * time.Second}
+	checked   = &net.Dialer{Timeout: unchecked.Timeout, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err == nil && !Public(at.Addr()) {
 			err = &RefusedError{address}
 		}
 		return err
 	}}
+)
+
+// Dial connects to a public address, within 30 seconds. A name is connected to if one of its addresses is public; if none
+// is, the error is a [RefusedError].
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return checked.DialContext(ctx, network, address)
+}
+
+// Dialer returns Dial for all destinations but those that allow reports, as host:port: these may have any address.
+func Dialer(allow func(hostPort string) bool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if allow != nil && allow(address) {
+			return unchecked.DialContext(ctx, network, address)
+		}
+		return Dial(ctx, network, address)
+	}
+}
+
+// Transport returns a transport that connects only to public addresses. It checks the address when it connects, after
+// the name was resolved, which covers redirects and names that change. It ignores the environment's proxy settings,
+// because a proxy would resolve names after the check. allow reports destinations, as host:port, that are allowed
+// without a check.
+func Transport(allow func(hostPort string) bool) *http.Transport {
 	return &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if allow != nil && allow(address) {
-				return open.DialContext(ctx, network, address)
-			}
-			return checked.DialContext(ctx, network, address)
-		},
+		DialContext:            Dialer(allow),
 		ForceAttemptHTTP2:      true, // otherwise a transport with its own DialContext speaks only HTTP/1.1
 		TLSHandshakeTimeout:    10 * time.Second,
 		ResponseHeaderTimeout:  30 * time.Second,

@@ -1,0 +1,342 @@
+// Package egress is the only way out of a sandbox: it answers the names that programs ask for, takes their connections,
+// and passes on those that a [Policy] allows. It runs in the server, on sockets in the sandbox's network whose kernel sends
+// every connection to them. Nothing of it is in the sandbox, and programs need no settings for it.
+//
+// Each name gets an address of its own (names.go). A connection to that address is judged by the name and the port, and the
+// server itself looks the name up and connects, to public addresses only. What the program then says must fit the name: the
+// server name of TLS (hello.go), and the Host of each request at port 80 (web.go). A program that uses an address instead of
+// a name is judged by what it says alone. What a host does with the data that it is sent, nobody can see.
+package egress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/outbound"
+)
+
+const (
+	// maxConnections is how many connections of a sandbox are passed on at once. Each takes two descriptors of the server.
+	maxConnections = 256
+	// helloTime is how long a program may take until it has said to which host it wants to speak.
+	helloTime = 10 * time.Second
+	// dialTime is how long connecting to a host may take.
+	dialTime = 30 * time.Second
+)
+
+// Config configures a [Gate].
+type Config struct {
+	// Policy is the first policy.
+	Policy Policy
+	// Destination returns the address for which a connection was meant before it was redirected. Required.
+	Destination func(net.Conn) (netip.AddrPort, error)
+	// Refused is called before a connection is refused, by several goroutines at once. Defaults to nil.
+	Refused func(Refusal)
+	// Dial connects to a host, as host:port, and never to an address that is not public. Defaults to [outbound.Dial].
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Refusal is a connection that was refused.
+type Refusal struct {
+	// Host is a name, or an address if the program used one. Port is its port.
+	Host string
+	Port uint16
+	// Private: the policy allows the host, but its address is not public.
+	Private bool
+	// From is the program's end of the connection.
+	From net.Addr
+}
+
+func (r Refusal) String() string { return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))) }
+
+// words say why, for the program's user.
+func (r Refusal) words() string {
+	if r.Private {
+		return fmt.Sprintf("arbe: %s has no public address, and sandboxes reach no other", r)
+	}
+	return fmt.Sprintf("arbe: the environment of this sandbox does not allow %s; add it to the environment's hosts", r)
+}
+
+// Sockets are the sockets in a sandbox's network to which its connections are redirected.
+type Sockets struct {
+	// Connections accepts all TCP connections, NameStreams those for questions about names, and Names receives packets with
+	// such questions.
+	Connections, NameStreams []net.Listener
+	Names                    []net.PacketConn
+}
+
+// Close closes the sockets.
+func (s Sockets) Close() (err error) {
+	for _, l := range s.Connections {
+		err = errors.Join(err, l.Close())
+	}
+	for _, l := range s.NameStreams {
+		err = errors.Join(err, l.Close())
+	}
+	for _, c := range s.Names {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// Gate passes on the connections of one sandbox. It is safe for concurrent use.
+type Gate struct {
+	config  Config
+	sockets Sockets
+	rules   atomic.Pointer[rules]
+	names   *names
+	free    chan struct{} // has room for the connections that may be passed on at once
+	web     *web
+	done    context.Context
+	end     context.CancelFunc
+	group   sync.WaitGroup
+
+	mu     sync.Mutex
+	passed map[*passage]bool
+}
+
+// passage is a connection of the sandbox.
+type passage struct {
+	net.Conn // the program's end
+	// host and port are for which it was passed on; empty until that is known, and if it is for several.
+	host string
+	port uint16
+}
+
+// New begins to pass on the connections of a sandbox, until [Gate.Close].
+func New(c Config, s Sockets) *Gate {
+	if c.Dial == nil {
+		c.Dial = outbound.Dial
+	}
+	g := &Gate{config: c, sockets: s, names: newNames(), free: make(chan struct{}, maxConnections), passed: map[*passage]bool{}}
+	g.done, g.end = context.WithCancel(context.Background())
+	g.rules.Store(newRules(c.Policy))
+	g.web = g.newWeb()
+	g.group.Go(g.web.run)
+	for _, l := range s.Connections {
+		g.group.Go(func() { g.accept(l, g.pass) })
+	}
+	for _, l := range s.NameStreams {
+		g.group.Go(func() { g.accept(l, func(p *passage) { g.names.answerStream(p) }) })
+	}
+	for _, c := range s.Names {
+		g.group.Go(func() { g.names.answerPackets(c) })
+	}
+	return g
+}
+
+// Close ends all connections and closes the sockets.
+func (g *Gate) Close() error {
+	g.end()
+	err := errors.Join(g.sockets.Close(), g.web.close())
+	g.mu.Lock()
+	for p := range g.passed {
+		p.Conn.Close()
+	}
+	g.mu.Unlock()
+	g.group.Wait()
+	return err
+}
+
+// SetPolicy replaces the policy. It holds for new connections at once, and ends those that it does not allow.
+func (g *Gate) SetPolicy(p Policy) {
+	now := newRules(p)
+	g.rules.Store(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for p := range g.passed {
+		if p.host == "" || !now.allow(p.host, p.port) {
+			p.Conn.Close()
+		}
+	}
+}
+
+// accept has the connections of a listener handled, each in a goroutine of its own. What is too much waits in the listener.
+func (g *Gate) accept(l net.Listener, handle func(*passage)) {
+	for {
+		select {
+		case g.free <- struct{}{}:
+		case <-g.done.Done():
+			return
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			<-g.free
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		p := &passage{Conn: conn}
+		g.mu.Lock()
+		g.passed[p] = true
+		g.mu.Unlock()
+		g.group.Go(func() {
+			defer g.leave(p)
+			handle(p)
+		})
+	}
+}
+
+// leave closes a connection, and forgets it.
+func (g *Gate) leave(p *passage) {
+	p.Close()
+	g.mu.Lock()
+	delete(g.passed, p)
+	g.mu.Unlock()
+	<-g.free
+}
+
+// heads records for which host a connection is passed on. It returns false if the policy, which may have changed meanwhile,
+// does not allow it.
+func (g *Gate) heads(p *passage, host string, port uint16) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.host, p.port = host, port
+	return g.rules.Load().allow(host, port)
+}
+
+// pass passes a connection on, or refuses it, and returns when it has ended.
+func (g *Gate) pass(p *passage) {
+	to, err := g.config.Destination(p.Conn)
+	if err != nil {
+		return
+	}
+	addr, port := to.Addr().Unmap(), to.Port()
+	host := g.names.name(addr)
+	open := g.rules.Load().mode == Open
+	switch {
+	case port == 80 && !open:
+		g.web.serve(p, host, addr.String())
+		return
+	case port == 443 && !open:
+		g.passTLS(p, host, addr.String())
+		return
+	case host == "" && open && !pool.Contains(addr):
+		host = addr.String()
+	}
+	if host == "" || !g.heads(p, host, port) {
+		if host == "" {
+			host = addr.String()
+		}
+		g.refuse(p, Refusal{Host: host, Port: port, From: p.RemoteAddr()})
+		return
+	}
+	g.connect(p, host, nil)
+}
+
+// passTLS passes on or refuses a connection to port 443. If the program used an address, it is judged by the name that it
+// says itself.
+func (g *Gate) passTLS(p *passage, host, addr string) {
+	if host != "" && !g.heads(p, host, 443) {
+		g.refuse(p, Refusal{Host: host, Port: 443, From: p.RemoteAddr()})
+		return
+	}
+	h := readHello(p.Conn, helloTime)
+	switch {
+	case host != "" && !h.fits(host):
+		g.refuse(p, Refusal{Host: h.server, Port: 443, From: p.RemoteAddr()})
+	case host == "" && (h.server == "" || !g.heads(p, h.server, 443)):
+		g.refuse(p, Refusal{Host: addr, Port: 443, From: p.RemoteAddr()})
+	default:
+		g.connect(p, cmp.Or(host, h.server), h.said)
+	}
+}
+
+// connect connects a program with the host for which its connection is passed on, and copies in both directions until both
+// have ended. said is what the program has said already.
+func (g *Gate) connect(p *passage, host string, said []byte) {
+	ctx, cancel := context.WithTimeout(g.done, dialTime)
+	defer cancel()
+	there, err := g.config.Dial(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(p.port))))
+	if err != nil {
+		if _, private := errors.AsType[*outbound.RefusedError](err); private {
+			g.refuse(p, Refusal{Host: host, Port: p.port, Private: true, From: p.RemoteAddr()})
+			return
+		}
+		reset(p.Conn)
+		return
+	}
+	defer there.Close()
+	defer context.AfterFunc(g.done, func() { there.Close() })()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		copyAll(p.Conn, there)
+	}()
+	if said == nil && g.rules.Load().mode != Open {
+		// It may wait long for that, because in some protocols the host speaks first.
+		h := readHello(p.Conn, 0)
+		if !h.fits(host) {
+			g.report(Refusal{Host: h.server, Port: p.port, From: p.RemoteAddr()})
+			reset(p.Conn)
+			there.Close()
+			<-back
+			return
+		}
+		said = h.said
+	}
+	if _, err := there.Write(said); err == nil {
+		copyAll(there, p.Conn)
+	}
+	<-back
+}
+
+// copyAll copies until from ends, which to is then told. If it fails, it ends both.
+func copyAll(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+		if half.CloseWrite() == nil {
+			return
+		}
+	}
+	to.Close()
+	from.Close()
+}
+
+// reset ends a connection so that the program reads an error instead of an end.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // otherwise it ends without an error
+	}
+	conn.Close()
+}
+
+func (g *Gate) report(r Refusal) {
+	if g.config.Refused != nil {
+		g.config.Refused(r)
+	}
+}
+
+// refuse reports a refused connection and ends it, in the words of its protocol where that has some.
+func (g *Gate) refuse(p *passage, r Refusal) {
+	g.report(r)
+	_ = p.SetDeadline(time.Now().Add(time.Second)) // so that a program that does not read cannot keep it
+	switch r.Port {
+	case 443:
+		_, _ = p.Write(accessDenied)
+	case 22:
+		_, _ = p.Write(sshDisconnect(r.words()))
+	default:
+		reset(p.Conn)
+		return
+	}
+	// What was not read would turn the end into a reset, which can overtake the words.
+	_, _ = io.Copy(io.Discard, io.LimitReader(p.Conn, 1<<20))
+}
+
+// refuseWeb reports a refused request and answers it.
+func (g *Gate) refuseWeb(w http.ResponseWriter, r Refusal) {
+	g.report(r)
+	http.Error(w, r.words(), http.StatusForbidden)
+}

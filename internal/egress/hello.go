@@ -1,0 +1,83 @@
+package egress
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"net"
+	"time"
+)
+
+// accessDenied is TLS's alert for what a policy forbids (RFC 8446, section 6.2). Programs name it.
+var accessDenied = []byte{21, 3, 1, 0, 2, 2, 49}
+
+// sshDisconnect returns what a server says that sends a client of SSH away (RFC 4253, section 11.1). Clients print the words.
+func sshDisconnect(words string) []byte {
+	const disconnect, notAllowed = 1, 1
+	payload := binary.BigEndian.AppendUint32([]byte{disconnect}, notAllowed)
+	payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(words))), words...)
+	payload = binary.BigEndian.AppendUint32(payload, 0) // no language
+	padding := 8 - (5+len(payload))%8
+	if padding < 4 {
+		padding += 8
+	}
+	packet := binary.BigEndian.AppendUint32([]byte("SSH-2.0-arbe\r\n"), uint32(1+len(payload)+padding))
+	packet = append(append(packet, byte(padding)), payload...)
+	return append(packet, make([]byte, padding)...)
+}
+
+// hello is how a program begins.
+type hello struct {
+	said   []byte // what was read so far
+	server string // the server name of TLS; empty if there is none, or it is not TLS
+}
+
+// fits reports whether a program that begins so means a host: one that begins TLS names no other one.
+func (h hello) fits(host string) bool {
+	return h.server == "" || normal(h.server) == normal(host)
+}
+
+var errRead = errors.New("the hello was read")
+
+// readHello reads the beginning of a connection: the whole hello if it is TLS, otherwise what comes first. within limits
+// the time until the first byte; 0 does not. The rest of a hello must come within [helloTime].
+func readHello(conn net.Conn, within time.Duration) (h hello) {
+	if within > 0 {
+		_ = conn.SetReadDeadline(time.Now().Add(within)) // fails when it was closed, as reading then does
+	}
+	defer conn.SetReadDeadline(time.Time{})
+	first := make([]byte, 4<<10)
+	n, err := conn.Read(first)
+	h.said = first[:n]
+	const handshake = 22
+	if err != nil || n == 0 || first[0] != handshake {
+		return h
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
+	r := &recorder{Conn: conn, pending: bytes.NewReader(h.said), said: bytes.Clone(h.said)}
+	_ = tls.Server(r, &tls.Config{GetConfigForClient: func(c *tls.ClientHelloInfo) (*tls.Config, error) {
+		h.server = c.ServerName
+		return nil, errRead
+	}}).Handshake() // always fails: what matters is what it read
+	h.said = r.said
+	return h
+}
+
+// recorder is a connection that is only read, and keeps what was read.
+type recorder struct {
+	net.Conn
+	pending *bytes.Reader // what was read before
+	said    []byte
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	if r.pending.Len() > 0 {
+		return r.pending.Read(p)
+	}
+	n, err := r.Conn.Read(p)
+	r.said = append(r.said, p[:n]...)
+	return n, err
+}
+
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,212 @@
+package egress
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Mode is what a policy allows in general.
+type Mode string
+
+// The modes.
+const (
+	// None: nothing but the sandbox's own loopback.
+	None Mode = "none"
+	// Listed: the hosts of the policy's sets and of its list.
+	Listed Mode = "listed"
+	// Open: every public host and address, by TCP.
+	Open Mode = "open"
+)
+
+// Policy says which hosts of the internet a sandbox may reach. No policy allows an address that is not public, such as one
+// in the operator's network, and none allows anything but TCP. The zero Policy allows nothing.
+type Policy struct {
+	// Mode defaults to [None].
+	Mode Mode `json:"mode,omitempty"`
+	// Sets are names of [Sets], and Hosts further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that
+	// port, "*.example.com" for all names below it. Both have an effect with [Listed] alone.
+	Sets  []string `json:"sets,omitempty"`
+	Hosts []string `json:"hosts,omitempty"`
+}
+
+// Default is the policy of an environment that names none: the hosts from which packages and sources come.
+func Default() Policy { return Policy{Mode: Listed, Sets: Sets()} }
+
+// maxHosts is how many hosts a policy may list.
+const maxHosts = 500
+
+// sets are the hosts of package registries and of forges, by the names of their sets. Prefer names without *: a name
+// below such a host reaches its name servers when it is resolved, so that data can leave in it.
+var sets = map[string][]string{
+	"npm":    {"registry.npmjs.org", "registry.yarnpkg.com", "nodejs.org"},
+	"go":     {"proxy.golang.org", "sum.golang.org", "index.golang.org", "go.dev", "golang.org", "storage.googleapis.com"},
+	"pypi":   {"pypi.org", "files.pythonhosted.org"},
+	"crates": {"crates.io", "index.crates.io", "static.crates.io", "static.rust-lang.org", "sh.rustup.rs"},
+	"debian": {"deb.debian.org", "security.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com"},
+	"github": {
+		"github.com", "github.com:22", "ssh.github.com", "api.github.com", "codeload.github.com", "uploads.github.com", "gist.github.com",
+		"raw.githubusercontent.com", "objects.githubusercontent.com", "release-assets.githubusercontent.com", "media.githubusercontent.com",
+		"gist.githubusercontent.com", "github-cloud.githubusercontent.com",
+	},
+}
+
+// Sets returns the names of the sets of hosts, sorted.
+func Sets() []string { return slices.Sorted(maps.Keys(sets)) }
+
+// Hosts returns the hosts of a set; nil if there is no such set.
+func Hosts(set string) []string { return slices.Clone(sets[set]) }
+
+// Check returns a [fault.Invalid] that names what is wrong with the policy.
+func (p Policy) Check() error {
+	switch p.Mode {
+	case "", None, Listed, Open:
+	default:
+		return fault.Newf(fault.Invalid, "use none, listed or open", "egress.mode: there is no mode %q", p.Mode)
+	}
+	if (len(p.Sets) > 0 || len(p.Hosts) > 0) && p.Mode != Listed {
+		return fault.New(fault.Invalid, "egress.mode: sets and hosts have an effect only with the mode listed", "use that mode, or leave them out")
+	}
+	for _, name := range p.Sets {
+		if _, ok := sets[name]; !ok {
+			return fault.Newf(fault.Invalid, "the sets are "+strings.Join(Sets(), ", "), "egress.sets: there is no set %q", name)
+		}
+	}
+	if len(p.Hosts) > maxHosts {
+		return fault.Newf(fault.Invalid, "list fewer hosts, or use * for the names below one", "egress.hosts: there are %d, and %d are allowed", len(p.Hosts), maxHosts)
+	}
+	for _, host := range p.Hosts {
+		if _, err := parseHost(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Allows reports whether the policy allows a host at a port. It says nothing about the addresses of the host.
+func (p Policy) Allows(host string, port uint16) bool { return newRules(p).allow(host, port) }
+
+// String says what the policy allows, in the words of a sentence: "every public host", "nothing", "the hosts of npm, go;
+// example.com".
+func (p Policy) String() string {
+	switch {
+	case p.Mode == Open:
+		return "every public host"
+	case p.Mode != Listed || len(p.Sets)+len(p.Hosts) == 0:
+		return "nothing"
+	}
+	list := slices.Clone(p.Hosts)
+	if len(p.Sets) > 0 {
+		list = append([]string{"the hosts of " + strings.Join(p.Sets, ", ")}, list...)
+	}
+	return strings.Join(list, "; ")
+}
+
+// With returns the policy with one more host allowed, written as in [Policy].Hosts. A policy that allows nothing becomes
+// one that lists hosts.
+func (p Policy) With(host string) Policy {
+	if p.Mode == Open || p.Mode == Listed && slices.Contains(p.Hosts, host) {
+		return p
+	}
+	return Policy{Mode: Listed, Sets: p.Sets, Hosts: append(slices.Clone(p.Hosts), host)}
+}
+
+// Equal reports whether two policies say the same in the same words.
+func (p Policy) Equal(q Policy) bool {
+	return p.Mode == q.Mode && slices.Equal(p.Sets, q.Sets) && slices.Equal(p.Hosts, q.Hosts)
+}
+
+// place is a host, or all names below one, at a port.
+type place struct {
+	name  string
+	below bool
+	port  uint16
+}
+
+// validName is the form of a host's name: labels of ASCII, as in DNS. Names of other scripts are written in Punycode.
+var validName = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// parseHost reads an item of [Policy].Hosts, which can stand for several places.
+func parseHost(text string) ([]place, error) {
+	host, port, ports := text, "", []uint16{80, 443}
+	if strings.Contains(text, ":") {
+		var err error
+		if host, port, err = net.SplitHostPort(text); err != nil {
+			return nil, fault.Newf(fault.Invalid, "write it as example.com or example.com:22", "egress.hosts: %q is neither a host nor host:port", text)
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return nil, fault.Newf(fault.Invalid, "use a port from 1 to 65535", "egress.hosts: %q has no valid port", text)
+		}
+		ports = []uint16{uint16(n)}
+	}
+	name, below := strings.CutPrefix(normal(host), "*.")
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil, fault.Newf(fault.Invalid, "write the name of the host", "egress.hosts: %q is an address", text)
+	}
+	if len(name) > 253 || !validName.MatchString(name) {
+		return nil, fault.Newf(fault.Invalid, "write it as example.com, *.example.com or example.com:22", "egress.hosts: %q is not the name of a host", text)
+	}
+	if below && !strings.Contains(name, ".") {
+		return nil, fault.Newf(fault.Invalid, "name a domain, as in *.example.com", "egress.hosts: %q is too much", text)
+	}
+	var places []place
+	for _, p := range ports {
+		places = append(places, place{name, below, p})
+	}
+	return places, nil
+}
+
+// normal returns the one form of a name in which it is compared.
+func normal(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+// rules are a policy in the form in which connections are judged.
+type rules struct {
+	mode   Mode
+	places map[place]bool
+}
+
+// newRules returns the rules of a policy. What is not valid in it allows nothing.
+func newRules(p Policy) *rules {
+	r := &rules{mode: p.Mode, places: map[place]bool{}}
+	if p.Mode != Listed {
+		return r
+	}
+	hosts := slices.Clone(p.Hosts)
+	for _, name := range p.Sets {
+		hosts = append(hosts, sets[name]...)
+	}
+	for _, host := range hosts {
+		places, _ := parseHost(host)
+		for _, at := range places {
+			r.places[at] = true
+		}
+	}
+	return r
+}
+
+// allow reports whether the rules allow a host at a port.
+func (r *rules) allow(host string, port uint16) bool {
+	if r.mode == Open {
+		return true
+	}
+	name := normal(host)
+	if r.places[place{name, false, port}] {
+		return true
+	}
+	for {
+		_, above, ok := strings.Cut(name, ".")
+		if !ok {
+			return false
+		}
+		if name = above; r.places[place{name, true, port}] {
+			return true
+		}
+	}
+}

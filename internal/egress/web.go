@@ -1,0 +1,142 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/outbound"
+)
+
+// web passes on connections to port 80, request by request, because each may name another host.
+type web struct {
+	gate   *Gate
+	server *http.Server
+	proxy  *httputil.ReverseProxy
+	conns  chan *webConn
+}
+
+// webConn is a connection to port 80.
+type webConn struct {
+	*passage
+	host string // for which it is meant; empty if the program used the address
+	addr string
+	once sync.Once
+	done chan struct{} // closed when the server has closed it
+}
+
+func (c *webConn) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return c.passage.Close()
+}
+
+// CloseWrite ends the response of a connection that was taken over by another protocol.
+func (c *webConn) CloseWrite() error {
+	if half, ok := c.passage.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// connKey is the key of a request's *webConn.
+type connKey struct{}
+
+func (g *Gate) newWeb() *web {
+	w := &web{gate: g, conns: make(chan *webConn)}
+	discard := log.New(io.Discard, "", 0) // what goes wrong here is between the program and the host
+	w.server = &http.Server{
+		Handler: w, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: discard,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
+	transport := &http.Transport{DialContext: g.config.Dial, DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 256 << 10}
+	w.proxy = &httputil.ReverseProxy{
+		Transport: transport, ErrorLog: discard, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", net.JoinHostPort(normal(hostOf(r.In)), "80"), r.In.Host
+			if _, ok := r.In.Header["User-Agent"]; !ok {
+				r.Out.Header["User-Agent"] = nil // otherwise the transport adds one
+			}
+		},
+		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
+			if _, private := errors.AsType[*outbound.RefusedError](err); private {
+				g.refuseWeb(rw, w.refusal(r, true))
+				return
+			}
+			http.Error(rw, "arbe: "+hostOf(r)+" cannot be reached: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+	return w
+}
+
+// serve serves the requests of a connection until it ends.
+func (w *web) serve(p *passage, host, addr string) {
+	c := &webConn{passage: p, host: host, addr: addr, done: make(chan struct{})}
+	select {
+	case w.conns <- c:
+		<-c.done
+	case <-w.gate.done.Done():
+	}
+}
+
+func (w *web) run() { _ = w.server.Serve(w) } // until it is closed
+
+func (w *web) close() error {
+	err := w.server.Close()
+	w.proxy.Transport.(*http.Transport).CloseIdleConnections()
+	return err
+}
+
+// Accept, Close and Addr make it a listener of the connections that serve is called with.
+
+func (w *web) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.conns:
+		return c, nil
+	case <-w.gate.done.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (w *web) Close() error   { return nil }
+func (w *web) Addr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPort{}) }
+
+// hostOf returns the host that a request names, without its port.
+func hostOf(r *http.Request) string {
+	if host, _, err := net.SplitHostPort(r.Host); err == nil {
+		return host
+	}
+	return strings.Trim(r.Host, "[]")
+}
+
+// refusal is that of a request.
+func (w *web) refusal(r *http.Request, private bool) Refusal {
+	c := r.Context().Value(connKey{}).(*webConn)
+	host := hostOf(r)
+	if host == "" {
+		host = c.addr
+	}
+	return Refusal{Host: host, Port: 80, Private: private, From: c.RemoteAddr()}
+}
+
+// ServeHTTP passes on a request if the host that it names is allowed, and is the one for which its connection is meant.
+func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	c := r.Context().Value(connKey{}).(*webConn)
+	host := hostOf(r)
+	if _, err := netip.ParseAddr(host); err == nil || host == "" || c.host != "" && normal(host) != c.host || !w.gate.rules.Load().allow(host, 80) {
+		w.gate.refuseWeb(rw, w.refusal(r, false))
+		return
+	}
+	if r.Method == http.MethodConnect {
+		http.Error(rw, "arbe: connect without a proxy; every connection is passed on", http.StatusMethodNotAllowed)
+		return
+	}
+	w.proxy.ServeHTTP(rw, r)
+}
