@@ -12,7 +12,7 @@ import (
 
 func env(a *app) *cobra.Command {
 	return group(a, "env", "List, show, create, edit and delete environments: what sandboxes are built from",
-		envList, envShow, envCreate, envEdit, envDelete)
+		envList, envShow, envCreate, envEdit, envAllow, envDelete)
 }
 
 func allEnvironments(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Environment, error) {

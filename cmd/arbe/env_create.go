@@ -35,6 +35,9 @@ func envCreate(a *app) *cobra.Command {
 			if len(flags.Secrets) > 0 {
 				file.Secrets = flags.Secrets
 			}
+			if file.Egress.Mode = first(flags.Egress.Mode, file.Egress.Mode); len(flags.Egress.Hosts) > 0 {
+				file.Egress.Hosts = flags.Egress.Hosts
+			}
 			if req.Name = first(firstOf(args), file.Name); req.Name == "" {
 				return fault.New(fault.Invalid, "the environment has no name", "give one as the argument, or as name in the file")
 			}
@@ -66,6 +69,8 @@ func envCreate(a *app) *cobra.Command {
 	f.StringVar(&flags.Ref, "ref", "", "its branch, tag or commit (default: the default branch)")
 	f.StringVar(&flags.Setup, "setup", "", "shell script that is run once in a new sandbox")
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable; NAME? may be missing (repeatable)")
+	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
+	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "further host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
 	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
 	return cmd
 }

@@ -77,6 +77,7 @@ var jsonCalls = []struct {
 	{line: "env create small", keep: "env=id"},
 	{line: "env list"},
 	{line: "env show small"},
+	{line: "env allow small example.com"},
 	{line: "env edit small", stdin: "name: smaller\n"},
 	{line: "env delete -y smaller"},
 

@@ -26,6 +26,13 @@ type recipe struct {
 	// Secrets are names of secrets; one that may be missing ends with a question mark.
 	Secrets []string     `json:"secrets,omitempty" yaml:"secrets"`
 	Limits  recipeLimits `json:"limits,omitzero" yaml:"limits"`
+	Egress  recipeEgress `json:"egress,omitzero" yaml:"egress"`
+}
+
+type recipeEgress struct {
+	Mode  string   `json:"mode,omitempty" yaml:"mode"`
+	Sets  []string `json:"sets,omitempty" yaml:"sets,flow"`
+	Hosts []string `json:"hosts,omitempty" yaml:"hosts,flow"`
 }
 
 type recipeLimits struct {
@@ -49,6 +56,9 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 		}
 		r.Secrets = append(r.Secrets, name)
 	}
+	if e := c.GetEgress(); e != nil {
+		r.Egress = recipeEgress{e.GetMode(), e.GetSets(), e.GetHosts()}
+	}
 	if l.GetCommandTimeout() != nil {
 		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
 	}
@@ -70,7 +80,11 @@ func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 		name, optional := strings.CutSuffix(name, "?")
 		secrets = append(secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
 	}
-	return &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets}, nil
+	c := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets}
+	if e := r.Egress; e.Mode != "" || len(e.Sets) > 0 || len(e.Hosts) > 0 {
+		c.Egress = &arbev1.Egress{Mode: e.Mode, Sets: e.Sets, Hosts: e.Hosts}
+	}
+	return c, nil
 }
 
 // environmentFile is an environment as a person edits it.
@@ -135,6 +149,10 @@ func (f environmentFile) text() ([]byte, error) {
 		"setup":           "a shell script that is run once in a new sandbox, after the clone",
 		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing",
 		"limits":          "of a sandbox; 0 is the driver's default",
+		"egress":          "which hosts of the internet sandboxes reach; from their next command on",
+		"mode":            "none, listed (those of sets and hosts), or open (all); empty is listed",
+		"sets":            "of npm, go, pypi, crates, debian, github; with an empty mode, none is all of them",
+		"hosts":           "such as example.com, example.com:22, *.example.com",
 		"command_timeout": "how long one command may take, such as 10m",
 	})
 	var b bytes.Buffer

@@ -27,7 +27,7 @@ func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID str
 	recipe := around.Environment.Recipe
 	s.Environment = &turn.Environment{
 		Name: around.Environment.Name, Image: recipe.Image, Repo: withoutPassword(recipe.Repo), Ref: recipe.Ref, Folder: sandbox.Workspace,
-		Offline: around.Offline, CommandTime: around.CommandTime,
+		Offline: around.Offline, Reaches: around.Egress.String(), CommandTime: around.CommandTime,
 	}
 	for _, b := range recipe.Secrets {
 		s.Environment.Secrets = append(s.Environment.Secrets, b.Name)

@@ -9,6 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -150,6 +151,9 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: &arbev1.Limits{
 		MemoryMb: int32(r.Limits.MemoryMB), DiskMb: int32(r.Limits.DiskMB), Pids: int32(r.Limits.PIDs), Cpus: r.Limits.CPUs,
 	}}
+	if p := r.Egress; p.Mode != "" {
+		config.Egress = &arbev1.Egress{Mode: string(p.Mode), Sets: p.Sets, Hosts: p.Hosts}
+	}
 	for _, b := range r.Secrets {
 		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: b.Name, Optional: !b.Required})
 	}
@@ -169,6 +173,7 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
 		Limits:         sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus()},
 		CommandTimeout: l.GetCommandTimeout().AsDuration(),
+		Egress:         egress.Policy{Mode: egress.Mode(c.GetEgress().GetMode()), Sets: c.GetEgress().GetSets(), Hosts: c.GetEgress().GetHosts()},
 	}
 }
 

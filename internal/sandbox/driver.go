@@ -14,6 +14,8 @@ import (
 	"io"
 	"io/fs"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/egress"
 )
 
 // Driver creates and uses boxes at one provider. A box is one machine with one working tree.
@@ -70,6 +72,15 @@ type Bound interface {
 
 	// Machine returns the durable identity of the machine.
 	Machine() string
+}
+
+// Gated is a [Driver] whose boxes reach what their policies allow, and nothing else.
+type Gated interface {
+	Driver
+
+	// SetEgress replaces the policy of a box. It holds for the next connection, and ends those that it does not allow. It
+	// does nothing if the box has this policy.
+	SetEgress(ctx context.Context, ref string, p egress.Policy) error
 }
 
 // Offline is a [Driver] whose boxes may be unable to reach a network.
@@ -174,6 +185,8 @@ type Spec struct {
 	// driver's own base is used.
 	Image  string
 	Limits Limits
+	// Egress says what the box may reach. A driver that is not [Gated] cannot keep to it.
+	Egress egress.Policy
 }
 
 // Labels say to whom a box belongs, so that it can be found. At the provider they are called arbe.installation,

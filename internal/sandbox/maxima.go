@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -16,6 +17,19 @@ type Maxima struct {
 	Limits
 	// CommandTime is the longest time for one command or one step of a preparation.
 	CommandTime time.Duration
+	// Egress is the most that the policy of a box may have. Defaults to [egress.Open].
+	Egress egress.Mode
+}
+
+// egress returns a policy that allows no more than the operator does.
+func (m Maxima) egress(p egress.Policy) egress.Policy {
+	switch {
+	case m.Egress == egress.None:
+		return egress.Policy{Mode: egress.None}
+	case m.Egress == egress.Listed && p.Mode == egress.Open:
+		return egress.Default()
+	}
+	return p
 }
 
 // excess is one value in a recipe that is too large.
@@ -61,6 +75,9 @@ func (m Maxima) reduce(r Recipe) (Recipe, []excess) {
 // check returns an error for a recipe that asks for too much.
 func (m Maxima) check(r Recipe) error {
 	_, over := m.reduce(r)
+	if asked := r.egress(); len(over) == 0 && r.Egress.Mode != "" && asked.Mode != m.egress(asked).Mode {
+		return fault.Newf(fault.Invalid, "use another mode, or leave it out", "config.egress.mode: the operator allows no more than %s", m.Egress)
+	}
 	if len(over) == 0 {
 		return nil
 	}

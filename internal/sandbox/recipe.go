@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
@@ -36,6 +37,9 @@ type Recipe struct {
 	Secrets []secret.Binding `json:"-"`
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
+	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to [egress.Listed], and
+	// then its Sets to all.
+	Egress egress.Policy `json:"egress,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
 }
@@ -46,6 +50,17 @@ func (r Recipe) driver() string {
 		return DefaultDriver
 	}
 	return r.Driver
+}
+
+// egress returns the recipe's policy with its defaults.
+func (r Recipe) egress() egress.Policy {
+	p := r.Egress
+	if p.Mode == "" {
+		if p.Mode = egress.Listed; len(p.Sets) == 0 {
+			p.Sets = egress.Sets()
+		}
+	}
+	return p
 }
 
 // commandTimeout returns the recipe's time limit or the default.
@@ -67,7 +82,7 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
 	}
-	return config, cmp.Or(checkRepo(r.Repo, r.Ref), checkSecrets(r.Secrets))
+	return config, cmp.Or(checkRepo(r.Repo, r.Ref), checkSecrets(r.Secrets), r.egress().Check())
 }
 
 // ownVariables are the environment variables that each command has from its box.

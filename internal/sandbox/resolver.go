@@ -157,6 +157,12 @@ func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Han
 		return Handle{}, err
 	}
 	driver, err := r.drivers.get(box.Provider)
+	if gated, ok := driver.(Gated); ok && err == nil {
+		// A box that is gone is left to the caller, who finds that out by using it.
+		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {
+			err = nil
+		}
+	}
 	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe, maxima: r.maxima}, err
 }
 

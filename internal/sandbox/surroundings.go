@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/egress"
 )
 
 // Surroundings is what commands of a thread run in, as far as that is known without building or starting anything.
@@ -14,6 +15,8 @@ type Surroundings struct {
 	Environment Environment
 	// Offline: commands reach no network.
 	Offline bool
+	// Egress says what they reach if they are not offline.
+	Egress egress.Policy
 	// CommandTime is the time limit of a command that names none.
 	CommandTime time.Duration
 }
@@ -44,6 +47,8 @@ func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID st
 	if driver, ok := r.drivers.all()[recipe.driver()].(Offline); ok {
 		s.Offline = driver.Offline()
 	}
+	s.Egress = r.maxima.egress(recipe.egress())
+	s.Offline = s.Offline || s.Egress.Mode == egress.None
 	s.CommandTime = r.maxima.time(recipe.commandTimeout())
 	return s, nil
 }

@@ -31,7 +31,7 @@ var below = map[string]string{
 	"internal/blob/…":                     "blob, fault",
 	"internal/door/…":                     "proto, proto/arbe, fault",
 	"internal/model/…":                    "model",
-	"internal/sandbox/…":                  "sandbox, outbound, fault",
+	"internal/sandbox/…":                  "sandbox, egress, outbound, fault",
 	"internal/sandbox/local/…":            "",
 	"internal/sandbox/local/supervisor/…": "sandbox/local/supervisor",
 	"internal/secret/…":                   "secret, fault",

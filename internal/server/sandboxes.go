@@ -22,6 +22,6 @@ func (c Config) maxima() sandbox.Maxima {
 			MemoryMB: cmp.Or(c.Maxima.MemoryMB, machine.MemoryMB), CPUs: cmp.Or(c.Maxima.CPUs, float64(runtime.NumCPU())),
 			DiskMB: cmp.Or(c.Maxima.DiskMB, byDefault.DiskMB), PIDs: cmp.Or(c.Maxima.PIDs, byDefault.PIDs),
 		},
-		CommandTime: cmp.Or(c.Maxima.CommandTime, byDefault.CommandTime),
+		CommandTime: cmp.Or(c.Maxima.CommandTime, byDefault.CommandTime), Egress: cmp.Or(c.Maxima.Egress, byDefault.Egress),
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/logging"
@@ -42,6 +43,7 @@ var Settings = slices.Concat(
 		setting.Count("sandbox_max_pids", "4096", "maximum number of processes and threads of a sandbox", func(c *Config) *int { return &c.Maxima.PIDs }),
 		setting.Number("sandbox_max_cpus", "", "maximum number of cores of a sandbox (default: the machine's)", func(c *Config) *float64 { return &c.Maxima.CPUs }),
 		setting.Duration("sandbox_max_command_time", "4h", "maximum duration of a command", func(c *Config) *time.Duration { return &c.Maxima.CommandTime }),
+		setting.Value("sandbox_max_egress", "open", "what sandboxes may reach of the internet at most: none, listed (the hosts that their environments list) or open", egressMode),
 		setting.Duration("sandbox_machine_gone", "24h", "how long a machine may be away before its local sandboxes count as dead", func(c *Config) *time.Duration { return &c.MachineGone }),
 	},
 	setting.Within(func(c *Config) *local.Config { return &c.Local }, local.Settings()...),
@@ -158,6 +160,15 @@ func setLogFormat(c *Config, text string) error {
 func setLogLevel(c *Config, text string) error {
 	if c.LogLevel.UnmarshalText([]byte(text)) != nil {
 		return fault.Newf(fault.Invalid, "use debug, info, warn or error", "there is no level %q", text)
+	}
+	return nil
+}
+
+// egressMode reads sandbox_max_egress.
+func egressMode(c *Config, text string) error {
+	c.Maxima.Egress = egress.Mode(text)
+	if err := (egress.Policy{Mode: c.Maxima.Egress}).Check(); err != nil || text == "" {
+		return fault.Newf(fault.Invalid, "use none, listed or open", "%q is not one of its values", text)
 	}
 	return nil
 }

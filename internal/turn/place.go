@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,8 +47,9 @@ type Environment struct {
 	// Image is the root file system; empty for the driver's own. Repo is the repository that was cloned into Folder, at Ref.
 	Image, Repo, Ref string
 	Folder           string
-	// Offline: nothing in the sandbox reaches a network.
+	// Offline: nothing in the sandbox reaches a network. Otherwise Reaches says in words what is reached.
 	Offline bool
+	Reaches string
 	// CommandTime is the time limit of a command.
 	CommandTime time.Duration
 	// Secrets are the names of the environment variables that hold secrets.
@@ -139,7 +141,7 @@ func (e *Environment) text() string {
 	if e.Offline {
 		b.WriteString(" The sandbox has no network but loopback, so nothing can be downloaded in it.")
 	} else {
-		b.WriteString(" The sandbox may reach a network.")
+		fmt.Fprintf(&b, " By TCP, the sandbox reaches %s, and no private address. Every other connection is refused; if you need another host, say so, and a person can allow it.", cmp.Or(e.Reaches, "a network"))
 	}
 	b.WriteByte('\n')
 	if len(e.Secrets) > 0 {

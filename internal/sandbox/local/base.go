@@ -131,7 +131,6 @@ func hostBase(host, dir string, extra []string) (rootfs, error) {
 		"passwd":              "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:" + sandbox.Home + ":/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group":               "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n",
 		"nsswitch.conf":       "passwd: files\ngroup: files\nhosts: files dns\n",
-		"resolv.conf":         "# this sandbox has no network\n",
 		"ssl/openssl.cnf":     openSSLConfig,
 		"pki/tls/openssl.cnf": openSSLConfig,
 	} {
@@ -207,7 +206,8 @@ func completeRoot(root *os.Root) error {
 			return err
 		}
 	}
-	return errors.Join(writeFile(root, "etc/hosts", nil, 0o644),
+	// What a box has of these two is mounted on them; see bundle.go.
+	return errors.Join(writeFile(root, "etc/hosts", nil, 0o644), writeFile(root, "etc/resolv.conf", []byte("# this sandbox has no network\n"), 0o644),
 		writeFile(root, pid1Path[1:], pid1(), 0o555), writeFile(root, supervisorPath[1:], supervisorProgram(), 0o555))
 }
 

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
@@ -26,9 +27,10 @@ type record struct {
 	ID      string
 	Labels  sandbox.Labels
 	Limits  sandbox.Limits
-	Image   string `json:",omitempty"` // the digest of its unpacked image
-	Block   uint32 `json:",omitempty"` // its block of host ids, if the server is root
-	Disk    bool   // whether its files are on a disk image
+	Image   string        `json:",omitempty"` // the digest of its unpacked image
+	Block   uint32        `json:",omitempty"` // its block of host ids, if the server is root
+	Disk    bool          // whether its files are on a disk image
+	Egress  egress.Policy `json:",omitzero"` // what it may reach
 	Created time.Time
 }
 
@@ -98,7 +100,7 @@ func (d *Driver) reserve(spec sandbox.Spec) (b *box, fresh bool, err error) {
 	if b, ok := d.boxes[spec.ID]; ok {
 		return b, false, nil
 	}
-	b = d.newBox(record{ID: spec.ID, Labels: spec.Labels, Limits: fill(spec.Limits, d.cfg.Limits), Created: time.Now().UTC()})
+	b = d.newBox(record{ID: spec.ID, Labels: spec.Labels, Limits: fill(spec.Limits, d.cfg.Limits), Egress: spec.Egress, Created: time.Now().UTC()})
 	b.Disk = d.caps.DiskLimit
 	if asRoot() {
 		block, ok := freeBlock(d.cfg.Dir, func(n uint32) bool { return d.blocks[n] })

@@ -28,6 +28,7 @@ type bundle struct {
 	hosts     string // the host file to show as /etc/hosts
 	cgroup    string // the box's control group; empty if the server cannot create any
 	caps      Capabilities
+	networked bool // whether the box can have a way to the network; see network.go
 	ownKernel bool // whether the box has its own kernel; see gvisor.go
 	noSwap    bool // whether the machine supports limits on swap
 }
@@ -37,6 +38,11 @@ func (b bundle) write(dir string) error {
 	hosts := "127.0.0.1 localhost " + b.hostname + "\n::1 localhost " + b.hostname + "\n"
 	if err := os.WriteFile(b.hosts, []byte(hosts), 0o644); err != nil {
 		return err
+	}
+	if b.networked {
+		if err := os.WriteFile(b.resolver(), []byte(resolvConf), 0o644); err != nil {
+			return err
+		}
 	}
 	spec, err := b.spec()
 	if err != nil {
@@ -48,6 +54,9 @@ func (b bundle) write(dir string) error {
 	}
 	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)
 }
+
+// resolver returns the host file to show as /etc/resolv.conf.
+func (b bundle) resolver() string { return b.hosts + ".resolv" }
 
 func (b bundle) spec() (*specs.Spec, error) {
 	filter := allBut()
@@ -126,6 +135,9 @@ func (b bundle) mounts() []specs.Mount {
 		mounts = append(mounts, readOnly(path, b.ownKernel))
 	}
 	mounts = append(mounts, bind(b.hosts, "/etc/hosts", "ro"))
+	if b.networked {
+		mounts = append(mounts, bind(b.resolver(), "/etc/resolv.conf", "ro"))
+	}
 	return append(mounts, b.shared()...)
 }
 

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -44,6 +46,12 @@ type Config struct {
 	// server, which then continues to use the box. gVisor's boxes always end with their server. Defaults to 0:
 	// everything ends with the server.
 	Grace time.Duration
+	// PrivateHosts are hosts, or host:port, that boxes may reach at private addresses if their policies allow them, such as
+	// a mirror of packages in the operator's network. Defaults to none.
+	PrivateHosts []string
+	// Dial connects boxes to hosts that their policies allow. It must not connect to other addresses than public ones.
+	// Defaults to [outbound.Dialer], with PrivateHosts.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Log logs what belongs to no request, such as the removal of leftovers. Defaults to slog.Default().
 	Log *slog.Logger
 }
@@ -84,6 +92,9 @@ type Capabilities struct {
 	// SecretsSeparate: no command can read the memory and environment of another that was given its own environment.
 	// This needs Landlock (Linux 5.19), which gVisor does not have.
 	SecretsSeparate bool
+	// Network: boxes reach the hosts that their policies allow, and nothing else. It needs root and nf_tables, which
+	// gVisor does not have. Substitute: boxes have no network but their own loopback.
+	Network bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool
 	// UserID is the user id of commands inside a box: 1000, or 0 (without capabilities) if the server is not root.

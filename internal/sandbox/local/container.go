@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -24,6 +25,7 @@ type container struct {
 	*child                 // process 1
 	lifeline io.Closer     // process 1 lives while the server holds this, and for a configurable time after
 	root     *os.File      // the box's /, as the box sees it
+	gate     *egress.Gate  // its way to the network; nil if it has none
 	door     *door         // the socket of process 1; nil if the box has its own kernel
 	limited  chan struct{} // closed when the inotify limit is set, which the first command waits for; nil if the container was adopted
 
@@ -184,6 +186,9 @@ func (b *box) start(ctx context.Context, fresh bool) (err error) {
 	if failed := <-saved; failed != nil {
 		return failed
 	}
+	if err == nil {
+		err = b.connectNetwork(ctx, b.running)
+	}
 	return err
 }
 
@@ -191,7 +196,7 @@ func (b *box) start(ctx context.Context, fresh bool) (err error) {
 func (b *box) bundle(id string) (_ bundle, err error) {
 	spec := bundle{
 		id: id, hostname: b.ID, root: b.d.base, who: ownIdentity(), limits: b.limits(), hosts: filepath.Join(b.d.run, id, "hosts"),
-		caps: b.d.caps, ownKernel: b.d.runtime.ownKernel, noSwap: b.d.cgroups.limitsSwap(),
+		caps: b.d.caps, networked: b.d.caps.Network, ownKernel: b.d.runtime.ownKernel, noSwap: b.d.cgroups.limitsSwap(),
 	}
 	if asRoot() {
 		spec.who = blockIdentity(b.Block)
@@ -398,6 +403,9 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 			c.commands.inherit(&supervised{c: c, cgroups: d.cgroups, group: c.cgroup + "/" + filepath.Base(dir)})
 		}
 	}
+	if err := b.connectNetwork(ctx, c); err != nil {
+		d.cfg.Log.Warn("a sandbox of an earlier server has no network until it is restarted", "sandbox", b.ID, "error", err)
+	}
 	return c, b.inheritLaunched(c)
 }
 
@@ -474,6 +482,9 @@ func (c *container) let() {
 	}
 	if c.door != nil {
 		c.door.close()
+	}
+	if c.gate != nil {
+		c.gate.Close()
 	}
 }
 

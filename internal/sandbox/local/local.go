@@ -24,7 +24,7 @@
 // For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
 // ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
 //
-// From bottom to top: cgroup.go, total.go, disk.go, ids.go, inotify.go, seccomp.go, tree.go, watch.go, remove.go and
+// From bottom to top: cgroup.go, total.go, disk.go, ids.go, inotify.go, seccomp.go, network.go, tree.go, watch.go, remove.go and
 // pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
 // all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
 // embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
@@ -56,6 +56,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/setting"
 )
@@ -159,6 +160,13 @@ func prepare(cfg Config) (*Driver, error) {
 	cfg.BackgroundStop = cmp.Or(cfg.BackgroundStop, byDefault.BackgroundStop)
 	cfg.FreeMB = cmp.Or(cfg.FreeMB, byDefault.FreeMB)
 	cfg.Images.SpaceMB = cmp.Or(cfg.Images.SpaceMB, byDefault.Images.SpaceMB)
+	private, err := outbound.ParseHosts(cfg.PrivateHosts...)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "sandbox_private_hosts: "+err.Error(), "give hosts, or host:port, separated by commas")
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = outbound.Dialer(private.Allows)
+	}
 	registries, err := newRegistries(cfg.Images)
 	if err != nil {
 		return nil, err
@@ -275,6 +283,12 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 	if d.group != "" {
 		caps.MemoryLimit, caps.KillsAll = !d.runtime.ownKernel, !d.runtime.ownKernel
 	}
+	if asRoot() && !d.runtime.ownKernel {
+		err := canOpenNetwork()
+		if caps.Network = err == nil; err != nil {
+			d.cfg.Log.Warn("sandboxes have no network: this machine's kernel cannot redirect their connections", "cause", err)
+		}
+	}
 	if asRoot() {
 		trial := filepath.Join(d.run, "trial")
 		image := filepath.Join(d.cfg.Dir, "trial.ext4")
@@ -301,8 +315,8 @@ func hasLandlock() bool {
 	return errno == 0 && version >= 2
 }
 
-// Offline is true: a box has no network interface but loopback.
-func (d *Driver) Offline() bool { return true }
+// Offline reports whether boxes have no network but their own loopback, whatever their policies say.
+func (d *Driver) Offline() bool { return !d.caps.Network }
 
 // Capabilities returns the limits that are enforced here.
 func (d *Driver) Capabilities() Capabilities { return d.caps }

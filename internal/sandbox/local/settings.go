@@ -18,6 +18,7 @@ func Settings() []setting.Setting[Config] {
 		setting.Duration("sandbox_idle_stop", "30m", "when a local sandbox without a command is stopped", func(c *Config) *time.Duration { return &c.IdleStop }),
 		setting.Duration("sandbox_background_stop", "12h", "the same, if background processes are still running", func(c *Config) *time.Duration { return &c.BackgroundStop }),
 		setting.Duration("sandbox_grace", "10m", "how long what runs in a sandbox outlives its server, so that the next one can continue it", func(c *Config) *time.Duration { return &c.Grace }),
+		setting.Names("sandbox_private_hosts", "", "hosts that sandboxes may reach at private addresses, such as a mirror of packages, separated by commas", func(c *Config) *[]string { return &c.PrivateHosts }),
 		setting.Count("sandbox_free_disk_mb", "2048", "MiB of disk that local sandboxes and images leave free", func(c *Config) *int { return &c.FreeMB }),
 		setting.Names("image_registries", "", "registries that images may come from, separated by commas (default: all)", func(c *Config) *[]string { return &c.Images.Registries }),
 		setting.Names("image_private_registries", "", "registries that may be at a private address, separated by commas", func(c *Config) *[]string { return &c.Images.PrivateRegistries }),

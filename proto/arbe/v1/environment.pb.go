@@ -116,7 +116,9 @@ type EnvironmentConfig struct {
 	// Secrets of the house that the setup script and each command of a sandbox receive as environment variables. They are
 	// removed from the output of these. A change applies to the next command. Only owners may add a secret that is the key
 	// of a server with models.
-	Secrets       []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Which hosts of the internet a sandbox may reach. A change applies to the next command.
+	Egress        *Egress `protobuf:"bytes,8,opt,name=egress,proto3" json:"egress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +202,77 @@ func (x *EnvironmentConfig) GetSecrets() []*SecretBinding {
 	return nil
 }
 
+func (x *EnvironmentConfig) GetEgress() *Egress {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+// Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
+type Egress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "none", "listed" (the hosts of sets and hosts) or "open" (all). Empty means "listed", and then, without sets, all sets.
+	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Sets of hosts: "npm", "go", "pypi", "crates", "debian", "github".
+	Sets []string `protobuf:"bytes,2,rep,name=sets,proto3" json:"sets,omitempty"`
+	// Further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that port, "*.example.com" for the names below.
+	Hosts         []string `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Egress) Reset() {
+	*x = Egress{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Egress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Egress) ProtoMessage() {}
+
+func (x *Egress) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Egress.ProtoReflect.Descriptor instead.
+func (*Egress) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Egress) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Egress) GetSets() []string {
+	if x != nil {
+		return x.Sets
+	}
+	return nil
+}
+
+func (x *Egress) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
 // SecretBinding gives commands a secret.
 type SecretBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -213,7 +286,7 @@ type SecretBinding struct {
 
 func (x *SecretBinding) Reset() {
 	*x = SecretBinding{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +298,7 @@ func (x *SecretBinding) String() string {
 func (*SecretBinding) ProtoMessage() {}
 
 func (x *SecretBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +311,7 @@ func (x *SecretBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretBinding.ProtoReflect.Descriptor instead.
 func (*SecretBinding) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SecretBinding) GetName() string {
@@ -274,7 +347,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -286,7 +359,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -299,7 +372,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Limits) GetMemoryMb() int32 {
@@ -348,7 +421,7 @@ type CreateEnvironmentRequest struct {
 
 func (x *CreateEnvironmentRequest) Reset() {
 	*x = CreateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +433,7 @@ func (x *CreateEnvironmentRequest) String() string {
 func (*CreateEnvironmentRequest) ProtoMessage() {}
 
 func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +446,7 @@ func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateEnvironmentRequest) GetHouseId() string {
@@ -406,7 +479,7 @@ type CreateEnvironmentResponse struct {
 
 func (x *CreateEnvironmentResponse) Reset() {
 	*x = CreateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +491,7 @@ func (x *CreateEnvironmentResponse) String() string {
 func (*CreateEnvironmentResponse) ProtoMessage() {}
 
 func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +504,7 @@ func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateEnvironmentResponse) GetEnvironment() *Environment {
@@ -450,7 +523,7 @@ type GetEnvironmentRequest struct {
 
 func (x *GetEnvironmentRequest) Reset() {
 	*x = GetEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +535,7 @@ func (x *GetEnvironmentRequest) String() string {
 func (*GetEnvironmentRequest) ProtoMessage() {}
 
 func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +548,7 @@ func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetEnvironmentRequest) GetId() string {
@@ -494,7 +567,7 @@ type GetEnvironmentResponse struct {
 
 func (x *GetEnvironmentResponse) Reset() {
 	*x = GetEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +579,7 @@ func (x *GetEnvironmentResponse) String() string {
 func (*GetEnvironmentResponse) ProtoMessage() {}
 
 func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +592,7 @@ func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetEnvironmentResponse) GetEnvironment() *Environment {
@@ -542,7 +615,7 @@ type ListEnvironmentsRequest struct {
 
 func (x *ListEnvironmentsRequest) Reset() {
 	*x = ListEnvironmentsRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +627,7 @@ func (x *ListEnvironmentsRequest) String() string {
 func (*ListEnvironmentsRequest) ProtoMessage() {}
 
 func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +640,7 @@ func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListEnvironmentsRequest) GetHouseId() string {
@@ -602,7 +675,7 @@ type ListEnvironmentsResponse struct {
 
 func (x *ListEnvironmentsResponse) Reset() {
 	*x = ListEnvironmentsResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +687,7 @@ func (x *ListEnvironmentsResponse) String() string {
 func (*ListEnvironmentsResponse) ProtoMessage() {}
 
 func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +700,7 @@ func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListEnvironmentsResponse) GetEnvironments() []*Environment {
@@ -656,7 +729,7 @@ type UpdateEnvironmentRequest struct {
 
 func (x *UpdateEnvironmentRequest) Reset() {
 	*x = UpdateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +741,7 @@ func (x *UpdateEnvironmentRequest) String() string {
 func (*UpdateEnvironmentRequest) ProtoMessage() {}
 
 func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +754,7 @@ func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateEnvironmentRequest) GetId() string {
@@ -714,7 +787,7 @@ type UpdateEnvironmentResponse struct {
 
 func (x *UpdateEnvironmentResponse) Reset() {
 	*x = UpdateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +799,7 @@ func (x *UpdateEnvironmentResponse) String() string {
 func (*UpdateEnvironmentResponse) ProtoMessage() {}
 
 func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +812,7 @@ func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateEnvironmentResponse) GetEnvironment() *Environment {
@@ -758,7 +831,7 @@ type DeleteEnvironmentRequest struct {
 
 func (x *DeleteEnvironmentRequest) Reset() {
 	*x = DeleteEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +843,7 @@ func (x *DeleteEnvironmentRequest) String() string {
 func (*DeleteEnvironmentRequest) ProtoMessage() {}
 
 func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +856,7 @@ func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteEnvironmentRequest) GetId() string {
@@ -801,7 +874,7 @@ type DeleteEnvironmentResponse struct {
 
 func (x *DeleteEnvironmentResponse) Reset() {
 	*x = DeleteEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +886,7 @@ func (x *DeleteEnvironmentResponse) String() string {
 func (*DeleteEnvironmentResponse) ProtoMessage() {}
 
 func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +899,7 @@ func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{14}
 }
 
 var File_arbe_v1_environment_proto protoreflect.FileDescriptor
@@ -840,7 +913,7 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x122\n" +
 	"\x06config\x18\x04 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x129\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x95\x02\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xbe\x02\n" +
 	"\x11EnvironmentConfig\x12\x1f\n" +
 	"\x06driver\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06driver\x12\x1e\n" +
 	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x05image\x12\x1c\n" +
@@ -848,7 +921,12 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x03ref\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03ref\x12\x1f\n" +
 	"\x05setup\x18\x05 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04R\x05setup\x12'\n" +
 	"\x06limits\x18\x06 \x01(\v2\x0f.arbe.v1.LimitsR\x06limits\x12;\n" +
-	"\asecrets\x18\a \x03(\v2\x16.arbe.v1.SecretBindingB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01R\asecrets\"J\n" +
+	"\asecrets\x18\a \x03(\v2\x16.arbe.v1.SecretBindingB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01R\asecrets\x12'\n" +
+	"\x06egress\x18\b \x01(\v2\x0f.arbe.v1.EgressR\x06egress\"\x81\x01\n" +
+	"\x06Egress\x12/\n" +
+	"\x04mode\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16R\x00R\x04noneR\x06listedR\x04openR\x04mode\x12\x1c\n" +
+	"\x04sets\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x102R\x04sets\x12(\n" +
+	"\x05hosts\x18\x03 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\ar\x05\x10\x01\x18\xac\x02R\x05hosts\"J\n" +
 	"\rSecretBinding\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12\x1a\n" +
 	"\boptional\x18\x02 \x01(\bR\boptional\"\xfa\x01\n" +
@@ -906,52 +984,54 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
-var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_arbe_v1_environment_proto_goTypes = []any{
 	(*Environment)(nil),               // 0: arbe.v1.Environment
 	(*EnvironmentConfig)(nil),         // 1: arbe.v1.EnvironmentConfig
-	(*SecretBinding)(nil),             // 2: arbe.v1.SecretBinding
-	(*Limits)(nil),                    // 3: arbe.v1.Limits
-	(*CreateEnvironmentRequest)(nil),  // 4: arbe.v1.CreateEnvironmentRequest
-	(*CreateEnvironmentResponse)(nil), // 5: arbe.v1.CreateEnvironmentResponse
-	(*GetEnvironmentRequest)(nil),     // 6: arbe.v1.GetEnvironmentRequest
-	(*GetEnvironmentResponse)(nil),    // 7: arbe.v1.GetEnvironmentResponse
-	(*ListEnvironmentsRequest)(nil),   // 8: arbe.v1.ListEnvironmentsRequest
-	(*ListEnvironmentsResponse)(nil),  // 9: arbe.v1.ListEnvironmentsResponse
-	(*UpdateEnvironmentRequest)(nil),  // 10: arbe.v1.UpdateEnvironmentRequest
-	(*UpdateEnvironmentResponse)(nil), // 11: arbe.v1.UpdateEnvironmentResponse
-	(*DeleteEnvironmentRequest)(nil),  // 12: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil), // 13: arbe.v1.DeleteEnvironmentResponse
-	(*timestamppb.Timestamp)(nil),     // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 15: google.protobuf.Duration
+	(*Egress)(nil),                    // 2: arbe.v1.Egress
+	(*SecretBinding)(nil),             // 3: arbe.v1.SecretBinding
+	(*Limits)(nil),                    // 4: arbe.v1.Limits
+	(*CreateEnvironmentRequest)(nil),  // 5: arbe.v1.CreateEnvironmentRequest
+	(*CreateEnvironmentResponse)(nil), // 6: arbe.v1.CreateEnvironmentResponse
+	(*GetEnvironmentRequest)(nil),     // 7: arbe.v1.GetEnvironmentRequest
+	(*GetEnvironmentResponse)(nil),    // 8: arbe.v1.GetEnvironmentResponse
+	(*ListEnvironmentsRequest)(nil),   // 9: arbe.v1.ListEnvironmentsRequest
+	(*ListEnvironmentsResponse)(nil),  // 10: arbe.v1.ListEnvironmentsResponse
+	(*UpdateEnvironmentRequest)(nil),  // 11: arbe.v1.UpdateEnvironmentRequest
+	(*UpdateEnvironmentResponse)(nil), // 12: arbe.v1.UpdateEnvironmentResponse
+	(*DeleteEnvironmentRequest)(nil),  // 13: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil), // 14: arbe.v1.DeleteEnvironmentResponse
+	(*timestamppb.Timestamp)(nil),     // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 16: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	14, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
-	3,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
-	2,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
-	15, // 4: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
-	1,  // 5: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 6: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 7: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 8: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
-	1,  // 9: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 10: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	4,  // 11: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	6,  // 12: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	8,  // 13: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	10, // 14: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	12, // 15: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	5,  // 16: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	7,  // 17: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	9,  // 18: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	11, // 19: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	13, // 20: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	4,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
+	3,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
+	2,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
+	16, // 5: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	1,  // 6: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 7: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 8: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 9: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
+	1,  // 10: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 11: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	5,  // 12: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	7,  // 13: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	9,  // 14: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	11, // 15: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	13, // 16: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	6,  // 17: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	8,  // 18: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	10, // 19: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	12, // 20: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	14, // 21: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -959,14 +1039,14 @@ func file_arbe_v1_environment_proto_init() {
 	if File_arbe_v1_environment_proto != nil {
 		return
 	}
-	file_arbe_v1_environment_proto_msgTypes[10].OneofWrappers = []any{}
+	file_arbe_v1_environment_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/environment.proto.
  */
 export const file_arbe_v1_environment: GenFile = /*@__PURE__*/
-  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi4wEKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIASI6Cg1TZWNyZXRCaW5kaW5nEhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZBIQCghvcHRpb25hbBgCIAEoCCLMAQoGTGltaXRzEh4KCW1lbW9yeV9tYhgBIAEoBUILukgIGgYYgIBAKAASHAoHZGlza19tYhgCIAEoBUILukgIGgYYgIBAKAASGQoEcGlkcxgDIAEoBUILukgIGgYYoI0GKAASJQoEY3B1cxgEIAEoAUIXukgUEhIZAAAAAAAAkEApAAAAAAAAAAASQgoPY29tbWFuZF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqACJ8ChhDcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZyJGChlDcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCIuChVHZXRFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCJDChZHZXRFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCJzChdMaXN0RW52aXJvbm1lbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJfChhMaXN0RW52aXJvbm1lbnRzUmVzcG9uc2USKgoMZW52aXJvbm1lbnRzGAEgAygLMhQuYXJiZS52MS5FbnZpcm9ubWVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkihAEKGFVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWdCBwoFX25hbWUiRgoZVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiMQoYRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiGwoZRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZTLeAwoSRW52aXJvbm1lbnRTZXJ2aWNlEloKEUNyZWF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USVgoOR2V0RW52aXJvbm1lbnQSHi5hcmJlLnYxLkdldEVudmlyb25tZW50UmVxdWVzdBofLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXNwb25zZSIDkAIBElwKEExpc3RFbnZpcm9ubWVudHMSIC5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXF1ZXN0GiEuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVzcG9uc2UiA5ACARJaChFVcGRhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEloKEURlbGV0ZUVudmlyb25tZW50EiEuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihAIKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcyJuCgZFZ3Jlc3MSKQoEbW9kZRgBIAEoCUIbukgYchZSAFIEbm9uZVIGbGlzdGVkUgRvcGVuEhYKBHNldHMYAiADKAlCCLpIBZIBAhAyEiEKBWhvc3RzGAMgAygJQhK6SA+SAQwQ9AMiB3IFEAEYrAIiOgoNU2VjcmV0QmluZGluZxIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQSEAoIb3B0aW9uYWwYAiABKAgizAEKBkxpbWl0cxIeCgltZW1vcnlfbWIYASABKAVCC7pICBoGGICAQCgAEhwKB2Rpc2tfbWIYAiABKAVCC7pICBoGGICAQCgAEhkKBHBpZHMYAyABKAVCC7pICBoGGKCNBigAEiUKBGNwdXMYBCABKAFCF7pIFBISGQAAAAAAAJBAKQAAAAAAAAAAEkIKD2NvbW1hbmRfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgAifAoYQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWciRgoZQ3JlYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiLgoVR2V0RW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiQwoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQicwoXTGlzdEVudmlyb25tZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiXwoYTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlEioKDGVudmlyb25tZW50cxgBIAMoCzIULmFyYmUudjEuRW52aXJvbm1lbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoQBChhVcGRhdGVFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnQgcKBV9uYW1lIkYKGVVwZGF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50IjEKGERlbGV0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhsKGURlbGV0ZUVudmlyb25tZW50UmVzcG9uc2Uy3gMKEkVudmlyb25tZW50U2VydmljZRJaChFDcmVhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlElYKDkdldEVudmlyb25tZW50Eh4uYXJiZS52MS5HZXRFbnZpcm9ubWVudFJlcXVlc3QaHy5hcmJlLnYxLkdldEVudmlyb25tZW50UmVzcG9uc2UiA5ACARJcChBMaXN0RW52aXJvbm1lbnRzEiAuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVxdWVzdBohLmFyYmUudjEuTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlIgOQAgESWgoRVXBkYXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLlVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRJaChFEZWxldGVFbnZpcm9ubWVudBIhLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Environment
@@ -104,6 +104,13 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
    * @generated from field: repeated arbe.v1.SecretBinding secrets = 7;
    */
   secrets: SecretBinding[];
+
+  /**
+   * Which hosts of the internet a sandbox may reach. A change applies to the next command.
+   *
+   * @generated from field: arbe.v1.Egress egress = 8;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -112,6 +119,41 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
  */
 export const EnvironmentConfigSchema: GenMessage<EnvironmentConfig> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 1);
+
+/**
+ * Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
+ *
+ * @generated from message arbe.v1.Egress
+ */
+export type Egress = Message<"arbe.v1.Egress"> & {
+  /**
+   * "none", "listed" (the hosts of sets and hosts) or "open" (all). Empty means "listed", and then, without sets, all sets.
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+
+  /**
+   * Sets of hosts: "npm", "go", "pypi", "crates", "debian", "github".
+   *
+   * @generated from field: repeated string sets = 2;
+   */
+  sets: string[];
+
+  /**
+   * Further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that port, "*.example.com" for the names below.
+   *
+   * @generated from field: repeated string hosts = 3;
+   */
+  hosts: string[];
+};
+
+/**
+ * Describes the message arbe.v1.Egress.
+ * Use `create(EgressSchema)` to create a new message.
+ */
+export const EgressSchema: GenMessage<Egress> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 2);
 
 /**
  * SecretBinding gives commands a secret.
@@ -139,7 +181,7 @@ export type SecretBinding = Message<"arbe.v1.SecretBinding"> & {
  * Use `create(SecretBindingSchema)` to create a new message.
  */
 export const SecretBindingSchema: GenMessage<SecretBinding> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 2);
+  messageDesc(file_arbe_v1_environment, 3);
 
 /**
  * Limits restrict a sandbox. A zero field means the driver's default.
@@ -188,7 +230,7 @@ export type Limits = Message<"arbe.v1.Limits"> & {
  * Use `create(LimitsSchema)` to create a new message.
  */
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 3);
+  messageDesc(file_arbe_v1_environment, 4);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentRequest
@@ -215,7 +257,7 @@ export type CreateEnvironmentRequest = Message<"arbe.v1.CreateEnvironmentRequest
  * Use `create(CreateEnvironmentRequestSchema)` to create a new message.
  */
 export const CreateEnvironmentRequestSchema: GenMessage<CreateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 4);
+  messageDesc(file_arbe_v1_environment, 5);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentResponse
@@ -232,7 +274,7 @@ export type CreateEnvironmentResponse = Message<"arbe.v1.CreateEnvironmentRespon
  * Use `create(CreateEnvironmentResponseSchema)` to create a new message.
  */
 export const CreateEnvironmentResponseSchema: GenMessage<CreateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 5);
+  messageDesc(file_arbe_v1_environment, 6);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentRequest
@@ -249,7 +291,7 @@ export type GetEnvironmentRequest = Message<"arbe.v1.GetEnvironmentRequest"> & {
  * Use `create(GetEnvironmentRequestSchema)` to create a new message.
  */
 export const GetEnvironmentRequestSchema: GenMessage<GetEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 6);
+  messageDesc(file_arbe_v1_environment, 7);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentResponse
@@ -266,7 +308,7 @@ export type GetEnvironmentResponse = Message<"arbe.v1.GetEnvironmentResponse"> &
  * Use `create(GetEnvironmentResponseSchema)` to create a new message.
  */
 export const GetEnvironmentResponseSchema: GenMessage<GetEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 7);
+  messageDesc(file_arbe_v1_environment, 8);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsRequest
@@ -297,7 +339,7 @@ export type ListEnvironmentsRequest = Message<"arbe.v1.ListEnvironmentsRequest">
  * Use `create(ListEnvironmentsRequestSchema)` to create a new message.
  */
 export const ListEnvironmentsRequestSchema: GenMessage<ListEnvironmentsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 8);
+  messageDesc(file_arbe_v1_environment, 9);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsResponse
@@ -321,7 +363,7 @@ export type ListEnvironmentsResponse = Message<"arbe.v1.ListEnvironmentsResponse
  * Use `create(ListEnvironmentsResponseSchema)` to create a new message.
  */
 export const ListEnvironmentsResponseSchema: GenMessage<ListEnvironmentsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 9);
+  messageDesc(file_arbe_v1_environment, 10);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentRequest
@@ -350,7 +392,7 @@ export type UpdateEnvironmentRequest = Message<"arbe.v1.UpdateEnvironmentRequest
  * Use `create(UpdateEnvironmentRequestSchema)` to create a new message.
  */
 export const UpdateEnvironmentRequestSchema: GenMessage<UpdateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 10);
+  messageDesc(file_arbe_v1_environment, 11);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentResponse
@@ -367,7 +409,7 @@ export type UpdateEnvironmentResponse = Message<"arbe.v1.UpdateEnvironmentRespon
  * Use `create(UpdateEnvironmentResponseSchema)` to create a new message.
  */
 export const UpdateEnvironmentResponseSchema: GenMessage<UpdateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 11);
+  messageDesc(file_arbe_v1_environment, 12);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentRequest
@@ -384,7 +426,7 @@ export type DeleteEnvironmentRequest = Message<"arbe.v1.DeleteEnvironmentRequest
  * Use `create(DeleteEnvironmentRequestSchema)` to create a new message.
  */
 export const DeleteEnvironmentRequestSchema: GenMessage<DeleteEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 12);
+  messageDesc(file_arbe_v1_environment, 13);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentResponse
@@ -397,7 +439,7 @@ export type DeleteEnvironmentResponse = Message<"arbe.v1.DeleteEnvironmentRespon
  * Use `create(DeleteEnvironmentResponseSchema)` to create a new message.
  */
 export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 13);
+  messageDesc(file_arbe_v1_environment, 14);
 
 /**
  * EnvironmentService manages environments: the recipes from which sandboxes are built.

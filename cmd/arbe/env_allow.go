@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func envAllow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "allow ENV HOST...",
+		Short: "Let the sandboxes of an environment reach further hosts",
+		Long: "Let the sandboxes of an environment reach further hosts: example.com at the ports 80 and 443, example.com:22 at\n" +
+			"that port, *.example.com for all names below it. It holds from the next command of each sandbox on.",
+		Example:           "  arbe env allow default example.com git.example.com:22",
+		Args:              takes(2, math.MaxInt, "an environment, by id or name, and one or more hosts"),
+		ValidArgsFunction: a.proposesFirst(a.environments),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			e, err := a.getEnvironment(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			config := e.GetConfig()
+			if config.GetEgress() == nil {
+				config.Egress = &arbev1.Egress{}
+			}
+			if config.Egress.Mode == "none" {
+				config.Egress.Mode = "listed"
+			}
+			for _, host := range args[1:] {
+				if !slices.Contains(config.Egress.Hosts, host) {
+					config.Egress.Hosts = append(config.Egress.Hosts, host)
+				}
+			}
+			updated, err := c.Environments.UpdateEnvironment(ctx, &arbev1.UpdateEnvironmentRequest{Id: e.GetId(), Config: config})
+			if err != nil {
+				return err
+			}
+			e = updated.GetEnvironment()
+			return a.show(e.GetId(), viewEnvironment(e), func() string {
+				return fmt.Sprintf("%s (%s) reaches %s", e.GetId(), oneLine(e.GetName()), strings.Join(args[1:], ", "))
+			})
+		}),
+	}
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+)
+
+// internet are hosts that boxes of a test can reach, by host:port. They are on this machine.
+type internet map[string]string
+
+// newInternet has web.test with HTTP and HTTPS, other.test like it, and raw.test at port 4000, which greets and says what it
+// is told. inside.test has a private address.
+func newInternet(t testing.TB) internet {
+	t.Helper()
+	hosts := internet{}
+	for _, name := range []string{"web.test", "other.test"} {
+		for port, start := range map[string]func(*httptest.Server){"80": (*httptest.Server).Start, "443": (*httptest.Server).StartTLS} {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "this is %s", r.Host) }))
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			start(s)
+			t.Cleanup(s.Close)
+			hosts[name+":"+port] = s.Listener.Addr().String()
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	hosts["raw.test:4000"] = l.Addr().String()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				fmt.Fprintln(conn, "hello")
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return hosts
+}
+
+func (i internet) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if strings.HasPrefix(address, "inside.test:") {
+		return nil, &outbound.RefusedError{Address: "10.0.0.1"}
+	}
+	to, ok := i[address]
+	if !ok {
+		return nil, errors.New("no such host: " + address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, to)
+}
+
+// networked opens a driver whose boxes can reach an internet of this machine.
+func networked(t testing.TB, cfg local.Config) *local.Driver {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = newInternet(t).dial
+	}
+	d := newDriver(t, cfg)
+	if !d.Capabilities().Network {
+		closeDriver(t, d)
+		t.Skip("this machine cannot redirect the connections of sandboxes")
+	}
+	return d
+}
+
+var listed = egress.Policy{Mode: egress.Listed, Hosts: []string{"web.test", "raw.test:4000", "inside.test"}}
+
+func TestABoxReachesWhatItsPolicyAllows(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := networked(t, local.Config{})
+	t.Cleanup(func() { closeDriver(t, d) })
+	box := create(t, d, sandbox.Spec{ID: "networked", Egress: listed})
+	for name, c := range map[string]struct{ script, says string }{
+		"HTTP":                            {"curl -sS http://web.test/", "this is web.test"},
+		"HTTPS":                           {"curl -sSk https://web.test/", "this is web.test"},
+		"a program that knows no proxies": {`node -e 'fetch("http://web.test/").then(r => r.text()).then(console.log)'`, "this is web.test"},
+		"another protocol":                {`exec 3<>/dev/tcp/raw.test/4000; head -n1 <&3; echo there >&3; head -n1 <&3`, "hello\nthere\n"},
+		"its own loopback": {`perl -MSocket -e 'socket(L, PF_INET, SOCK_STREAM, 0); bind(L, sockaddr_in(3000, INADDR_LOOPBACK)) or die $!; listen(L, 1);
+			socket(C, PF_INET, SOCK_STREAM, 0); connect(C, sockaddr_in(3000, INADDR_LOOPBACK)) or die $!; accept(A, L); syswrite(A, "hi"); sysread(C, $x, 2); print $x'`, "hi"},
+
+		"a host that is not allowed":          {"curl -sS http://other.test/", "the environment of this sandbox does not allow other.test:80"},
+		"the same with HTTPS":                 {"curl -sSk https://other.test/ 2>&1", "access denied"},
+		"an address":                          {"curl -sS http://93.184.216.34/", "does not allow 93.184.216.34:80"},
+		"the metadata service":                {"curl -sS http://169.254.169.254/latest/meta-data/", "does not allow 169.254.169.254:80"},
+		"a host with a private address":       {"curl -sS http://inside.test/", "inside.test:80 has no public address"},
+		"a Host that lies":                    {"curl -sS -H 'Host: other.test' http://web.test/", "does not allow other.test:80"},
+		"IPv6":                                {"curl -sS --max-time 20 'http://[2606:4700::1111]:81/' 2>&1", "curl: ("},
+		"another name server":                 {`perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 0); send(S, "\0\1\1\0\0\1\0\0\0\0\0\0\3web\4test\0\0\1\0\1", 0, sockaddr_in(53, inet_aton("8.8.8.8"))) or die $!; recv(S, $x, 512, 0); print length($x) > 30 ? "answered here" : "no"'`, "answered here"},
+		"UDP":                                 {`perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 0); send(S, "x", 0, sockaddr_in(443, inet_aton("8.8.8.8"))) or print $!'`, "not permitted"},
+		"SSH to a host that is not allowed":   {`exec 3<>/dev/tcp/other.test/22; cat <&3 | tr -d '\0'`, "does not allow other.test:22"},
+		"a command that removes the way back": {"ip route flush table all 2>&1; ip route show table all 2>&1 | wc -l; curl -sS http://web.test/", "this is web.test"},
+		"one that wants the gate's port":      {`perl -MSocket -e 'socket(L, PF_INET, SOCK_STREAM, 0); setsockopt(L, SOL_SOCKET, 15, 1); bind(L, sockaddr_in(54, INADDR_ANY)) or print $!'`, "denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := sh(t, d, box, "exec bash -c '"+strings.ReplaceAll(c.script, "'", `'\''`)+"'"); !strings.Contains(got, c.says) {
+				t.Errorf("the command printed %q, want %q", got, c.says)
+			}
+		})
+	}
+}
+
+func TestABoxWithoutAPolicyReachesNothing(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := networked(t, local.Config{})
+	defer closeDriver(t, d)
+	for id, p := range map[string]egress.Policy{"zero": {}, "none": {Mode: egress.None}} {
+		box := create(t, d, sandbox.Spec{ID: id, Egress: p})
+		if got := sh(t, d, box, "curl -sS --max-time 20 http://web.test/ 2>&1"); !strings.Contains(got, "Could not resolve host") {
+			t.Errorf("%s: the command printed %q", id, got)
+		}
+	}
+}
+
+func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := networked(t, local.Config{})
+	defer closeDriver(t, d)
+	box := create(t, d, sandbox.Spec{ID: "changing", Egress: egress.Policy{Mode: egress.None}})
+	get := func(host string) string { return sh(t, d, box, "curl -sS --max-time 20 http://"+host+"/ 2>&1") }
+	set := func(p egress.Policy) {
+		t.Helper()
+		for range 2 { // to repeat it does nothing
+			if err := d.SetEgress(t.Context(), box, p); err != nil {
+				t.Fatal(fault.From(err).Detail())
+			}
+		}
+	}
+	if got := get("web.test"); strings.Contains(got, "this is") {
+		t.Errorf("without a network, the command printed %q", got)
+	}
+	set(listed)
+	if got := get("web.test"); got != "this is web.test" {
+		t.Errorf("after it was allowed, the command printed %q", got)
+	}
+	set(egress.Policy{Mode: egress.Listed, Hosts: []string{"other.test"}})
+	if got := get("web.test"); !strings.Contains(got, "does not allow") {
+		t.Errorf("after it was removed, the command printed %q", got)
+	}
+	set(egress.Policy{Mode: egress.None})
+	if got := get("other.test"); strings.Contains(got, "this is") {
+		t.Errorf("after everything was removed, the command printed %q", got)
+	}
+	set(egress.Policy{Mode: egress.Open})
+	if got := get("other.test"); got != "this is other.test" {
+		t.Errorf("with an open policy, the command printed %q", got)
+	}
+	if err := d.SetEgress(t.Context(), strings.Replace(box, "changing", "gone", 1), listed); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("a box that is not there: %v", err)
+	}
+}
+
+// A box has the network again that it had when it is started again, and when the next server continues it.
+func TestANetworkOutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	cfg := local.Config{Dir: t.TempDir(), Dial: newInternet(t).dial, Grace: patience}
+	d := networked(t, cfg)
+	const get = "curl -sS --max-time 20 http://web.test/ 2>&1"
+	kept := create(t, d, sandbox.Spec{ID: "kept", Egress: listed})
+	stopped := create(t, d, sandbox.Spec{ID: "stopped", Egress: listed})
+	sh(t, d, kept, "sleep 1000 > /dev/null 2>&1 &")
+	closeDriver(t, d)
+	d = networked(t, cfg)
+	defer halt(t, d)
+	for id, box := range map[string]string{"a box that continued": kept, "one that was stopped": stopped} {
+		if got := sh(t, d, box, get); got != "this is web.test" {
+			t.Errorf("in %s, the command printed %q", id, got)
+		}
+	}
+	if got := sh(t, d, kept, "pgrep -c sleep"); strings.TrimSpace(got) == "0" {
+		t.Error("the first box did not continue")
+	}
+}
+
+// A box that is deleted ends its connections.
+func TestADeletedBoxHasNoConnections(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	ended := make(chan struct{})
+	d := networked(t, local.Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() {
+			defer close(ended)
+			_, _ = theirs.Write([]byte("hello\n"))
+			_, _ = io.Copy(io.Discard, theirs)
+		}()
+		return ours, nil
+	}})
+	defer closeDriver(t, d)
+	box := create(t, d, sandbox.Spec{ID: "deleted", Egress: listed})
+	if got := sh(t, d, box, "exec bash -c 'exec 3<>/dev/tcp/raw.test/4000; head -n1 <&3; sleep 1000 <&3 >/dev/null 2>&1 &'"); got != "hello\n" {
+		t.Fatalf("the command printed %q", got)
+	}
+	if err := d.Destroy(t.Context(), box); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the connection goes on")
+	}
+}
