@@ -31,6 +31,8 @@ func (a *app) patchesOf(ctx context.Context, e entry.Entry, c transcript.Change)
 		return a.parts(ctx, e, part{c.Key + "-state", callState(c.Call)})
 	case transcript.ApprovalAnswer:
 		return a.parts(ctx, e, part{approvalKey(c.ID), approvalAnswer(c)})
+	case transcript.HostAnswer:
+		return one(ctx, "."+hostKey(c.Environment, c.Host), "", hostAnswer(c))
 	case transcript.OutputPainted:
 		return one(ctx, "#"+c.Key+"-out", "", liveOutput(c))
 	case transcript.BuildPainted:

@@ -76,6 +76,7 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 		bound = append(bound, name)
 	}
 	values["secrets"] = strings.Join(bound, " ")
+	values["mode"], values["sets"], values["hosts"] = c.GetEgress().GetMode(), strings.Join(c.GetEgress().GetSets(), " "), strings.Join(c.GetEgress().GetHosts(), " ")
 	if l.GetCpus() != 0 {
 		values["cpus"] = strconv.FormatFloat(l.GetCpus(), 'f', -1, 64)
 	}
@@ -120,7 +121,11 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 	config = &arbev1.EnvironmentConfig{
 		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limits,
 	}
-	for name := range strings.FieldsSeq(strings.ReplaceAll(values["secrets"], ",", " ")) {
+	words := func(field string) []string { return strings.Fields(strings.ReplaceAll(values[field], ",", " ")) }
+	if e := (&arbev1.Egress{Mode: values["mode"], Sets: words("sets"), Hosts: words("hosts")}); e.Mode != "" || len(e.Sets)+len(e.Hosts) > 0 {
+		config.Egress = e
+	}
+	for _, name := range words("secrets") {
 		name, optional := strings.CutSuffix(name, "?")
 		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
 	}
@@ -217,4 +222,15 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 		return err
 	}
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
+}
+
+// allowHost lets the sandboxes of an environment reach a host that a command of a thread was kept from.
+func (a *app) allowHost(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	_, err := a.services.environments.AllowHosts(r.Context(), &arbev1.AllowHostsRequest{
+		Id: r.PostFormValue("environment"), Hosts: []string{r.PostFormValue("host")}, ThreadId: r.PathValue("thread"),
+	})
+	return a.doneInThread(w, r, err)
 }

@@ -26,7 +26,12 @@ type environmentView struct {
 	Saved bool
 }
 
-var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "mode", "sets", "hosts", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+
+// egressModes are the choices of what sandboxes reach, with their labels.
+var egressModes = []struct{ Mode, Label string }{
+	{"", "Package registries, GitHub and the hosts below"}, {"listed", "Only the sets and hosts below"}, {"open", "Every public host"}, {"none", "Nothing"},
+}
 
 // isDefault reports whether threads that name no environment use this one.
 func (v environmentView) isDefault() bool {
@@ -35,7 +40,7 @@ func (v environmentView) isDefault() bool {
 
 // limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
 func (v environmentView) limitsSet() bool {
-	for _, field := range environmentFields[7:] {
+	for _, field := range environmentFields[10:] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
 			return true
 		}

@@ -52,6 +52,8 @@ type fake struct {
 	stoppedTurns, retriedTurns []string
 	// answered are the answers to requests for approval: "id verdict reason".
 	answered []string
+	// allowed are the hosts that were allowed: "environment [host] thread".
+	allowed []string
 	// secrets are the values that were set, by name.
 	secrets map[string]string
 	// typed are the threads and agents of all signs that somebody writes.
@@ -760,6 +762,16 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 type environments struct {
 	arbev1connect.UnimplementedEnvironmentServiceHandler
 	f *fake
+}
+
+func (s environments) AllowHosts(_ context.Context, req *arbev1.AllowHostsRequest) (*arbev1.AllowHostsResponse, error) {
+	s.f.mu.Lock()
+	s.f.allowed = append(s.f.allowed, fmt.Sprint(req.GetId(), " ", req.GetHosts(), " ", req.GetThreadId()))
+	s.f.mu.Unlock()
+	for _, host := range req.GetHosts() {
+		s.f.says(req.GetThreadId(), s.f.me.Id, "", entry.HostAllowed{EnvironmentID: req.GetId(), Host: host})
+	}
+	return &arbev1.AllowHostsResponse{}, nil
 }
 
 func (s environments) GetEnvironment(_ context.Context, req *arbev1.GetEnvironmentRequest) (*arbev1.GetEnvironmentResponse, error) {

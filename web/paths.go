@@ -1,6 +1,8 @@
 package web
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/url"
 	"strconv"
 
@@ -57,6 +59,12 @@ func environmentPath(id string) string { return "/environments/" + url.PathEscap
 
 // approvalKey is the id of the element that a request for approval is answered with.
 func approvalKey(id string) string { return "ask-" + url.PathEscape(id) }
+
+// hostKey is the class of the elements that say whether an environment allows a host. Several entries may be about one.
+func hostKey(environment, host string) string {
+	sum := sha256.Sum256([]byte(environment + " " + host))
+	return "host-" + hex.EncodeToString(sum[:8])
+}
 
 // approvalPath is where the answer to a request is sent.
 func approvalPath(v transcript.ApprovalAnswer) string {

@@ -67,6 +67,8 @@ func bodyOf(b transcript.Body) templ.Component {
 		return turnEnd(b)
 	case transcript.Approval:
 		return approvalCard(b)
+	case transcript.Refused:
+		return refusedLine(b)
 	case transcript.Note:
 		return noteLine(b)
 	case transcript.StatusNote:

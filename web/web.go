@@ -141,6 +141,7 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
 		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
+		{"POST /threads/{thread}/hosts", a.page(a.allowHost)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
 	}
 }

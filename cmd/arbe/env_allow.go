@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,8 @@ func envAllow(a *app) *cobra.Command {
 		Use:   "allow ENV HOST...",
 		Short: "Let the sandboxes of an environment reach further hosts",
 		Long: "Let the sandboxes of an environment reach further hosts: example.com at the ports 80 and 443, example.com:22 at\n" +
-			"that port, *.example.com for all names below it. It holds from the next command of each sandbox on.",
+			"that port, *.example.com for all names below it. It holds at once for sandboxes on the server's own\n" +
+			"machine, and for others from their next command on.",
 		Example:           "  arbe env allow default example.com git.example.com:22",
 		Args:              takes(2, math.MaxInt, "an environment, by id or name, and one or more hosts"),
 		ValidArgsFunction: a.proposesFirst(a.environments),
@@ -27,19 +27,7 @@ func envAllow(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			config := e.GetConfig()
-			if config.GetEgress() == nil {
-				config.Egress = &arbev1.Egress{}
-			}
-			if config.Egress.Mode == "none" {
-				config.Egress.Mode = "listed"
-			}
-			for _, host := range args[1:] {
-				if !slices.Contains(config.Egress.Hosts, host) {
-					config.Egress.Hosts = append(config.Egress.Hosts, host)
-				}
-			}
-			updated, err := c.Environments.UpdateEnvironment(ctx, &arbev1.UpdateEnvironmentRequest{Id: e.GetId(), Config: config})
+			updated, err := c.Environments.AllowHosts(ctx, &arbev1.AllowHostsRequest{Id: e.GetId(), Hosts: args[1:]})
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,9 @@ insert into environments (house_id, name, config, secret_bindings) values (@hous
 -- name: GetEnvironment :one
 select * from environments where id = @id;
 
+-- name: LockEnvironment :one
+select * from environments where id = @id for update;
+
 -- name: ListEnvironments :many
 select * from environments
 where house_id = @house_id and (created_at, id) > (@after_time::timestamptz, @after_id::text)
@@ -49,6 +52,9 @@ where house_id = @house_id and id ~>=~ @prefix::text and id ~<~ (@prefix::text |
   and (created_at, id) < (@before_time::timestamptz, @before_id::text)
 order by created_at desc, id desc
 limit @max_rows;
+
+-- name: LiveSandboxesOf :many
+select * from sandboxes where environment_id = @environment_id and status = 'live';
 
 -- name: MarkSandboxLive :exec
 update sandboxes set status = 'live', provider_ref = @provider_ref::text, machine_id = sqlc.narg(machine_id) where id = @id;

@@ -257,6 +257,59 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 	return items, nil
 }
 
+const liveSandboxesOf = `-- name: LiveSandboxesOf :many
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where environment_id = $1 and status = 'live'
+`
+
+func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID string) ([]Sandbox, error) {
+	rows, err := db.Query(ctx, liveSandboxesOf, environmentID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Sandbox
+	for rows.Next() {
+		var i Sandbox
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.EnvironmentID,
+			&i.Provider,
+			&i.ProviderRef,
+			&i.Status,
+			&i.Ephemeral,
+			&i.MachineID,
+			&i.CreatedAt,
+			&i.DestroyedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockEnvironment = `-- name: LockEnvironment :one
+select id, house_id, name, config, secret_bindings, created_at from environments where id = $1 for update
+`
+
+func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Environment, error) {
+	row := db.QueryRow(ctx, lockEnvironment, id)
+	var i Environment
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.Name,
+		&i.Config,
+		&i.SecretBindings,
+		&i.CreatedAt,
+	)
+	return i, err
+}
+
 const lockSandbox = `-- name: LockSandbox :one
 select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where id = $1 for update
 `

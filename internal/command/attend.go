@@ -88,6 +88,7 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 		w.out.receives(received)
 	}
 	w.handle = &p
+	w.remember(p)
 	got, err = w.attend(ctx, launcher, p.Ref, cmd, limit)
 	switch {
 	case errors.Is(err, errSandboxEnded), fault.CodeOf(err) == fault.NotFound:

@@ -6,7 +6,7 @@
 //
 // What a command prints goes to three places: the live output of its entry and its result (output.go), an artifact if the
 // result does not hold all of it (keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
-// input.go, relay.go).
+// input.go, relay.go). refusal.go reports what it was kept from reaching.
 package command
 
 import (
@@ -70,6 +70,8 @@ type Commands struct {
 	attached attachments
 	// relay connects calls for attached commands with the servers that work on these.
 	relay relay
+	// launched are the commands whose refused connections are reported.
+	launched launches
 }
 
 var queries = query.New()
@@ -87,6 +89,7 @@ func New(c Config) *Commands {
 	jobs.Add(c.Jobs, jobs.Kind[jobArgs]{Queue: d.queue.Name, Attempts: 1, Unique: true, Adopted: true, Work: d.work})
 	c.Jobs.OnSweep(d.reportWaits)
 	c.Jobs.OnNotice(relayTopic, d.noticed)
+	c.Boxes.OnRefusal(d.refused)
 	return d
 }
 

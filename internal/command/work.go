@@ -171,6 +171,7 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 		on, *start = p.ID, time.Now()
 		if launches {
 			w.handle = &p
+			w.remember(p)
 			if got, err = w.attend(ctx, launcher, p.Ref, cmd, limit); errors.Is(err, errSandboxEnded) {
 				err = nil
 			}

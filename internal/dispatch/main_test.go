@@ -169,7 +169,7 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*disp
 }
 
 // newLocal is a driver of real boxes on this machine.
-func newLocal(t testing.TB, dir string) *local.Driver {
+func newLocal(t testing.TB, dir string, tune ...func(*local.Config)) *local.Driver {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("real boxes need root on a machine that has no other user set up for them")
@@ -177,7 +177,11 @@ func newLocal(t testing.TB, dir string) *local.Driver {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("runc is not installed")
 	}
-	d, err := local.New(t.Context(), localConfig(dir))
+	c := localConfig(dir)
+	for _, f := range tune {
+		f(&c)
+	}
+	d, err := local.New(t.Context(), c)
 	if err != nil {
 		t.Fatal(detail(err))
 	}

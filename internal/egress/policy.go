@@ -108,13 +108,16 @@ func (p Policy) String() string {
 	return strings.Join(list, "; ")
 }
 
-// With returns the policy with one more host allowed, written as in [Policy].Hosts. A policy that allows nothing becomes
-// one that lists hosts.
+// With returns the policy with one more host allowed, written as in [Policy].Hosts. [None] becomes [Listed].
 func (p Policy) With(host string) Policy {
-	if p.Mode == Open || p.Mode == Listed && slices.Contains(p.Hosts, host) {
+	if p.Mode == Open || slices.Contains(p.Hosts, host) {
 		return p
 	}
-	return Policy{Mode: Listed, Sets: p.Sets, Hosts: append(slices.Clone(p.Hosts), host)}
+	if p.Mode == None {
+		p.Mode = Listed
+	}
+	p.Hosts = append(slices.Clone(p.Hosts), host)
+	return p
 }
 
 // Equal reports whether two policies say the same in the same words.

@@ -71,6 +71,8 @@ var registry = []Kind{
 	kind[PermissionAnswered](Server),
 	kind[Skipped](Server),
 	kind[SandboxResumed](Server),
+	kind[HostRefused](Server),
+	kind[HostAllowed](Server),
 	kind[StatusChanged](Server),
 	kind[Forked](Server),
 	kind[HouseCreated](Server),

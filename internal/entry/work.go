@@ -34,6 +34,8 @@ const (
 	// ChatWork is a message and what bots make of it. Its id is that of the [Chat] entry. It is never complete, because any
 	// number of bots may answer it.
 	ChatWork
+	// HostWork is a host that an environment did not allow; see [HostID].
+	HostWork
 )
 
 // Stage is what an entry does to a work.

@@ -22,7 +22,7 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 	if err := s.mayBind(ctx, scope, nil, req.GetConfig()); err != nil {
 		return nil, err
 	}
-	made, err := s.Environments.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
+	made, err := s.Boxes.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *environmentService) GetEnvironment(ctx context.Context, req *arbev1.Get
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Environments.Environment(ctx, scope, req.GetId())
+	got, err := s.Boxes.Environment(ctx, scope, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.L
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Environments.ListEnvironments(ctx, scope, after.cursor(), size+1)
+	rows, err := s.Boxes.ListEnvironments(ctx, scope, after.cursor(), size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 	}
 	var r *sandbox.Recipe
 	if req.GetConfig() != nil {
-		was, err := s.Environments.Environment(ctx, scope, req.GetId())
+		was, err := s.Boxes.Environment(ctx, scope, req.GetId())
 		if err != nil {
 			return nil, err
 		}
@@ -90,11 +90,26 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 		set := recipe(req.GetConfig())
 		r = &set
 	}
-	changed, err := s.Environments.UpdateEnvironment(ctx, scope, req.GetId(), req.Name, r)
+	changed, err := s.Boxes.UpdateEnvironment(ctx, scope, req.GetId(), req.Name, r)
 	if err != nil {
 		return nil, err
 	}
+	if r != nil {
+		s.Boxes.ApplyEgress(ctx, scope, changed)
+	}
 	return &arbev1.UpdateEnvironmentResponse{Environment: wireEnvironment(changed)}, nil
+}
+
+func (s *environmentService) AllowHosts(ctx context.Context, req *arbev1.AllowHostsRequest) (*arbev1.AllowHostsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.Boxes.AllowHosts(ctx, scope, req.GetId(), req.GetHosts(), req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.AllowHostsResponse{Environment: wireEnvironment(changed)}, nil
 }
 
 func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.DeleteEnvironmentRequest) (*arbev1.DeleteEnvironmentResponse, error) {
@@ -104,5 +119,5 @@ func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.
 	} else if err != nil {
 		return nil, err
 	}
-	return &arbev1.DeleteEnvironmentResponse{}, s.Environments.DeleteEnvironment(ctx, scope, req.GetId())
+	return &arbev1.DeleteEnvironmentResponse{}, s.Boxes.DeleteEnvironment(ctx, scope, req.GetId())
 }

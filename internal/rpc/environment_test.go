@@ -36,6 +36,7 @@ func TestEnvironment(t *testing.T) {
 		Driver: "local", Image: "docker.io/library/debian:13", Repo: "https://example.com/a.git", Ref: "main", Setup: "make\nmake install",
 		Limits:  &arbev1.Limits{MemoryMb: 512, DiskMb: 1024, Pids: 100, Cpus: 1.5, CommandTimeout: durationpb.New(90 * time.Second)},
 		Secrets: []*arbev1.SecretBinding{{Name: "TOKEN"}, {Name: "OPTIONAL", Optional: true}},
+		Egress:  &arbev1.Egress{Mode: "listed", Sets: []string{"npm"}, Hosts: []string{"example.com:22"}},
 	}
 
 	t.Run("keeps its whole recipe", func(t *testing.T) {

@@ -114,7 +114,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	secrets := secret.New(d.DB, d.Sealer, nothing.SecretUses, nil)
 	services := rpc.Services{
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing, b.providers.Asker()),
-		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Boxes: boxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
 		Artifacts: artifacts,
 	}

@@ -104,6 +104,9 @@ var good = map[string]func(things) proto.Message{
 	"EnvironmentService.UpdateEnvironment": func(of things) proto.Message {
 		return &arbev1.UpdateEnvironmentRequest{Id: of.environment, Name: new("Renamed")}
 	},
+	"EnvironmentService.AllowHosts": func(of things) proto.Message {
+		return &arbev1.AllowHostsRequest{Id: of.environment, Hosts: []string{"example.com"}}
+	},
 	"EnvironmentService.DeleteEnvironment": func(of things) proto.Message { return &arbev1.DeleteEnvironmentRequest{Id: of.environment} },
 	"SecretService.SetSecret": func(of things) proto.Message {
 		return &arbev1.SetSecretRequest{HouseId: of.house, Name: "TOKEN", Value: []byte("value")}

@@ -62,6 +62,7 @@ EnvironmentService.CreateEnvironment 401    401     401     401     404      ok 
 EnvironmentService.GetEnvironment    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.ListEnvironments  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.UpdateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.AllowHosts        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.DeleteEnvironment 401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
 SandboxService.GetSandbox            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.ListSandboxes         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
@@ -340,6 +341,9 @@ var procedures = map[string]call{
 	},
 	"EnvironmentService.UpdateEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.UpdateEnvironment(ctx, &arbev1.UpdateEnvironmentRequest{Id: of.environment, Name: new("Renamed")}))
+	},
+	"EnvironmentService.AllowHosts": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Environments.AllowHosts(ctx, &arbev1.AllowHostsRequest{Id: of.environment, Hosts: []string{"example.com"}}))
 	},
 	"EnvironmentService.DeleteEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.DeleteEnvironment(ctx, &arbev1.DeleteEnvironmentRequest{Id: of.environment}))

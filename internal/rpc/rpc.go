@@ -38,19 +38,18 @@ import (
 
 // Services are what the service layer needs. All fields up to Logger are required.
 type Services struct {
-	Auth         *auth.Auth
-	Houses       *house.Houses
-	Bots         *bot.Bots
-	Threads      *thread.Threads
-	Log          *stream.Log
-	Live         *live.Pictures
-	Environments *sandbox.Environments
-	Sandboxes    *sandbox.Sandboxes
-	Dispatcher   *dispatch.Dispatcher
-	Artifacts    *artifact.Artifacts
-	Secrets      *secret.Secrets
-	Models       *model.Houses
-	Logger       *slog.Logger
+	Auth       *auth.Auth
+	Houses     *house.Houses
+	Bots       *bot.Bots
+	Threads    *thread.Threads
+	Log        *stream.Log
+	Live       *live.Pictures
+	Boxes      *sandbox.Resolver
+	Dispatcher *dispatch.Dispatcher
+	Artifacts  *artifact.Artifacts
+	Secrets    *secret.Secrets
+	Models     *model.Houses
+	Logger     *slog.Logger
 	// Observe is called after each call with its procedure, its code ("ok" or that of its error) and how long it took.
 	// Defaults to nil: calls are not observed.
 	Observe func(spec connect.Spec, code string, took time.Duration)

@@ -16,7 +16,7 @@ func (s *sandboxService) GetSandbox(ctx context.Context, req *arbev1.GetSandboxR
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Sandboxes.Sandbox(ctx, scope, req.GetId())
+	got, err := s.Boxes.Sandbox(ctx, scope, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 		before = from.cursor()
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Sandboxes.ListSandboxes(ctx, scope, req.GetIdPrefix(), before, size+1)
+	rows, err := s.Boxes.ListSandboxes(ctx, scope, req.GetIdPrefix(), before, size+1)
 	if err != nil {
 		return nil, err
 	}

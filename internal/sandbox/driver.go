@@ -81,6 +81,10 @@ type Gated interface {
 	// SetEgress replaces the policy of a box. It holds for the next connection, and ends those that it does not allow. It
 	// does nothing if the box has this policy.
 	SetEgress(ctx context.Context, ref string, p egress.Policy) error
+
+	// OnRefusal has a function called with the refused connections of boxes, from any goroutine, but not with more than some
+	// each second.
+	OnRefusal(f func(Refusal))
 }
 
 // Offline is a [Driver] whose boxes may be unable to reach a network.

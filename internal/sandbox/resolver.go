@@ -66,6 +66,9 @@ type Resolver struct {
 	drivers *drivers
 	maxima  Maxima
 	builds  *builds
+	logger  *slog.Logger
+	// refusals has whoever reports the connections that drivers refuse.
+	refusals refusals
 }
 
 // NewResolver returns a Resolver and everything that it uses.
@@ -77,19 +80,30 @@ func NewResolver(c Config) *Resolver {
 	environments := &Environments{db: c.DB, drivers: drivers, maxima: c.Maxima, q: q}
 	machines := &Machines{db: c.DB, drivers: drivers, goneAfter: cmp.Or(c.MachineGone, 24*time.Hour), q: q}
 	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q}
-	return &Resolver{
+	r := &Resolver{
 		Environments: environments, Machines: machines, Sandboxes: sandboxes,
 		Reaper: &Reaper{
 			db: c.DB, threads: c.Threads, machines: machines, sandboxes: sandboxes, drivers: drivers,
 			installation: c.Installation, logger: c.Logger,
 		},
-		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima,
+		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, logger: c.Logger,
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime)},
 			secrets:     c.Secrets, installation: c.Installation, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
 		},
+	}
+	for _, driver := range c.Drivers {
+		r.hear(driver)
+	}
+	return r
+}
+
+// hear has the refused connections of a driver's boxes reported.
+func (r *Resolver) hear(driver Driver) {
+	if gated, ok := driver.(Gated); ok {
+		gated.OnRefusal(r.refusals.pass)
 	}
 }
 
@@ -100,6 +114,7 @@ func (r *Resolver) DriverStarted(ctx context.Context, name string, driver Driver
 	if err != nil {
 		return
 	}
+	r.hear(driver)
 	r.Reaper.sweepDriver(ctx, name, driver)
 	if err := r.Machines.TouchMachines(ctx); err != nil {
 		r.Reaper.logger.Warn("cannot record that this server's machine is back", "error", fault.From(err).Detail())
@@ -156,13 +171,7 @@ func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Han
 	if err != nil {
 		return Handle{}, err
 	}
-	driver, err := r.drivers.get(box.Provider)
-	if gated, ok := driver.(Gated); ok && err == nil {
-		// A box that is gone is left to the caller, who finds that out by using it.
-		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {
-			err = nil
-		}
-	}
+	driver, err := r.gated(ctx, box, env)
 	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe, maxima: r.maxima}, err
 }
 

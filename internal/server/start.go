@@ -220,7 +220,7 @@ func (p *starting) openDoors(context.Context) error {
 	p.metrics = newMetrics()
 	services := rpc.Services{
 		Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures,
-		Environments: p.boxes.Environments, Sandboxes: p.boxes.Sandboxes, Dispatcher: p.dispatcher, Artifacts: p.artifacts,
+		Boxes: p.boxes, Dispatcher: p.dispatcher, Artifacts: p.artifacts,
 		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
 	}
 	subscriptions := subscription.Start(subscription.Config{

@@ -260,6 +260,10 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			list = append(list, note("the command of “"+Name(t.person(c.Author).Name)+"” ended; how it begins, and its output", oneLine(run.Line(), quoted), p.Within(commandOutput)))
 		case entry.SandboxResumed:
 			list = append(list, note("the sandbox was replaced; what was not committed or pushed is gone from it"))
+		case entry.HostRefused:
+			list = append(list, note("the sandbox may not reach a host; a person of the house can allow it", oneLine(p.Host, quoted)))
+		case entry.HostAllowed:
+			list = append(list, note("the sandbox may reach a host from now on", oneLine(p.Host, quoted)))
 		case entry.TurnStarted:
 			if p.AgentID == t.bot {
 				clear(ran)

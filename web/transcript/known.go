@@ -38,7 +38,7 @@ type Artifacts interface {
 }
 
 // Body is what the row of an entry shows: a [Chat], [Command], [CommandEnd], [BuildFailure], [Step], [Call], [Compaction],
-// [TurnEnd], [Approval], [Note], [StatusNote], [WhyNote], [ForkedFrom] or [Generic].
+// [TurnEnd], [Approval], [Refused], [Note], [StatusNote], [WhyNote], [ForkedFrom] or [Generic].
 type Body any
 
 // maxLearned limits what a live page remembers of entries, in bytes. It reads again what it forgot.

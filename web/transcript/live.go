@@ -117,7 +117,7 @@ func (l *Live) commandEntry(e entry.Entry, show Show) error {
 	return nil
 }
 
-// callEntry shows what an entry changes in a tool call of a step, and in the card that asks for approval.
+// callEntry shows what an entry changes in a tool call of a step, and in what asks people for something.
 func (l *Live) callEntry(e entry.Entry, show Show) error {
 	if result, ok := entry.As[entry.PiToolResult](e); ok {
 		v := Call{Key: callKey(e.ID)}
@@ -131,6 +131,9 @@ func (l *Live) callEntry(e entry.Entry, show Show) error {
 	}
 	if p, ok := entry.As[entry.PermissionAnswered](e); ok {
 		return show(l.answerOf(p))
+	}
+	if p, ok := entry.As[entry.HostAllowed](e); ok {
+		return show(HostAnswer{Thread: l.thread, Environment: p.EnvironmentID, Host: p.Host, Words: l.allowedBy(e.Author)})
 	}
 	return nil
 }

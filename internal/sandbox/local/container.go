@@ -27,6 +27,7 @@ type container struct {
 	root     *os.File      // the box's /, as the box sees it
 	gate     *egress.Gate  // its way to the network; nil if it has none
 	door     *door         // the socket of process 1; nil if the box has its own kernel
+	refusals perSecond     // which were reported
 	limited  chan struct{} // closed when the inotify limit is set, which the first command waits for; nil if the container was adopted
 
 	commands commands

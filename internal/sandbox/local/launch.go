@@ -95,7 +95,7 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 		if err != nil {
 			return readable(ctx, err, "the command could not be started")
 		}
-		rec := &recording{file: file}
+		rec := &recording{file: file, launch: id}
 		err = d.launchRecorded(ctx, b, cmd, rec)
 		rec.close()
 		if err == nil {
@@ -406,7 +406,7 @@ func (b *box) inheritLaunched(c *container) error {
 		if err != nil || !l.runs() {
 			continue // it has ended meanwhile
 		}
-		s := &supervised{c: c, cgroups: b.d.cgroups, pid: l.pid, started: l.started, recorded: true, done: process.done}
+		s := &supervised{c: c, cgroups: b.d.cgroups, pid: l.pid, started: l.started, recorded: true, launch: entry.Name(), done: process.done}
 		c.commands.mu.Lock()
 		for left := range c.commands.leaving {
 			if slices.Contains(left.members(), l.pid) {

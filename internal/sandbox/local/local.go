@@ -52,6 +52,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -77,6 +78,7 @@ type Driver struct {
 	reserving      sync.Mutex // held while disk space is being reserved
 	warnOverbooked sync.Once
 	warnInotify    sync.Once
+	onRefusal      atomic.Pointer[func(sandbox.Refusal)]
 	changes        watcher
 
 	endIdling func() // ends the watch for idle boxes and waits for its end

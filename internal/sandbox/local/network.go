@@ -244,7 +244,7 @@ func (b *box) connectNetwork(ctx context.Context, c *container) error {
 	if err != nil {
 		return fmt.Errorf("open the network: %w", err)
 	}
-	c.gate = egress.New(egress.Config{Policy: b.Egress, Destination: destination, Dial: b.d.cfg.Dial}, sockets)
+	c.gate = egress.New(egress.Config{Policy: b.Egress, Destination: destination, Dial: b.d.cfg.Dial, Refused: func(r egress.Refusal) { b.d.reportRefusal(b, c, r) }}, sockets)
 	return nil
 }
 

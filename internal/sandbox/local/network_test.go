@@ -230,3 +230,40 @@ func TestADeletedBoxHasNoConnections(t *testing.T) {
 		t.Error("the connection goes on")
 	}
 }
+
+// Whoever reports refused connections is told of which command they were.
+func TestARefusedConnectionNamesItsCommand(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := networked(t, local.Config{})
+	defer closeDriver(t, d)
+	refused := make(chan sandbox.Refusal, 100)
+	d.OnRefusal(func(r sandbox.Refusal) { refused <- r })
+	box := create(t, d, sandbox.Spec{ID: "refused", Egress: listed})
+	next := func() sandbox.Refusal {
+		select {
+		case r := <-refused:
+			return r
+		case <-time.After(patience):
+			t.Fatal("nothing was reported")
+			return sandbox.Refusal{}
+		}
+	}
+	for id, script := range map[string]string{
+		"web":        "curl -s http://other.test/",
+		"tls":        "curl -sk https://other.test/",
+		"background": "curl -s http://other.test:4000/ &",
+	} {
+		if err := d.Launch(t.Context(), box, id, sandbox.Command{Argv: []string{"sh", "-c", script}}); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		if r := next(); r.Launch != id || r.Program != "curl" || r.Host != "other.test" || r.Ref != box {
+			t.Errorf("of the command %s, %q of %q to %s in %s was reported", id, r.Program, r.Launch, r, r.Ref)
+		}
+	}
+	// A box cannot have the server look for the commands of ever more connections.
+	sh(t, d, box, "for i in $(seq 200); do curl -s http://other.test/ & done; wait")
+	if n := len(refused); n > 50 {
+		t.Errorf("%d connections were reported", n)
+	}
+}

@@ -54,6 +54,7 @@ func newRecord(name string) (*os.File, error) {
 
 // recording are the files with which a command is recorded.
 type recording struct {
+	launch  string     // the command's id
 	file    *os.File   // locked
 	outputs []*os.File // one if standard output and error are merged
 	input   *os.File   // the writing end of its standard input; nil if it has none. The command's attendant owns it.

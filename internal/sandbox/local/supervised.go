@@ -148,6 +148,7 @@ type supervised struct {
 	group   string   // its control group; empty if there are none
 
 	recorded bool     // it outlives its server
+	launch   string   // its id, if it was launched
 	input    *os.File // our end of its standard input; nil if it has none or an earlier server had it
 
 	done      chan struct{}
@@ -186,7 +187,7 @@ func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Comman
 	}
 	s := &supervised{c: c, cgroups: g, recorded: as.record != nil, done: make(chan struct{})}
 	if as.record != nil {
-		s.input = as.record.input
+		s.input, s.launch = as.record.input, as.record.launch
 	}
 	defer func() {
 		if err != nil {

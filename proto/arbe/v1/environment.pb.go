@@ -822,6 +822,112 @@ func (x *UpdateEnvironmentResponse) GetEnvironment() *Environment {
 	return nil
 }
 
+type AllowHostsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// As in Egress.hosts.
+	Hosts []string `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// The thread whose log says that the caller allowed them; empty for none.
+	ThreadId      string `protobuf:"bytes,3,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllowHostsRequest) Reset() {
+	*x = AllowHostsRequest{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllowHostsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllowHostsRequest) ProtoMessage() {}
+
+func (x *AllowHostsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllowHostsRequest.ProtoReflect.Descriptor instead.
+func (*AllowHostsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AllowHostsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AllowHostsRequest) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *AllowHostsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type AllowHostsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Environment   *Environment           `protobuf:"bytes,1,opt,name=environment,proto3" json:"environment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllowHostsResponse) Reset() {
+	*x = AllowHostsResponse{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllowHostsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllowHostsResponse) ProtoMessage() {}
+
+func (x *AllowHostsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllowHostsResponse.ProtoReflect.Descriptor instead.
+func (*AllowHostsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AllowHostsResponse) GetEnvironment() *Environment {
+	if x != nil {
+		return x.Environment
+	}
+	return nil
+}
+
 type DeleteEnvironmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -831,7 +937,7 @@ type DeleteEnvironmentRequest struct {
 
 func (x *DeleteEnvironmentRequest) Reset() {
 	*x = DeleteEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +949,7 @@ func (x *DeleteEnvironmentRequest) String() string {
 func (*DeleteEnvironmentRequest) ProtoMessage() {}
 
 func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +962,7 @@ func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteEnvironmentRequest) GetId() string {
@@ -874,7 +980,7 @@ type DeleteEnvironmentResponse struct {
 
 func (x *DeleteEnvironmentResponse) Reset() {
 	*x = DeleteEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	mi := &file_arbe_v1_environment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +992,7 @@ func (x *DeleteEnvironmentResponse) String() string {
 func (*DeleteEnvironmentResponse) ProtoMessage() {}
 
 func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	mi := &file_arbe_v1_environment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1005,7 @@ func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{16}
 }
 
 var File_arbe_v1_environment_proto protoreflect.FileDescriptor
@@ -961,15 +1067,23 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x06config\x18\x03 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06configB\a\n" +
 	"\x05_name\"S\n" +
 	"\x19UpdateEnvironmentResponse\x126\n" +
+	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"\x7f\n" +
+	"\x11AllowHostsRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12)\n" +
+	"\x05hosts\x18\x02 \x03(\tB\x13\xbaH\x10\x92\x01\r\b\x01\x10d\"\ar\x05\x10\x01\x18\xac\x02R\x05hosts\x12$\n" +
+	"\tthread_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@R\bthreadId\"L\n" +
+	"\x12AllowHostsResponse\x126\n" +
 	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"5\n" +
 	"\x18DeleteEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x1b\n" +
-	"\x19DeleteEnvironmentResponse2\xde\x03\n" +
+	"\x19DeleteEnvironmentResponse2\xa5\x04\n" +
 	"\x12EnvironmentService\x12Z\n" +
 	"\x11CreateEnvironment\x12!.arbe.v1.CreateEnvironmentRequest\x1a\".arbe.v1.CreateEnvironmentResponse\x12V\n" +
 	"\x0eGetEnvironment\x12\x1e.arbe.v1.GetEnvironmentRequest\x1a\x1f.arbe.v1.GetEnvironmentResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\x10ListEnvironments\x12 .arbe.v1.ListEnvironmentsRequest\x1a!.arbe.v1.ListEnvironmentsResponse\"\x03\x90\x02\x01\x12Z\n" +
-	"\x11UpdateEnvironment\x12!.arbe.v1.UpdateEnvironmentRequest\x1a\".arbe.v1.UpdateEnvironmentResponse\x12Z\n" +
+	"\x11UpdateEnvironment\x12!.arbe.v1.UpdateEnvironmentRequest\x1a\".arbe.v1.UpdateEnvironmentResponse\x12E\n" +
+	"\n" +
+	"AllowHosts\x12\x1a.arbe.v1.AllowHostsRequest\x1a\x1b.arbe.v1.AllowHostsResponse\x12Z\n" +
 	"\x11DeleteEnvironment\x12!.arbe.v1.DeleteEnvironmentRequest\x1a\".arbe.v1.DeleteEnvironmentResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
@@ -984,7 +1098,7 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
-var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_arbe_v1_environment_proto_goTypes = []any{
 	(*Environment)(nil),               // 0: arbe.v1.Environment
 	(*EnvironmentConfig)(nil),         // 1: arbe.v1.EnvironmentConfig
@@ -999,39 +1113,44 @@ var file_arbe_v1_environment_proto_goTypes = []any{
 	(*ListEnvironmentsResponse)(nil),  // 10: arbe.v1.ListEnvironmentsResponse
 	(*UpdateEnvironmentRequest)(nil),  // 11: arbe.v1.UpdateEnvironmentRequest
 	(*UpdateEnvironmentResponse)(nil), // 12: arbe.v1.UpdateEnvironmentResponse
-	(*DeleteEnvironmentRequest)(nil),  // 13: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil), // 14: arbe.v1.DeleteEnvironmentResponse
-	(*timestamppb.Timestamp)(nil),     // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 16: google.protobuf.Duration
+	(*AllowHostsRequest)(nil),         // 13: arbe.v1.AllowHostsRequest
+	(*AllowHostsResponse)(nil),        // 14: arbe.v1.AllowHostsResponse
+	(*DeleteEnvironmentRequest)(nil),  // 15: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil), // 16: arbe.v1.DeleteEnvironmentResponse
+	(*timestamppb.Timestamp)(nil),     // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	15, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	17, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
 	3,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
 	2,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
-	16, // 5: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	18, // 5: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
 	1,  // 6: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
 	0,  // 7: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
 	0,  // 8: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
 	0,  // 9: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
 	1,  // 10: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
 	0,  // 11: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	5,  // 12: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	7,  // 13: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	9,  // 14: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	11, // 15: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	13, // 16: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	6,  // 17: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	8,  // 18: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	10, // 19: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	12, // 20: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	14, // 21: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	0,  // 12: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
+	5,  // 13: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	7,  // 14: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	9,  // 15: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	11, // 16: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	13, // 17: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
+	15, // 18: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	6,  // 19: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	8,  // 20: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	10, // 21: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	12, // 22: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	14, // 23: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
+	16, // 24: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -1046,7 +1165,7 @@ func file_arbe_v1_environment_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

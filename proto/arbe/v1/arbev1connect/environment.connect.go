@@ -45,6 +45,9 @@ const (
 	// EnvironmentServiceUpdateEnvironmentProcedure is the fully-qualified name of the
 	// EnvironmentService's UpdateEnvironment RPC.
 	EnvironmentServiceUpdateEnvironmentProcedure = "/arbe.v1.EnvironmentService/UpdateEnvironment"
+	// EnvironmentServiceAllowHostsProcedure is the fully-qualified name of the EnvironmentService's
+	// AllowHosts RPC.
+	EnvironmentServiceAllowHostsProcedure = "/arbe.v1.EnvironmentService/AllowHosts"
 	// EnvironmentServiceDeleteEnvironmentProcedure is the fully-qualified name of the
 	// EnvironmentService's DeleteEnvironment RPC.
 	EnvironmentServiceDeleteEnvironmentProcedure = "/arbe.v1.EnvironmentService/DeleteEnvironment"
@@ -58,8 +61,10 @@ type EnvironmentServiceClient interface {
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
 	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
+	// AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+	AllowHosts(context.Context, *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error)
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
@@ -102,6 +107,12 @@ func NewEnvironmentServiceClient(httpClient connect.HTTPClient, baseURL string, 
 			connect.WithSchema(environmentServiceMethods.ByName("UpdateEnvironment")),
 			connect.WithClientOptions(opts...),
 		),
+		allowHosts: connect.NewClient[v1.AllowHostsRequest, v1.AllowHostsResponse](
+			httpClient,
+			baseURL+EnvironmentServiceAllowHostsProcedure,
+			connect.WithSchema(environmentServiceMethods.ByName("AllowHosts")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteEnvironment: connect.NewClient[v1.DeleteEnvironmentRequest, v1.DeleteEnvironmentResponse](
 			httpClient,
 			baseURL+EnvironmentServiceDeleteEnvironmentProcedure,
@@ -117,6 +128,7 @@ type environmentServiceClient struct {
 	getEnvironment    *connect.Client[v1.GetEnvironmentRequest, v1.GetEnvironmentResponse]
 	listEnvironments  *connect.Client[v1.ListEnvironmentsRequest, v1.ListEnvironmentsResponse]
 	updateEnvironment *connect.Client[v1.UpdateEnvironmentRequest, v1.UpdateEnvironmentResponse]
+	allowHosts        *connect.Client[v1.AllowHostsRequest, v1.AllowHostsResponse]
 	deleteEnvironment *connect.Client[v1.DeleteEnvironmentRequest, v1.DeleteEnvironmentResponse]
 }
 
@@ -156,6 +168,15 @@ func (c *environmentServiceClient) UpdateEnvironment(ctx context.Context, req *v
 	return nil, err
 }
 
+// AllowHosts calls arbe.v1.EnvironmentService.AllowHosts.
+func (c *environmentServiceClient) AllowHosts(ctx context.Context, req *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error) {
+	response, err := c.allowHosts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DeleteEnvironment calls arbe.v1.EnvironmentService.DeleteEnvironment.
 func (c *environmentServiceClient) DeleteEnvironment(ctx context.Context, req *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error) {
 	response, err := c.deleteEnvironment.CallUnary(ctx, connect.NewRequest(req))
@@ -173,8 +194,10 @@ type EnvironmentServiceHandler interface {
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
 	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
+	// AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+	AllowHosts(context.Context, *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error)
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
@@ -213,6 +236,12 @@ func NewEnvironmentServiceHandler(svc EnvironmentServiceHandler, opts ...connect
 		connect.WithSchema(environmentServiceMethods.ByName("UpdateEnvironment")),
 		connect.WithHandlerOptions(opts...),
 	)
+	environmentServiceAllowHostsHandler := connect.NewUnaryHandlerSimple(
+		EnvironmentServiceAllowHostsProcedure,
+		svc.AllowHosts,
+		connect.WithSchema(environmentServiceMethods.ByName("AllowHosts")),
+		connect.WithHandlerOptions(opts...),
+	)
 	environmentServiceDeleteEnvironmentHandler := connect.NewUnaryHandlerSimple(
 		EnvironmentServiceDeleteEnvironmentProcedure,
 		svc.DeleteEnvironment,
@@ -229,6 +258,8 @@ func NewEnvironmentServiceHandler(svc EnvironmentServiceHandler, opts ...connect
 			environmentServiceListEnvironmentsHandler.ServeHTTP(w, r)
 		case EnvironmentServiceUpdateEnvironmentProcedure:
 			environmentServiceUpdateEnvironmentHandler.ServeHTTP(w, r)
+		case EnvironmentServiceAllowHostsProcedure:
+			environmentServiceAllowHostsHandler.ServeHTTP(w, r)
 		case EnvironmentServiceDeleteEnvironmentProcedure:
 			environmentServiceDeleteEnvironmentHandler.ServeHTTP(w, r)
 		default:
@@ -254,6 +285,10 @@ func (UnimplementedEnvironmentServiceHandler) ListEnvironments(context.Context, 
 
 func (UnimplementedEnvironmentServiceHandler) UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EnvironmentService.UpdateEnvironment is not implemented"))
+}
+
+func (UnimplementedEnvironmentServiceHandler) AllowHosts(context.Context, *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EnvironmentService.AllowHosts is not implemented"))
 }
 
 func (UnimplementedEnvironmentServiceHandler) DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error) {

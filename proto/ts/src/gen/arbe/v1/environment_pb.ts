@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/environment.proto.
  */
 export const file_arbe_v1_environment: GenFile = /*@__PURE__*/
-  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihAIKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcyJuCgZFZ3Jlc3MSKQoEbW9kZRgBIAEoCUIbukgYchZSAFIEbm9uZVIGbGlzdGVkUgRvcGVuEhYKBHNldHMYAiADKAlCCLpIBZIBAhAyEiEKBWhvc3RzGAMgAygJQhK6SA+SAQwQ9AMiB3IFEAEYrAIiOgoNU2VjcmV0QmluZGluZxIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQSEAoIb3B0aW9uYWwYAiABKAgizAEKBkxpbWl0cxIeCgltZW1vcnlfbWIYASABKAVCC7pICBoGGICAQCgAEhwKB2Rpc2tfbWIYAiABKAVCC7pICBoGGICAQCgAEhkKBHBpZHMYAyABKAVCC7pICBoGGKCNBigAEiUKBGNwdXMYBCABKAFCF7pIFBISGQAAAAAAAJBAKQAAAAAAAAAAEkIKD2NvbW1hbmRfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgAifAoYQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWciRgoZQ3JlYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiLgoVR2V0RW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiQwoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQicwoXTGlzdEVudmlyb25tZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiXwoYTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlEioKDGVudmlyb25tZW50cxgBIAMoCzIULmFyYmUudjEuRW52aXJvbm1lbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoQBChhVcGRhdGVFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnQgcKBV9uYW1lIkYKGVVwZGF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50IjEKGERlbGV0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhsKGURlbGV0ZUVudmlyb25tZW50UmVzcG9uc2Uy3gMKEkVudmlyb25tZW50U2VydmljZRJaChFDcmVhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlElYKDkdldEVudmlyb25tZW50Eh4uYXJiZS52MS5HZXRFbnZpcm9ubWVudFJlcXVlc3QaHy5hcmJlLnYxLkdldEVudmlyb25tZW50UmVzcG9uc2UiA5ACARJcChBMaXN0RW52aXJvbm1lbnRzEiAuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVxdWVzdBohLmFyYmUudjEuTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlIgOQAgESWgoRVXBkYXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLlVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRJaChFEZWxldGVFbnZpcm9ubWVudBIhLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihAIKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcyJuCgZFZ3Jlc3MSKQoEbW9kZRgBIAEoCUIbukgYchZSAFIEbm9uZVIGbGlzdGVkUgRvcGVuEhYKBHNldHMYAiADKAlCCLpIBZIBAhAyEiEKBWhvc3RzGAMgAygJQhK6SA+SAQwQ9AMiB3IFEAEYrAIiOgoNU2VjcmV0QmluZGluZxIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQSEAoIb3B0aW9uYWwYAiABKAgizAEKBkxpbWl0cxIeCgltZW1vcnlfbWIYASABKAVCC7pICBoGGICAQCgAEhwKB2Rpc2tfbWIYAiABKAVCC7pICBoGGICAQCgAEhkKBHBpZHMYAyABKAVCC7pICBoGGKCNBigAEiUKBGNwdXMYBCABKAFCF7pIFBISGQAAAAAAAJBAKQAAAAAAAAAAEkIKD2NvbW1hbmRfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgAifAoYQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWciRgoZQ3JlYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiLgoVR2V0RW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiQwoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQicwoXTGlzdEVudmlyb25tZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiXwoYTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlEioKDGVudmlyb25tZW50cxgBIAMoCzIULmFyYmUudjEuRW52aXJvbm1lbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoQBChhVcGRhdGVFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnQgcKBV9uYW1lIkYKGVVwZGF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50ImoKEUFsbG93SG9zdHNSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASIgoFaG9zdHMYAiADKAlCE7pIEJIBDQgBEGQiB3IFEAEYrAISGgoJdGhyZWFkX2lkGAMgASgJQge6SARyAhhAIj8KEkFsbG93SG9zdHNSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiMQoYRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiGwoZRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZTKlBAoSRW52aXJvbm1lbnRTZXJ2aWNlEloKEUNyZWF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USVgoOR2V0RW52aXJvbm1lbnQSHi5hcmJlLnYxLkdldEVudmlyb25tZW50UmVxdWVzdBofLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXNwb25zZSIDkAIBElwKEExpc3RFbnZpcm9ubWVudHMSIC5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXF1ZXN0GiEuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVzcG9uc2UiA5ACARJaChFVcGRhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEkUKCkFsbG93SG9zdHMSGi5hcmJlLnYxLkFsbG93SG9zdHNSZXF1ZXN0GhsuYXJiZS52MS5BbGxvd0hvc3RzUmVzcG9uc2USWgoRRGVsZXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Environment
@@ -412,6 +412,54 @@ export const UpdateEnvironmentResponseSchema: GenMessage<UpdateEnvironmentRespon
   messageDesc(file_arbe_v1_environment, 12);
 
 /**
+ * @generated from message arbe.v1.AllowHostsRequest
+ */
+export type AllowHostsRequest = Message<"arbe.v1.AllowHostsRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * As in Egress.hosts.
+   *
+   * @generated from field: repeated string hosts = 2;
+   */
+  hosts: string[];
+
+  /**
+   * The thread whose log says that the caller allowed them; empty for none.
+   *
+   * @generated from field: string thread_id = 3;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message arbe.v1.AllowHostsRequest.
+ * Use `create(AllowHostsRequestSchema)` to create a new message.
+ */
+export const AllowHostsRequestSchema: GenMessage<AllowHostsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 13);
+
+/**
+ * @generated from message arbe.v1.AllowHostsResponse
+ */
+export type AllowHostsResponse = Message<"arbe.v1.AllowHostsResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Environment environment = 1;
+   */
+  environment?: Environment | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.AllowHostsResponse.
+ * Use `create(AllowHostsResponseSchema)` to create a new message.
+ */
+export const AllowHostsResponseSchema: GenMessage<AllowHostsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 14);
+
+/**
  * @generated from message arbe.v1.DeleteEnvironmentRequest
  */
 export type DeleteEnvironmentRequest = Message<"arbe.v1.DeleteEnvironmentRequest"> & {
@@ -426,7 +474,7 @@ export type DeleteEnvironmentRequest = Message<"arbe.v1.DeleteEnvironmentRequest
  * Use `create(DeleteEnvironmentRequestSchema)` to create a new message.
  */
 export const DeleteEnvironmentRequestSchema: GenMessage<DeleteEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 13);
+  messageDesc(file_arbe_v1_environment, 15);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentResponse
@@ -439,7 +487,7 @@ export type DeleteEnvironmentResponse = Message<"arbe.v1.DeleteEnvironmentRespon
  * Use `create(DeleteEnvironmentResponseSchema)` to create a new message.
  */
 export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 14);
+  messageDesc(file_arbe_v1_environment, 16);
 
 /**
  * EnvironmentService manages environments: the recipes from which sandboxes are built.
@@ -478,7 +526,7 @@ export const EnvironmentService: GenService<{
     output: typeof ListEnvironmentsResponseSchema;
   },
   /**
-   * UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
+   * UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
    *
    * @generated from rpc arbe.v1.EnvironmentService.UpdateEnvironment
    */
@@ -486,6 +534,16 @@ export const EnvironmentService: GenService<{
     methodKind: "unary";
     input: typeof UpdateEnvironmentRequestSchema;
     output: typeof UpdateEnvironmentResponseSchema;
+  },
+  /**
+   * AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+   *
+   * @generated from rpc arbe.v1.EnvironmentService.AllowHosts
+   */
+  allowHosts: {
+    methodKind: "unary";
+    input: typeof AllowHostsRequestSchema;
+    output: typeof AllowHostsResponseSchema;
   },
   /**
    * DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist

@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Refusal is a connection of a box that its policy does not allow.
+type Refusal struct {
+	egress.Refusal
+	// Ref is the box.
+	Ref string
+	// Launch is the id of the launched command whose process it is; empty if that is not known. Program is the name of the
+	// process. It is the box's, so it can be anything.
+	Launch, Program string
+}
+
+// refusals pass refused connections from drivers to whoever reports them.
+type refusals struct {
+	to atomic.Pointer[func(Refusal)]
+}
+
+func (r *refusals) pass(refused Refusal) {
+	if to := r.to.Load(); to != nil {
+		(*to)(refused)
+	}
+}
+
+// OnRefusal has a function called with each refused connection of a box on this machine, from any goroutine. It must return
+// quickly.
+func (r *Resolver) OnRefusal(f func(Refusal)) { r.refusals.to.Store(&f) }
+
+// AllowHosts lets the sandboxes of an environment reach further hosts, written as in [egress.Policy].Hosts: those on this
+// machine at once, and all others from their next command on. With a thread, its log says who did that.
+func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, hosts []string, threadID string) (env Environment, err error) {
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if env, err = environmentFrom(r.Environments.q.LockEnvironment(ctx, tx, id)); err != nil {
+			return err
+		}
+		var drafts []entry.Draft
+		for _, host := range hosts {
+			env.Recipe.Egress = env.Recipe.Egress.With(host)
+			drafts = append(drafts, entry.NewDraft("", scope.Agent, entry.HostAllowed{EnvironmentID: id, Host: host}))
+		}
+		var config json.RawMessage
+		if config, _, err = r.checked(env.Recipe); err != nil {
+			return err
+		}
+		if env, err = environmentFrom(r.Environments.q.UpdateEnvironment(ctx, tx, query.UpdateEnvironmentParams{Config: config, ID: id})); err != nil || threadID == "" {
+			return err
+		}
+		th, err := r.threads.GetTx(ctx, tx, threadID)
+		if err == nil {
+			_, err = r.log.AppendTx(ctx, tx, th.Stream(), drafts...)
+		}
+		return err
+	})
+	if err != nil {
+		return Environment{}, err
+	}
+	r.ApplyEgress(ctx, scope, env)
+	return env, nil
+}
+
+// ApplyEgress gives the live sandboxes of an environment that are on this machine its policy at once. All others get it with
+// their next command, as do those for which this fails.
+func (r *Resolver) ApplyEgress(ctx context.Context, scope db.Scope, env Environment) {
+	var rows []query.Sandbox
+	err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		rows, err = r.Environments.q.LiveSandboxesOf(ctx, tx, env.ID)
+		return err
+	})
+	for _, row := range rows {
+		box, failed := sandboxFrom(row, nil)
+		if failed != nil || r.Sandboxes.elsewhere(box) {
+			continue
+		}
+		if _, failed := r.gated(ctx, box, env); failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		r.logger.WarnContext(ctx, "sandboxes that run reach what their environment allows only from their next command on", "environment", env.ID, "error", fault.From(err).Detail())
+	}
+}
+
+// gated returns the driver of a sandbox, which keeps to the policy of its environment from then on.
+func (r *Resolver) gated(ctx context.Context, box Sandbox, env Environment) (Driver, error) {
+	driver, err := r.drivers.get(box.Provider)
+	if gated, ok := driver.(Gated); ok && err == nil {
+		// A box that is gone is left to the caller, who finds that out by using it.
+		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {
+			err = nil
+		}
+	}
+	return driver, err
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package local
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+const (
+	// refusalsPerSecond is how many refused connections of a box are reported in a second. Finding out whose connection it
+	// was takes some milliseconds.
+	refusalsPerSecond = 5
+	// maxSocketTable limits how much of a box's table of sockets is read, in bytes, and maxDescriptors how many descriptors of
+	// its processes are looked at for one connection. A box may fill both.
+	maxSocketTable, maxDescriptors = 4 << 20, 20_000
+)
+
+// perSecond counts what happens in the present second. It is safe for concurrent use.
+type perSecond struct{ second, n atomic.Int64 }
+
+// take reports whether fewer than most have been taken in this second.
+func (p *perSecond) take(most int64) bool {
+	if now := time.Now().Unix(); p.second.Swap(now) != now {
+		p.n.Store(0)
+	}
+	return p.n.Add(1) <= most
+}
+
+// OnRefusal has a function called with each refused connection of a box; see [sandbox.Gated].
+func (d *Driver) OnRefusal(f func(sandbox.Refusal)) { d.onRefusal.Store(&f) }
+
+// reportRefusal reports a refused connection of a container, unless it has too many.
+func (d *Driver) reportRefusal(b *box, c *container, r egress.Refusal) {
+	report := d.onRefusal.Load()
+	if report == nil || !c.refusals.take(refusalsPerSecond) {
+		return
+	}
+	launch, program := c.speaker(r.From)
+	(*report)(sandbox.Refusal{Refusal: r, Ref: d.ref(b.ID), Launch: launch, Program: program})
+}
+
+// speaker returns the launched command whose process has one end of a connection in the box's network, and the name of that
+// process. Both are empty if that cannot be found out.
+func (c *container) speaker(from net.Addr) (launch, program string) {
+	tcp, ok := from.(*net.TCPAddr)
+	if !ok {
+		return "", ""
+	}
+	inode := c.socketAt(tcp.Port)
+	if inode == "" {
+		return "", ""
+	}
+	socket, looked := "socket:["+inode+"]", 0
+	for _, s := range c.commands.known() {
+		for _, pid := range s.members() {
+			dir := fmt.Sprintf("/proc/%d/fd", pid)
+			files, err := os.ReadDir(dir)
+			if err != nil {
+				continue // it has ended
+			}
+			for _, f := range files {
+				if looked++; looked > maxDescriptors {
+					return "", ""
+				}
+				if to, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil && to == socket {
+					name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+					return s.launch, strings.TrimSpace(string(name))
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+// socketAt returns the inode of the connection of the box that has a local port at its loopback; empty if there is none.
+func (c *container) socketAt(port int) string {
+	const listening = "0A"
+	for _, table := range []string{"tcp", "tcp6"} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", c.process.Pid, table))
+		if err != nil {
+			return ""
+		}
+		lines := bufio.NewScanner(io.LimitReader(f, maxSocketTable))
+		for lines.Scan() {
+			// sl local_address rem_address st tx:rx tr:tm retrnsmt uid timeout inode …
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 10 || fields[3] == listening {
+				continue
+			}
+			_, at, _ := strings.Cut(fields[1], ":")
+			if n, err := strconv.ParseUint(at, 16, 16); err == nil && int(n) == port {
+				f.Close()
+				return fields[9]
+			}
+		}
+		f.Close()
+	}
+	return ""
+}
+
+// known returns the commands of which processes may run.
+func (l *commands) known() (list []*supervised) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for run := range l.waited {
+		if s, ok := run.(*supervised); ok {
+			list = append(list, s)
+		}
+	}
+	for s := range l.leaving {
+		list = append(list, s)
+	}
+	return list
+}
