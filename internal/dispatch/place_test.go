@@ -51,7 +51,7 @@ func TestABotIsToldWhereItIs(t *testing.T) {
 	first := r.models.Requests()[0]
 	for _, want := range []string{
 		"The house “Home”. This thread is “The release”.", "People: “Ada”.", "“Lint” (@lint)", "the environment “build”",
-		"begin in /workspace, where the repository “https://example.org/app.git” is cloned at “main”", "cd and variables do not last", "may take 7m0s", "no network but loopback",
+		"begin in /workspace, where the repository “https://example.org/app.git” is cloned at “main”", "cd and variables do not last", "may take 7m0s",
 	} {
 		if !strings.Contains(first.System, want) {
 			t.Errorf("the bot is not told %q: %s", want, first.System)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -106,6 +107,11 @@ func TestWhoWaitsForASandbox(t *testing.T) {
 			go func() { results[i] <- tryOn(ctx, b, b.boxes, th, "", "true") }()
 			if i == 0 {
 				receive(t, creating)
+			}
+		}
+		for deadline := time.Now().Add(patience); b.boxes.Waiting() < 2; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the second does not wait for the sandbox")
 			}
 		}
 		return b, th, giveUp, results, sync.OnceFunc(func() { close(released) })
