@@ -43,6 +43,8 @@ type box struct {
 	record
 	dir string
 
+	window view
+
 	used atomic.Int64 // when it was last used, in nanoseconds since 1970
 
 	mu          sync.RWMutex

@@ -80,7 +80,7 @@ type Capabilities struct {
 	// MemoryLimit: control groups limit memory, processes and cores per box. Substitute: a limit on the number of
 	// processes.
 	MemoryLimit bool
-	// DiskLimit: a box has a disk of its own size, which is reserved on the machine's disk while the box runs.
+	// DiskLimit: a box has a disk of its own size. What it can write at a moment is held on the machine's disk.
 	// Substitute: a limit on the size of one file; boxes can then fill the machine's disk.
 	DiskLimit bool
 	// KillsAll: a time-out or cancellation kills everything that the command started, however it hides. Substitute: the

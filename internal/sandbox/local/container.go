@@ -142,8 +142,7 @@ func (d *Driver) isClosed() bool {
 // start starts a container. Callers hold b.mu, and nothing of the box is running. Each start creates a new container,
 // because the last one may be dead but not gone; see remains.go. Box ids contain no dot.
 //
-// For a new box, the disk is reserved and the record saved while the runtime works. An older disk may have a journal to
-// replay, which could fail if the host runs out of space, so it is reserved first.
+// For a new box, the window of its disk is opened and the record saved while the runtime works.
 func (b *box) start(ctx context.Context, fresh bool) (err error) {
 	defer func() {
 		if err != nil {
@@ -166,12 +165,18 @@ func (b *box) start(ctx context.Context, fresh bool) (err error) {
 		return err
 	}
 	if b.Disk && !fresh {
-		if err := b.reserveDisk(ctx); err != nil {
+		// Before it is mounted, because a journal that is replayed on a full machine could break the disk.
+		if err := b.d.makeRoom(ctx, func() error { return b.d.room(min(window, int64(b.Limits.DiskMB)<<20)) }); err != nil {
 			return err
 		}
 	}
 	if spec.files, err = b.mountFiles(run, spec.who); err != nil {
 		return err
+	}
+	if b.Disk && !fresh {
+		if err := b.openWindow(ctx, spec.files); err != nil {
+			return err
+		}
 	}
 	if err := spec.write(run); err != nil {
 		return err
@@ -179,7 +184,7 @@ func (b *box) start(ctx context.Context, fresh bool) (err error) {
 	saved := make(chan error, 1)
 	go func() {
 		if fresh {
-			saved <- b.reserveAndSave(ctx)
+			saved <- b.holdAndSave(ctx, spec.files)
 		}
 		close(saved)
 	}()
@@ -217,20 +222,23 @@ func (b *box) bundle(id string) (_ bundle, err error) {
 	return spec, nil
 }
 
-// reserveAndSave reserves a new box's disk and saves its record. The disk must be mounted, because mounting writes its
-// image to the host's disk.
-func (b *box) reserveAndSave(ctx context.Context) error {
+// holdAndSave opens the window of a new box's disk and saves its record.
+func (b *box) holdAndSave(ctx context.Context, files string) error {
 	if b.Disk {
-		if err := b.reserveDisk(ctx); err != nil {
+		if err := b.openWindow(ctx, files); err != nil {
 			return err
 		}
 	}
 	return b.save()
 }
 
-// reserveDisk reserves the box's whole disk on the host, and makes room for it if necessary.
-func (b *box) reserveDisk(ctx context.Context) error {
-	return b.d.makeRoom(ctx, func() error { return b.d.reserveDisk(b.diskImage()) })
+// openWindow opens the window of the box's mounted disk, and makes room for it on the host if necessary.
+func (b *box) openWindow(ctx context.Context, files string) error {
+	err := b.d.makeRoom(ctx, func() error { return b.d.openWindow(b.diskImage(), files) })
+	if err == nil {
+		b.window.watch(files)
+	}
+	return err
 }
 
 // mountFiles makes the box's files accessible to the container with the directory run, and returns their directory.
@@ -407,6 +415,9 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 	if err := b.connectNetwork(ctx, c); err != nil {
 		d.cfg.Log.Warn("a sandbox of an earlier server has no network until it is restarted", "sandbox", b.ID, "error", err)
 	}
+	if b.Disk {
+		b.window.watch(c.files)
+	}
 	return c, b.inheritLaunched(c)
 }
 
@@ -496,6 +507,10 @@ func (b *box) stop(ctx context.Context) {
 		b.running.end()
 		b.running = nil
 	}
+	b.window.watch("")
 	b.d.end(ctx, b.d.containers(b.ID))
+	if b.Disk && !b.gone {
+		_ = releaseHeld(b.diskImage()) // only saves space
+	}
 	b.d.vacate(b)
 }

@@ -25,12 +25,11 @@ import (
 // inodes alike, that works on every Linux file system. A full disk is an ordinary "No space left on device" in the box
 // and no problem outside.
 //
-// While a box runs, its whole disk is reserved on the host's disk. If the image were sparse, a host without space would
-// fail the writes of every box, and their file systems would break. Watching the free space would always be too late,
-// because the kernel still has gigabytes to write when the limit is reached. When the box stops, its unused space is
-// released, so a stopped box uses only as much as it contains.
+// The image is sparse, but whatever a running box can write is held on the host's disk before (window.go). Otherwise a host
+// without space would fail the writes of every box, and their file systems would break. Watching the free space alone would
+// be too late, because the kernel still has gigabytes to write when the limit is reached.
 
-// makeDisk creates a disk image without reserving its space.
+// makeDisk creates a sparse disk image.
 func makeDisk(ctx context.Context, image string, megabytes int) error {
 	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -42,8 +41,11 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	}
 	// Reserve no blocks for root or for growing, and zero nothing ahead, because the image is a new sparse file, which
 	// reads as zeros.
-	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^resize_inode", "-J", "size=4",
-		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", image)
+	args := []string{"-q", "-F", "-m", "0", "-O", "^resize_inode", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"}
+	if megabytes >= 4096 {
+		args = append(args, "-i", "32768") // a file for each 32 KiB; the tables of twice as many would take 160 MiB of 10 GiB
+	}
+	mkfs := exec.CommandContext(ctx, "mkfs.ext4", append(args, image)...)
 	mkfs.Env = []string{"PATH=" + hostPath}
 	if out, err := mkfs.CombinedOutput(); err != nil {
 		return fmt.Errorf("mkfs.ext4: %w: %s", err, bytes.TrimSpace(out))
@@ -51,7 +53,7 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	return nil
 }
 
-// newDisk creates the disk image of a new box without reserving its space. Creating a file system takes a tenth of the
+// newDisk creates the disk image of a new box without holding space for it. Creating a file system takes a tenth of the
 // time for a box, so one of the default size is created once, and others are copies of it that share its UUID.
 func (d *Driver) newDisk(ctx context.Context, image string, megabytes int) error {
 	if megabytes != d.cfg.Limits.DiskMB {
@@ -117,57 +119,6 @@ func nonzero(name string) (blocks []block, err error) {
 	}
 }
 
-// reserveDisk reserves the whole disk on the host. If the host lacks the space, the error is a [fault.Exhausted].
-func (d *Driver) reserveDisk(image string) error {
-	d.reserving.Lock() // two callers must not both count on the same free space
-	defer d.reserving.Unlock()
-	f, err := os.OpenFile(image, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return err
-	}
-	if err := d.room(max(0, st.Size-st.Blocks*512)); err != nil {
-		return err
-	}
-	err = hold(f, st.Size)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		d.warnOverbooked.Do(func() {
-			d.cfg.Log.Warn("the data directory's file system cannot reserve space: a full disk can break the disks of sandboxes", "directory", d.cfg.Dir)
-		})
-		return nil
-	}
-	if errors.Is(err, unix.ENOSPC) {
-		return d.noRoom(st.Size, 0)
-	}
-	return err
-}
-
-// hold fills the holes of a file with reserved blocks.
-func hold(f *os.File, size int64) error {
-	for {
-		if err := unix.Fallocate(int(f.Fd()), 0, 0, size); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// holdAgain reserves again what the kernel has released of a disk in use: zeroing a few blocks makes a hole. It is
-// little, so the space that must stay free has room for it.
-func holdAgain(image string) {
-	f, err := os.OpenFile(image, os.O_RDWR, 0)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil {
-		_ = hold(f, info.Size()) // the next call repeats it after a failure
-	}
-}
-
 // loopMajor is the kernel's number for loop devices.
 const loopMajor = 7
 
@@ -182,6 +133,9 @@ func giveBack(target string) error {
 	// If nothing is mounted at target, this would otherwise trim the host's own disk.
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || unix.Major(st.Dev) != loopMajor {
 		return errors.Join(err, errors.New(target+" is not a disk of a box"))
+	}
+	if err := unix.Syncfs(int(f.Fd())); err != nil { // what was deleted a moment ago is not free before
+		return err
 	}
 	// The kernel's struct fstrim_range: the whole disk, in pieces of any length.
 	all := struct{ start, length, least uint64 }{0, math.MaxUint64, 0}
@@ -235,7 +189,7 @@ func tryMountDisk(image, target string) error {
 	}
 	defer device.Close() // the mount keeps it open
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	// Space must stay reserved while the disk is mounted. Therefore do not discard what the box deletes, and do not
+	// Space must stay held while the disk is mounted. Therefore do not discard what the box deletes, and do not
 	// zero ahead (init_itable), which makes holes in the file.
 	if err := unix.Mount(device.Name(), target, "ext4", flags, "nodiscard,noinit_itable"); err != nil {
 		return fmt.Errorf("mount %s: %w", device.Name(), err)
@@ -246,13 +200,9 @@ func tryMountDisk(image, target string) error {
 // attachLoop returns a loop device that shows the image. It reuses a device that already does, because two devices over
 // one image would be two file systems that overwrite each other.
 func attachLoop(image string) (*os.File, error) {
-	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, file := range backing {
-		if shown, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(shown)) == image {
-			return os.OpenFile("/dev/"+strings.Split(file, "/")[3], os.O_RDWR, 0)
-		}
+	if device := loopOf(image); device != "" {
+		return os.OpenFile(device, os.O_RDWR, 0)
 	}
-
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

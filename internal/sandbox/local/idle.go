@@ -10,13 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // A box runs only while it is needed. It is stopped when it has been idle for a while, or earlier if another box needs
-// its slot or its reserved space. Its files stay, and its next use starts it again. A box is not idle while a command
+// its slot or the space that is held for it. Its files stay, and its next use starts it again. A box is not idle while a command
 // is waited for.
 
 func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
@@ -40,7 +38,7 @@ func (d *Driver) background(c *container) bool {
 	}
 }
 
-// watchIdle starts to stop boxes that have been idle for long.
+// watchIdle starts to stop boxes that have been idle for long, and to widen the windows of those that run.
 func (d *Driver) watchIdle() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
@@ -57,16 +55,15 @@ func (d *Driver) watchIdle() {
 			}
 		}
 	})
+	watch.Go(func() { d.watchWindows(ctx) })
 	d.endIdling = func() { cancel(); watch.Wait() }
 }
 
 // stopIdle stops every box that has been idle for long enough.
 func (d *Driver) stopIdle(ctx context.Context) {
 	for _, b := range d.running() {
+		d.narrowBox(b)
 		b.stopIf(ctx, func(c *container) bool {
-			if b.Disk {
-				holdAgain(b.diskImage())
-			}
 			// The idle time begins with the end of a command instead of its start.
 			if c.busy() {
 				b.touch()
@@ -142,7 +139,7 @@ func (d *Driver) vacate(b *box) {
 }
 
 // makeRoom calls do until it no longer fails with [fault.Exhausted]. After each failure it makes room: first it
-// releases space that stopped boxes have reserved, because that disturbs nobody, then it stops idle boxes one by one.
+// releases space that is held for stopped boxes, because that disturbs nobody, then it stops idle boxes one by one.
 func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 	for reclaimed := false; ; reclaimed = true {
 		err := do()
@@ -155,7 +152,7 @@ func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 	}
 }
 
-// reclaim releases space that boxes have reserved which do not run, because the machine was turned off while they ran.
+// reclaim releases space that is held for boxes which do not run, because the machine was turned off while they ran.
 // It reports whether there was one.
 func (d *Driver) reclaim() (found bool) {
 	for _, b := range d.allBoxes() {
@@ -163,18 +160,12 @@ func (d *Driver) reclaim() (found bool) {
 		if !b.Disk || !b.mu.TryLock() {
 			continue
 		}
-		if b.running == nil && !b.gone && reserved(b.diskImage()) {
+		if b.running == nil && !b.gone && holding(b.diskImage()) {
 			found = d.giveBackStopped(b) == nil || found
 		}
 		b.mu.Unlock()
 	}
 	return found
-}
-
-// reserved reports whether a disk's whole space is reserved.
-func reserved(image string) bool {
-	var st unix.Stat_t
-	return unix.Stat(image, &st) == nil && st.Blocks*512 >= st.Size
 }
 
 // giveBackStopped releases the unused space of a stopped box's disk. Callers hold b.mu.
@@ -190,6 +181,9 @@ func (d *Driver) giveBackStopped(b *box) error {
 	err := giveBack(target)
 	if unmountErr := unmount(target); err == nil {
 		err = unmountErr
+	}
+	if err == nil {
+		err = releaseHeld(b.diskImage())
 	}
 	return err
 }

@@ -24,7 +24,7 @@
 // For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
 // ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
 //
-// From bottom to top: cgroup.go, total.go, disk.go, ids.go, inotify.go, seccomp.go, network.go, tree.go, watch.go, remove.go and
+// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, inotify.go, seccomp.go, network.go, tree.go, watch.go, remove.go and
 // pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
 // all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
 // embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
@@ -381,6 +381,9 @@ func (d *Driver) close(ctx context.Context, leave bool) error {
 	var left sync.Map
 	for _, b := range d.allBoxes() {
 		wg.Go(func() {
+			if leave {
+				d.widenAhead(b)
+			}
 			if id, ok := b.release(leave); ok {
 				left.Store(id, true)
 			} else {

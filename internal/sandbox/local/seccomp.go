@@ -58,7 +58,7 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	}
 	// Calls whose arguments matter have rules of our own. The list makes clone3 return ENOSYS, because a filter cannot
 	// inspect its argument block. A C library then falls back to clone.
-	own := []string{"socket", "socketpair", "ioctl", "clone", "unshare", "io_setup"}
+	own := []string{"socket", "socketpair", "ioctl", "clone", "unshare", "io_setup", "fallocate"}
 	for i := range filter.Syscalls {
 		rule := &filter.Syscalls[i]
 		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool {
@@ -82,6 +82,14 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	// it.
 	enosys := uint(unix.ENOSYS)
 	filter.Syscalls = append(filter.Syscalls, specs.LinuxSyscall{Names: []string{"io_setup"}, Action: specs.ActErrno, ErrnoRet: &enosys})
+	// A box's disk has no more free space at a moment than its window, which is widened as the box writes. A program that
+	// allocates more at once would find the disk full. Programs then write instead, as on other file systems without it.
+	unsupported := uint(unix.EOPNOTSUPP)
+	allow("fallocate", masked(1, unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_PUNCH_HOLE))
+	filter.Syscalls = append(filter.Syscalls, specs.LinuxSyscall{
+		Names: []string{"fallocate"}, Action: specs.ActErrno, ErrnoRet: &unsupported,
+		Args: []specs.LinuxSeccompArg{masked(1, unix.FALLOC_FL_PUNCH_HOLE, 0)},
+	})
 	filter.Architectures = architecture()
 	return filter, nil
 })

@@ -1,0 +1,479 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// A running box has a window: the free space of its disk, which the host holds for it. All other space of the disk is taken
+// by a file of the server's in it, the ballast, of which the host holds nothing. When the box writes, the window is widened
+// ahead of it: the server has the host hold what the end of the ballast takes, and then cuts that end off. So a box can
+// always write what its file system says is free, whatever fills the host's disk, and a large disk costs no more than what is
+// in it and its window. When the host has no more space to hold, the box's disk is full.
+//
+// When a box stops, the host releases what was held and never written.
+
+const (
+	// window is how much free space a running box has, and windowLow when it is widened. A program writes some 100 MiB between
+	// two looks.
+	window, windowLow = 384 << 20, 256 << 20
+	// windowLook is how often the free space of running boxes is looked at.
+	windowLook = 25 * time.Millisecond
+	// maxStep is the most by which a window is widened at once. Each step is twice the last one, if that was a moment ago.
+	maxStep = 1 << 30
+	// windowWide is how much free space a box may have before a part of it becomes ballast again, because it has deleted files.
+	windowWide = 4 * window
+	// ballastName is the name of the ballast, beside the directories that boxes see.
+	ballastName = "ballast"
+)
+
+// extent is a contiguous part of a file.
+type extent struct {
+	logical, physical, size int64
+	unwritten               bool // the file system holds it, and it reads as zeros
+}
+
+// extents returns the extents of a file from an offset on, in their order. It writes out first what is in memory of the file.
+func extents(f *os.File, from int64) (list []extent, err error) {
+	const (
+		fiemap      = 0xc020660b
+		syncFirst   = 1
+		last        = 1
+		isUnwritten = 0x800
+	)
+	type entry struct {
+		logical, physical, length uint64
+		_                         [2]uint64
+		flags                     uint32
+		_                         [3]uint32
+	}
+	for {
+		var request struct {
+			start, length        uint64
+			flags, mapped, count uint32
+			_                    uint32
+			extents              [128]entry
+		}
+		request.start, request.length, request.flags, request.count = uint64(from), uint64(1<<62), syncFirst, uint32(len(request.extents))
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fiemap, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			return nil, errno
+		}
+		for _, e := range request.extents[:request.mapped] {
+			x := extent{int64(e.logical), int64(e.physical), int64(e.length), e.flags&isUnwritten != 0}
+			if before := from - x.logical; before > 0 {
+				x.logical, x.physical, x.size = from, x.physical+before, x.size-before
+			}
+			list = append(list, x)
+			from = x.logical + x.size
+			if e.flags&last != 0 {
+				return list, nil
+			}
+		}
+		if request.mapped == 0 {
+			return list, nil
+		}
+	}
+}
+
+// disk is the disk of a box that is mounted.
+type disk struct {
+	image *os.File
+	// ballast is nil if the disk has none, because it is small.
+	ballast *os.File
+	files   string
+	size    int64
+}
+
+// openDisk opens a mounted disk, with its ballast.
+func openDisk(image, files string) (d *disk, err error) {
+	d = &disk{files: files}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	if d.image, err = os.OpenFile(image, os.O_RDWR, 0); err != nil {
+		return nil, err
+	}
+	info, err := d.image.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if d.size = info.Size(); d.size <= 2*window {
+		return d, nil
+	}
+	d.ballast, err = os.OpenFile(filepath.Join(files, ballastName), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	return d, err
+}
+
+func (d *disk) close() {
+	for _, f := range []*os.File{d.image, d.ballast} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// free returns how much the box can still write.
+func (d *disk) free() (int64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(d.files, &st)
+	return int64(st.Bfree) * st.Bsize, err
+}
+
+// ballasted returns the size of the ballast.
+func (d *disk) ballasted() (int64, error) {
+	if d.ballast == nil {
+		return 0, nil
+	}
+	info, err := d.ballast.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// grow adds free space to the ballast, and returns its extents that are new.
+func (d *disk) grow(by int64) ([]extent, error) {
+	size, err := d.ballasted()
+	if err != nil {
+		return nil, err
+	}
+	const block = 4096
+	if err := allocate(d.ballast, size, by/block*block); err != nil {
+		return nil, err
+	}
+	return extents(d.ballast, size)
+}
+
+// holdRest has the host hold everything of the disk but the ballast. room is asked for what that takes at most.
+func (d *disk) holdRest(room func(int64) error) error {
+	var taken []extent
+	if d.ballast != nil {
+		var err error
+		if taken, err = extents(d.ballast, 0); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(taken, func(a, b extent) int { return int(min(max(a.physical-b.physical, -1), 1)) })
+	var rest []extent
+	at, sum := int64(0), int64(0)
+	for _, x := range append(taken, extent{physical: d.size}) {
+		if x.physical > at {
+			rest = append(rest, extent{physical: at, size: x.physical - at})
+			sum += x.physical - at
+		}
+		at = max(at, x.physical+x.size)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.image.Fd()), &st); err != nil {
+		return err
+	}
+	return d.hold(rest, max(0, sum-st.Blocks*512), room)
+}
+
+// hold has the host hold extents, by their places on the disk.
+func (d *disk) hold(list []extent, size int64, room func(int64) error) error {
+	if err := room(size); err != nil {
+		return err
+	}
+	for _, x := range list {
+		if err := allocate(d.image, x.physical, x.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allocate has a file system hold a part of a file.
+func allocate(f *os.File, at, size int64) error {
+	for {
+		if err := unix.Fallocate(int(f.Fd()), 0, at, size); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// punch releases a part of a file, which then reads as zeros.
+func punch(f *os.File, at, size int64) error {
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, size)
+}
+
+// openWindow gives a mounted disk that nothing uses yet its window. If the host lacks the space, the error is a
+// [fault.Exhausted].
+func (d *Driver) openWindow(image, files string) error {
+	disk, err := openDisk(image, files)
+	if err != nil {
+		return err
+	}
+	defer disk.close()
+	if disk.ballast != nil {
+		free, err := disk.free()
+		if err != nil {
+			return err
+		}
+		size, err := disk.ballasted()
+		switch {
+		case err != nil:
+		case free > window:
+			_, err = disk.grow(free - window)
+		case free < window && size > 0:
+			err = disk.ballast.Truncate(max(0, size-(window-free)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.held(disk.holdRest)
+}
+
+// held calls a function that has the host hold space, with what it asks for room. Its errors are for people.
+func (d *Driver) held(hold func(room func(int64) error) error) error {
+	d.reserving.Lock() // two callers must not both count on the same free space
+	defer d.reserving.Unlock()
+	err := hold(d.room)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		d.warnOverbooked.Do(func() {
+			d.cfg.Log.Warn("the data directory's file system cannot reserve space: a full disk can break the disks of sandboxes", "directory", d.cfg.Dir)
+		})
+		return nil
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		return d.noRoom(window, 0)
+	}
+	return err
+}
+
+// widen has the host hold what the end of the ballast takes, and gives it to the box. whole reports that no ballast is left.
+func (d *Driver) widen(disk *disk, by int64) (whole bool, err error) {
+	size, err := disk.ballasted()
+	if err != nil || size == 0 {
+		return err == nil, err
+	}
+	left := max(0, size-by)
+	end, err := extents(disk.ballast, left)
+	if err != nil {
+		return false, err
+	}
+	if err := d.held(func(room func(int64) error) error { return disk.hold(end, size-left, room) }); err != nil {
+		return false, err
+	}
+	return left == 0, disk.ballast.Truncate(left)
+}
+
+// narrow makes ballast of what a box has deleted, and releases it. It also holds again what the kernel has released of the
+// rest: zeroing a few blocks makes a hole.
+func (d *Driver) narrow(disk *disk) error {
+	free, err := disk.free()
+	if err == nil && disk.ballast != nil && free > windowWide {
+		var fresh []extent
+		fresh, err = disk.grow(free - window)
+		for _, x := range fresh {
+			err = errors.Join(err, punch(disk.image, x.physical, x.size))
+		}
+	}
+	return errors.Join(err, d.held(disk.holdRest))
+}
+
+// watchWindows widens the windows of running boxes until ctx ends.
+func (d *Driver) watchWindows(ctx context.Context) {
+	tick := time.NewTicker(windowLook)
+	defer tick.Stop()
+	var widening sync.WaitGroup
+	defer widening.Wait()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, b := range d.running() {
+			if b.window.low() && b.window.begin() {
+				widening.Go(func() {
+					defer b.window.end()
+					d.widenBox(ctx, b)
+				})
+			}
+		}
+	}
+}
+
+// widenBox widens a box's window if it runs. To make room on the host, other boxes that are idle are stopped.
+func (d *Driver) widenBox(ctx context.Context, b *box) {
+	err := b.withDisk(func(disk *disk) error {
+		var whole bool
+		err := d.makeRoom(ctx, func() (err error) {
+			whole, err = d.widen(disk, b.window.step())
+			return err
+		})
+		if whole {
+			b.window.watch("") // it has all of its disk
+		}
+		return err
+	})
+	if err == nil {
+		return
+	}
+	b.window.rest() // otherwise a box that fills its disk on a full machine would keep this busy
+	if fault.CodeOf(err) != fault.Exhausted {
+		d.cfg.Log.Warn("the disk of a sandbox cannot be widened; it is full for its commands", "sandbox", b.ID, "error", err)
+	}
+}
+
+// widenAhead widens the window of a box that may outlive this server, because nobody widens it until the next one comes.
+func (d *Driver) widenAhead(b *box) {
+	_ = b.withDisk(func(disk *disk) error { // the box continues with what it has
+		_, err := d.widen(disk, maxStep)
+		return err
+	})
+}
+
+// narrowBox narrows the window of a box that runs.
+func (d *Driver) narrowBox(b *box) {
+	if err := b.withDisk(d.narrow); err != nil && fault.CodeOf(err) != fault.Exhausted {
+		d.cfg.Log.Warn("the unused space of a sandbox's disk cannot be released", "sandbox", b.ID, "error", err)
+	}
+}
+
+// withDisk calls do with the disk of a box, unless the box does not run or is being started or stopped.
+func (b *box) withDisk(do func(*disk) error) error {
+	if !b.Disk || !b.mu.TryRLock() {
+		return nil
+	}
+	defer b.mu.RUnlock()
+	if b.gone || b.running == nil {
+		return nil
+	}
+	disk, err := openDisk(b.diskImage(), b.running.files)
+	if err != nil {
+		return err
+	}
+	defer disk.close()
+	return do(disk)
+}
+
+// releaseHeld releases what the host holds of a disk and was never written. Nothing may use the disk.
+func releaseHeld(image string) error {
+	if loopOf(image) != "" {
+		return errors.New("the disk is in use")
+	}
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	list, err := extents(f, 0)
+	for _, x := range list {
+		if x.unwritten {
+			err = errors.Join(err, punch(f, x.logical, x.size))
+		}
+	}
+	return err
+}
+
+// holding reports whether the host holds more than some MiB of a disk that were never written.
+func holding(image string) bool {
+	f, err := os.Open(image)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	list, _ := extents(f, 0) // none where the host cannot tell
+	var sum int64
+	for _, x := range list {
+		if x.unwritten {
+			sum += x.size
+		}
+	}
+	return sum > 8<<20
+}
+
+// loopOf returns the loop device that shows an image; empty if none does.
+func loopOf(image string) string {
+	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range backing {
+		if shown, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(shown)) == image {
+			return "/dev/" + strings.Split(file, "/")[3]
+		}
+	}
+	return ""
+}
+
+// view is how the server watches a box's window. It is safe for concurrent use.
+type view struct {
+	mu       sync.Mutex
+	files    string // where the disk is mounted; empty if there is nothing to widen
+	busy     bool
+	resting  time.Time // until then it is not widened
+	widened  time.Time
+	lastStep int64
+}
+
+// watch begins to watch a disk that is mounted at files; with an empty one it ends that.
+func (v *view) watch(files string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.files, v.resting = files, time.Time{}
+}
+
+// low reports whether the box has little free space.
+func (v *view) low() bool {
+	v.mu.Lock()
+	files := v.files
+	if v.busy || time.Now().Before(v.resting) {
+		files = ""
+	}
+	v.mu.Unlock()
+	var st unix.Statfs_t
+	return files != "" && unix.Statfs(files, &st) == nil && int64(st.Bfree)*st.Bsize < windowLow
+}
+
+// begin reports whether the caller may widen the window; end must follow.
+func (v *view) begin() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.busy {
+		return false
+	}
+	v.busy = true
+	return true
+}
+
+func (v *view) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.busy = false
+}
+
+// rest lets the window be as it is for a moment.
+func (v *view) rest() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.resting = time.Now().Add(time.Second)
+}
+
+// step returns by how much to widen the window now.
+func (v *view) step() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if time.Since(v.widened) < time.Second {
+		v.lastStep = min(2*v.lastStep, maxStep)
+	} else {
+		v.lastStep = window
+	}
+	v.widened = time.Now()
+	return v.lastStep
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+)
+
+// withDisks opens a driver whose boxes have disks.
+func withDisks(t *testing.T, cfg local.Config) *local.Driver {
+	t.Helper()
+	d := newDriver(t, cfg)
+	if !d.Capabilities().DiskLimit {
+		closeDriver(t, d)
+		t.Skip("boxes have no disks here")
+	}
+	return d
+}
+
+// A box with a large disk takes what its files take, and a window. It can fill all of its disk.
+func TestALargeDiskTakesWhatIsInIt(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	cfg := local.Config{Dir: t.TempDir()}
+	d := withDisks(t, cfg)
+	defer func() { halt(t, d) }()
+	box := create(t, d, sandbox.Spec{ID: "large", Limits: sandbox.Limits{DiskMB: 20_000}})
+	if mb := taken(t, cfg.Dir, "large"); mb > 700 {
+		t.Errorf("an empty one takes %d MiB", mb)
+	}
+	if got := sh(t, d, box, "dd if=/dev/zero of=f bs=1M count=900 2>&1 | tail -n1; wc -c < f; ls"); !strings.Contains(got, "943718400\nf\n") {
+		t.Errorf("the command printed %q", got)
+	}
+	if mb := taken(t, cfg.Dir, "large"); mb < 900 || mb > 3000 {
+		t.Errorf("with 900 MiB in it, it takes %d MiB", mb)
+	}
+	sh(t, d, box, "rm f")
+	halt(t, d)
+	if mb := taken(t, cfg.Dir, "large"); mb > 30 {
+		t.Errorf("stopped and empty, it takes %d MiB", mb)
+	}
+	d = withDisks(t, cfg)
+	box = found(t, d, "large")
+	if got := sh(t, d, box, "dd if=/dev/zero of=g bs=1M count=300 2>/dev/null; wc -c < g; echo kept > h; sync"); got != "314572800\n" {
+		t.Errorf("started again, the command printed %q", got)
+	}
+	halt(t, d)
+	d = withDisks(t, cfg)
+	if got := sh(t, d, found(t, d, "large"), "tr -d '\\0' < g | wc -c; wc -c < g; cat h"); got != "0\n314572800\nkept\n" {
+		t.Errorf("after a stop, the command printed %q", got)
+	}
+}
+
+func TestABoxFillsItsOwnDisk(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := withDisks(t, local.Config{Dir: t.TempDir()})
+	defer func() { halt(t, d) }()
+	box := create(t, d, sandbox.Spec{ID: "filled", Limits: sandbox.Limits{DiskMB: 1500}})
+	for range 2 { // also after it was emptied
+		got := sh(t, d, box, "dd if=/dev/zero of=f bs=1M 2>&1 | grep -o 'No space left on device'; expr $(wc -c < f) / 1048576; rm f")
+		var mb int
+		if _, err := fmt.Sscanf(got, "No space left on device\n%d\n", &mb); err != nil || mb < 1400 {
+			t.Errorf("it fills %d MiB of 1,500: %q", mb, got)
+		}
+	}
+	if got := sh(t, d, box, "perl -e 'open F, \">p\"; $r = syscall(285, fileno(F), 0, 0, 1 << 30); print $!'; python3 -c 'import os; f = os.open(\"q\", os.O_CREAT | os.O_RDWR); os.posix_fallocate(f, 0, 1 << 30)' && wc -c < q"); !strings.Contains(got, "not supported") || !strings.Contains(got, "1073741824") {
+		t.Errorf("allocating ahead printed %q", got)
+	}
+}
+
+// On a machine whose disk another program fills, no box sees an error of its disk: what it was told is free can be written,
+// and then its disk is full.
+func TestNoBoxBreaksOnAFullMachine(t *testing.T) {
+	disk := smallDisk(t, 2200)
+	dir := filepath.Join(disk, "data")
+	d := withDisks(t, local.Config{Dir: dir, FreeMB: 64})
+	defer func() { halt(t, d) }()
+	limits := sandbox.Limits{DiskMB: 8000}
+	boxes := []string{create(t, d, sandbox.Spec{ID: "a", Limits: limits}), create(t, d, sandbox.Spec{ID: "b", Limits: limits})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	printed := make(chan string, len(boxes))
+	for _, box := range boxes { // they write while the machine's disk is filled
+		go func() {
+			printed <- sh(t, d, box, "i=0; while dd if=/dev/urandom of=f$i bs=1M count=16 conv=fsync 2>err; do cksum < f$i >> sums; i=$((i+1)); done; cat err; rm -f f$i; for n in $(seq 0 $((i-1))); do cksum < f$n; done > again; sync && cmp sums again && echo whole")
+		}()
+	}
+	var st unix.Statfs_t
+	for unix.Statfs(disk, &st) == nil && int64(st.Bavail)*st.Bsize > 900<<20 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	filler, err := os.Create(filepath.Join(disk, "filler")) // all at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Statfs(disk, &st)
+	_ = unix.Fallocate(int(filler.Fd()), 0, 0, int64(st.Bavail)*st.Bsize)
+	filler.Close()
+	_ = exec.Command("dd", "if=/dev/zero", "of="+filler.Name()+"2", "bs=1M").Run()
+	for range boxes {
+		got := <-printed
+		if !strings.Contains(got, "No space left on device") || strings.Contains(got, "Input/output error") || !strings.HasSuffix(got, "whole\n") {
+			t.Errorf("the command printed %q", got)
+		}
+	}
+	if out, _ := exec.Command("dmesg").CombinedOutput(); strings.Contains(string(out), "EXT4-fs error (device loop") {
+		t.Error("a file system is broken")
+	}
+	if err := os.Remove(filler.Name()); err != nil {
+		t.Fatal(err)
+	}
+	for _, box := range boxes { // and goes on when there is space again
+		if got := sh(t, d, box, "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=more bs=1M count=500 2>/dev/null && break; sleep 1; done; wc -c < more; rm -f more f*"); got != "524288000\n" {
+			t.Errorf("afterwards, the command printed %q", got)
+		}
+	}
+}
+
+// Many boxes run on a machine that has not the space for all that they may use.
+func TestManyBoxesRunOnLittleDisk(t *testing.T) {
+	disk := smallDisk(t, 6000)
+	dir := filepath.Join(disk, "data")
+	d := withDisks(t, local.Config{Dir: dir, FreeMB: 64})
+	defer func() { halt(t, d) }()
+	for i := range 12 { // each is kept from being stopped
+		box, err := d.Create(t.Context(), sandbox.Spec{ID: fmt.Sprint("box", i)})
+		if err != nil {
+			t.Fatalf("the box %d of 10 GiB: %s", i, fault.From(err).Detail())
+		}
+		sh(t, d, box, "sleep 1000 >/dev/null 2>&1 & echo hi > f")
+	}
+	if n := d.Running(); n != 12 {
+		t.Errorf("%d run", n)
+	}
+}
+
+// The window of a box that outlives its server is widened ahead, and by the next server.
+func TestAWindowOutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	cfg := local.Config{Dir: t.TempDir(), Grace: patience}
+	d := withDisks(t, cfg)
+	box := create(t, d, sandbox.Spec{ID: "kept", Limits: sandbox.Limits{DiskMB: 8000}})
+	sh(t, d, box, "(read x < /tmp/go; dd if=/dev/zero of=f bs=1M count=700 2>/dev/null; touch done; sleep 1000) > /dev/null 2>&1 & mkfifo /tmp/go")
+	files := filepath.Join(cfg.Dir, "boxes", "kept", "disk.ext4")
+	var before, after unix.Stat_t
+	if err := unix.Stat(files, &before); err != nil {
+		t.Fatal(err)
+	}
+	closeDriver(t, d)
+	if err := unix.Stat(files, &after); err != nil || after.Blocks-before.Blocks < 900<<20/512 {
+		t.Errorf("without a server, %d more bytes are held (%v)", (after.Blocks-before.Blocks)*512, err)
+	}
+	d = withDisks(t, cfg)
+	defer func() { halt(t, d) }()
+	if got := sh(t, d, box, "echo > /tmp/go; until test -e done; do sleep 0.1; done; wc -c < f; dd if=/dev/zero of=g bs=1M count=1500 2>/dev/null; wc -c < g"); got != "734003200\n1572864000\n" {
+		t.Errorf("the command printed %q", got)
+	}
+}
