@@ -151,7 +151,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: &arbev1.Limits{
 		MemoryMb: int32(r.Limits.MemoryMB), DiskMb: int32(r.Limits.DiskMB), Pids: int32(r.Limits.PIDs), Cpus: r.Limits.CPUs,
 	}}
-	if p := r.Egress; p.Mode != "" {
+	if p := r.Egress; !p.Equal(egress.Policy{}) {
 		config.Egress = &arbev1.Egress{Mode: string(p.Mode), Sets: p.Sets, Hosts: p.Hosts}
 	}
 	for _, b := range r.Secrets {

@@ -155,7 +155,7 @@ func TestAWindowOutlivesTheServer(t *testing.T) {
 	cfg := local.Config{Dir: t.TempDir(), Grace: patience}
 	d := withDisks(t, cfg)
 	box := create(t, d, sandbox.Spec{ID: "kept", Limits: sandbox.Limits{DiskMB: 8000}})
-	sh(t, d, box, "(read x < /tmp/go; dd if=/dev/zero of=f bs=1M count=700 2>/dev/null; touch done; sleep 1000) > /dev/null 2>&1 & mkfifo /tmp/go")
+	sh(t, d, box, "mkfifo /tmp/go; (read x < /tmp/go; dd if=/dev/zero of=f bs=1M count=700 2>/dev/null; touch done; sleep 1000) > /dev/null 2>&1 &")
 	files := filepath.Join(cfg.Dir, "boxes", "kept", "disk.ext4")
 	var before, after unix.Stat_t
 	if err := unix.Stat(files, &before); err != nil {
