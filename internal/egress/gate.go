@@ -43,7 +43,7 @@ type Config struct {
 	// Refused is called before a connection is refused, by several goroutines at once. Defaults to nil.
 	Refused func(Refusal)
 	// Dial connects to a host, as host:port, and never to an address that is not public. Defaults to [outbound.Dial].
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial Dialer
 }
 
 // Refusal is a connection that was refused.

@@ -1,11 +1,10 @@
 package local
 
 import (
-	"context"
 	"log/slog"
-	"net"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -50,8 +49,8 @@ type Config struct {
 	// a mirror of packages in the operator's network. Defaults to none.
 	PrivateHosts []string
 	// Dial connects boxes to hosts that their policies allow. It must not connect to other addresses than public ones.
-	// Defaults to [outbound.Dialer], with PrivateHosts.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Defaults to [outbound.Dialer] with PrivateHosts, through the proxy that the environment names (HTTPS_PROXY).
+	Dial egress.Dialer
 	// Log logs what belongs to no request, such as the removal of leftovers. Defaults to slog.Default().
 	Log *slog.Logger
 }

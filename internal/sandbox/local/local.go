@@ -56,6 +56,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -167,7 +168,7 @@ func prepare(cfg Config) (*Driver, error) {
 		return nil, fault.New(fault.Invalid, "sandbox_private_hosts: "+err.Error(), "give hosts, or host:port, separated by commas")
 	}
 	if cfg.Dial == nil {
-		cfg.Dial = outbound.Dialer(private.Allows)
+		cfg.Dial = egress.ThroughProxy(outbound.Dialer(private.Allows))
 	}
 	registries, err := newRegistries(cfg.Images)
 	if err != nil {
