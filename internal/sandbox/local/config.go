@@ -91,7 +91,7 @@ type Capabilities struct {
 	// SecretsSeparate: no command can read the memory and environment of another that was given its own environment.
 	// This needs Landlock (Linux 5.19), which gVisor does not have.
 	SecretsSeparate bool
-	// Network: boxes reach the hosts that their policies allow, and nothing else. It needs root and nf_tables, which
+	// Network: boxes reach the hosts that their policies allow, and nothing else. It needs nf_tables, which
 	// gVisor does not have. Substitute: boxes have no network but their own loopback.
 	Network bool
 	// OwnIDs: no two boxes share a user id on the host.

@@ -24,7 +24,7 @@
 // For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
 // ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
 //
-// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, inotify.go, seccomp.go, network.go, tree.go, watch.go, remove.go and
+// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, inotify.go, seccomp.go, network.go, network_user.go, tree.go, watch.go, remove.go and
 // pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
 // all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
 // embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
@@ -286,8 +286,8 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 	if d.group != "" {
 		caps.MemoryLimit, caps.KillsAll = !d.runtime.ownKernel, !d.runtime.ownKernel
 	}
-	if asRoot() && !d.runtime.ownKernel {
-		err := canOpenNetwork()
+	if !d.runtime.ownKernel {
+		err := canOpenNetwork(ctx)
 		if caps.Network = err == nil; err != nil {
 			d.cfg.Log.Warn("sandboxes have no network: this machine's kernel cannot redirect their connections", "cause", err)
 		}

@@ -433,7 +433,7 @@ func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups",
-		test, "-test.v", "-test.run", "TestConformance|TestFilesOutlive|TestABoxLeaves|Survi|Launch|Halting")
+		test, "-test.v", "-test.run", "TestConformance|TestFilesOutlive|TestABoxLeaves|Survi|Launch|Halting|TestABoxReaches|TestANetworkOutlives|TestAPolicyChanges")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {

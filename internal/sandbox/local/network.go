@@ -37,7 +37,10 @@ const resolvConf = "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n"
 
 // openNetwork opens the sockets of a box's gate in the network namespace of a process, and has the kernel redirect all
 // connections there to them. It may be repeated after another server has done it.
-func openNetwork(pid int) (s egress.Sockets, err error) {
+func openNetwork(ctx context.Context, pid int) (s egress.Sockets, err error) {
+	if !asRoot() {
+		return openNetworkAsUser(ctx, pid)
+	}
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return s, err
@@ -51,7 +54,10 @@ func openNetwork(pid int) (s egress.Sockets, err error) {
 }
 
 // canOpenNetwork reports whether this machine and user can give boxes a network, by trying it in a new one.
-func canOpenNetwork() error {
+func canOpenNetwork(ctx context.Context) error {
+	if !asRoot() {
+		return canOpenNetworkAsUser(ctx)
+	}
 	return inNetwork(-1, func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err == nil {
@@ -240,7 +246,7 @@ func (b *box) connectNetwork(ctx context.Context, c *container) error {
 	if c.gate != nil || !c.networked || b.Egress.Mode == egress.None || b.Egress.Mode == "" {
 		return nil
 	}
-	sockets, err := openNetwork(c.process.Pid)
+	sockets, err := openNetwork(ctx, c.process.Pid)
 	if err != nil {
 		return fmt.Errorf("open the network: %w", err)
 	}

@@ -93,7 +93,6 @@ var listed = egress.Policy{Mode: egress.Listed, Hosts: []string{"web.test", "raw
 
 func TestABoxReachesWhatItsPolicyAllows(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	d := networked(t, local.Config{})
 	t.Cleanup(func() { closeDriver(t, d) })
 	box := create(t, d, sandbox.Spec{ID: "networked", Egress: listed})
@@ -129,7 +128,6 @@ func TestABoxReachesWhatItsPolicyAllows(t *testing.T) {
 
 func TestABoxWithoutAPolicyReachesNothing(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	d := networked(t, local.Config{})
 	defer closeDriver(t, d)
 	for id, p := range map[string]egress.Policy{"zero": {}, "none": {Mode: egress.None}} {
@@ -142,7 +140,6 @@ func TestABoxWithoutAPolicyReachesNothing(t *testing.T) {
 
 func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	d := networked(t, local.Config{})
 	defer closeDriver(t, d)
 	box := create(t, d, sandbox.Spec{ID: "changing", Egress: egress.Policy{Mode: egress.None}})
@@ -182,7 +179,6 @@ func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
 // A box has the network again that it had when it is started again, and when the next server continues it.
 func TestANetworkOutlivesTheServer(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	cfg := local.Config{Dir: t.TempDir(), Dial: newInternet(t).dial, Grace: patience}
 	d := networked(t, cfg)
 	const get = "curl -sS --max-time 20 http://web.test/ 2>&1"
@@ -205,7 +201,6 @@ func TestANetworkOutlivesTheServer(t *testing.T) {
 // A box that is deleted ends its connections.
 func TestADeletedBoxHasNoConnections(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	ended := make(chan struct{})
 	d := networked(t, local.Config{Dial: func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -234,7 +229,6 @@ func TestADeletedBoxHasNoConnections(t *testing.T) {
 // Whoever reports refused connections is told of which command they were.
 func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
 	d := networked(t, local.Config{})
 	defer closeDriver(t, d)
 	refused := make(chan sandbox.Refusal, 100)
