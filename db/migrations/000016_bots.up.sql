@@ -1,5 +1,4 @@
--- Bots: what a member that is a program does, and what wakes it. Every bot that arbe created has a row in bots; its name
--- and runtime are in agents.
+-- What bots do, and what wakes them. Every bot that arbe created has a row in bots; its name and runtime are in agents.
 
 alter table houses
   add column limits jsonb not null default '{}',

@@ -63,7 +63,7 @@ $$;
 
 -- search_entries returns the latest entries of the transaction's house that have all words of a query. It acts as the owner,
 -- because the comparison of words is not leakproof: under the policy of the table, Postgres would use no index, and read
--- the words of all houses. It plans each search anew, because words differ in how many entries have them.
+-- the words of all houses. Each search has a plan of its own, because words differ in how many entries have them.
 create function search_entries(p_words text, p_most int)
   returns table (thread_id text, seq bigint, id text, type text, author text, payload json, ts timestamptz, thread_name text)
   language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$

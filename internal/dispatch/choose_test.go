@@ -142,7 +142,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		r.th = r.conversation()
 		r.says("else", "hello")
 		if all := r.settled("else"); len(of[entry.TurnStarted](all)) != 0 {
-			t.Error("it answers where it shall not")
+			t.Error("it answers where it must not")
 		}
 	})
 	t.Run("in a direct message without a mention", func(t *testing.T) {

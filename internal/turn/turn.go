@@ -131,7 +131,7 @@ func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".stee
 // callID is the id of the result of a tool call: the n-th of a step.
 func (t Turn) callID(step, n int) string { return entry.CallResultID(t.stepID(step), n) }
 
-// Question is an entry that a turn shall answer.
+// Question is an entry that a turn answers.
 type Question struct {
 	Entry string
 	Seq   int64

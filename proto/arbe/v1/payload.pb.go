@@ -722,7 +722,7 @@ type Attachment struct {
 	MediaType string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// The number of bytes.
 	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
-	// The size of an image in pixels; 0 for what is none, or is too large to be shown.
+	// The size of an image in pixels; 0 if the file is no image, or is too large to be shown.
 	Width         int64 `protobuf:"varint,5,opt,name=width,proto3" json:"width,omitempty"`
 	Height        int64 `protobuf:"varint,6,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields

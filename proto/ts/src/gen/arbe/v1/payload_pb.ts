@@ -352,7 +352,7 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
   size: bigint;
 
   /**
-   * The size of an image in pixels; 0 for what is none, or is too large to be shown.
+   * The size of an image in pixels; 0 if the file is no image, or is too large to be shown.
    *
    * @generated from field: int64 width = 5;
    */
