@@ -46,8 +46,26 @@ type extent struct {
 	unwritten               bool // the file system holds it, and it reads as zeros
 }
 
-// extents returns the extents of a file from an offset on, in their order. It writes out first what is in memory of the file.
+// maxExtents is of how many pieces the ballast may be. A box can tear its free space into any number; then the host holds all
+// of that, and none of it becomes ballast.
+const maxExtents = 8192
+
+var errTorn = errors.New("the free space of the disk is torn into too many pieces")
+
+// extents returns the extents of a file from an offset on, in their order. If there are too many, the error is errTorn.
 func extents(f *os.File, from int64) (list []extent, err error) {
+	err = eachExtent(f, from, func(x extent) error {
+		if list = append(list, x); len(list) > maxExtents {
+			return errTorn
+		}
+		return nil
+	})
+	return list, err
+}
+
+// eachExtent calls do with the extents of a file from an offset on, in their order, until it fails. It writes out first what is
+// in memory of the file.
+func eachExtent(f *os.File, from int64, do func(extent) error) error {
 	const (
 		fiemap      = 0xc020660b
 		syncFirst   = 1
@@ -69,21 +87,23 @@ func extents(f *os.File, from int64) (list []extent, err error) {
 		}
 		request.start, request.length, request.flags, request.count = uint64(from), uint64(1<<62), syncFirst, uint32(len(request.extents))
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fiemap, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return nil, errno
+			return errno
 		}
 		for _, e := range request.extents[:request.mapped] {
 			x := extent{int64(e.logical), int64(e.physical), int64(e.length), e.flags&isUnwritten != 0}
 			if before := from - x.logical; before > 0 {
 				x.logical, x.physical, x.size = from, x.physical+before, x.size-before
 			}
-			list = append(list, x)
+			if err := do(x); err != nil {
+				return err
+			}
 			from = x.logical + x.size
 			if e.flags&last != 0 {
-				return list, nil
+				return nil
 			}
 		}
 		if request.mapped == 0 {
-			return list, nil
+			return nil
 		}
 	}
 }
@@ -146,7 +166,7 @@ func (d *disk) ballasted() (int64, error) {
 	return info.Size(), nil
 }
 
-// grow adds free space to the ballast, and returns its extents that are new.
+// grow adds free space to the ballast, and returns its extents that are new. It adds none if the ballast would be torn.
 func (d *disk) grow(by int64) ([]extent, error) {
 	size, err := d.ballasted()
 	if err != nil {
@@ -155,6 +175,9 @@ func (d *disk) grow(by int64) ([]extent, error) {
 	const block = 4096
 	if err := allocate(d.ballast, size, by/block*block); err != nil {
 		return nil, err
+	}
+	if _, err = extents(d.ballast, 0); errors.Is(err, errTorn) {
+		return nil, d.ballast.Truncate(size)
 	}
 	return extents(d.ballast, size)
 }
@@ -375,13 +398,12 @@ func releaseHeld(image string) error {
 		return err
 	}
 	defer f.Close()
-	list, err := extents(f, 0)
-	for _, x := range list {
-		if x.unwritten {
-			err = errors.Join(err, punch(f, x.logical, x.size))
+	return eachExtent(f, 0, func(x extent) error {
+		if !x.unwritten {
+			return nil
 		}
-	}
-	return err
+		return punch(f, x.logical, x.size)
+	})
 }
 
 // holding reports whether the host holds more than some MiB of a disk that were never written.
@@ -391,15 +413,20 @@ func holding(image string) bool {
 		return false
 	}
 	defer f.Close()
-	list, _ := extents(f, 0) // none where the host cannot tell
 	var sum int64
-	for _, x := range list {
+	err = eachExtent(f, 0, func(x extent) error {
 		if x.unwritten {
 			sum += x.size
 		}
-	}
-	return sum > 8<<20
+		if sum > 8<<20 {
+			return errEnough
+		}
+		return nil
+	})
+	return errors.Is(err, errEnough) // also false where the host cannot tell
 }
+
+var errEnough = errors.New("that is enough")
 
 // loopOf returns the loop device that shows an image; empty if none does.
 func loopOf(image string) string {

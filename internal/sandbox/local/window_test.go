@@ -171,3 +171,24 @@ func TestAWindowOutlivesTheServer(t *testing.T) {
 		t.Errorf("the command printed %q", got)
 	}
 }
+
+// A box that tears its free space into pieces is not what the server works on for long, and goes on.
+func TestATornDisk(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	cfg := local.Config{Dir: t.TempDir()}
+	d := withDisks(t, cfg)
+	defer func() { halt(t, d) }()
+	box := create(t, d, sandbox.Spec{ID: "torn", Limits: sandbox.Limits{DiskMB: 1600}})
+	// One file in two is deleted, each of one block.
+	sh(t, d, box, `perl -e 'for $i (0..90_000) { mkdir int($i / 1000) if $i % 1000 == 0; open F, ">", int($i / 1000)."/$i"; print F "x" x 4096; close F } for $i (0..90_000) { unlink int($i / 1000)."/$i" if $i % 2 }'; sync; dd if=/dev/zero of=rest bs=1M 2>/dev/null; rm rest; sync`)
+	halt(t, d)
+	began := time.Now()
+	d = withDisks(t, cfg)
+	if got := sh(t, d, found(t, d, "torn"), "ls 0 | wc -l; dd if=/dev/zero of=more bs=1M count=600 2>/dev/null; wc -c < more"); got != "500\n629145600\n" {
+		t.Errorf("the command printed %q", got)
+	}
+	if took := time.Since(began); took > patience {
+		t.Errorf("that took %s", took)
+	}
+}
