@@ -113,6 +113,16 @@ func TestAThreadSaysWhatACommandWasKeptFrom(t *testing.T) {
 			t.Error("the thread does not say who allowed it")
 		}
 	})
+	t.Run("and the output of a setup says what that was kept from", func(t *testing.T) {
+		th := b.thread(sandbox.Recipe{Egress: egress.Policy{Mode: egress.Listed}, Setup: "curl -s http://web.test/ >/dev/null; curl -s http://web.test/ >/dev/null; echo done"})
+		b.sh(th, "true")
+		for _, e := range b.entries(th) {
+			if p, ok := entry.As[entry.EnvironmentPrepared](e); ok && strings.Count(p.Steps[0].Output, "kept from web.test") == 1 && strings.Contains(p.Steps[0].Output, "done") {
+				return
+			}
+		}
+		t.Errorf("the thread says %s", b.story(th))
+	})
 	t.Run("but no address", func(t *testing.T) {
 		_, err := b.boxes.AllowHosts(t.Context(), b.scope, b.refusal(th, "web.test").EnvironmentID, []string{"10.0.0.1"}, th)
 		wantCode(t, err, fault.Invalid)

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
-	"sync/atomic"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,20 +24,47 @@ type Refusal struct {
 	Launch, Program string
 }
 
-// refusals pass refused connections from drivers to whoever reports them.
+// refusals pass refused connections from drivers to whoever reports them. It is safe for concurrent use.
 type refusals struct {
-	to atomic.Pointer[func(Refusal)]
+	mu       sync.Mutex
+	to       func(Refusal)
+	building map[string]func(Refusal) // by the boxes that are being prepared
 }
 
 func (r *refusals) pass(refused Refusal) {
-	if to := r.to.Load(); to != nil {
-		(*to)(refused)
+	r.mu.Lock()
+	to := r.to
+	if refused.Launch == "" {
+		to = r.building[refused.Ref]
+	}
+	r.mu.Unlock()
+	if to != nil {
+		to(refused)
 	}
 }
 
-// OnRefusal has a function called with each refused connection of a box on this machine, from any goroutine. It must return
-// quickly.
-func (r *Resolver) OnRefusal(f func(Refusal)) { r.refusals.to.Store(&f) }
+// during has the refused connections of a box that is being prepared passed to a function, until stop is called.
+func (r *refusals) during(ref string, to func(Refusal)) (stop func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.building == nil {
+		r.building = map[string]func(Refusal){}
+	}
+	r.building[ref] = to
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.building, ref)
+	}
+}
+
+// OnRefusal has a function called with each refused connection of a launched command on this machine, from any goroutine. It
+// must return quickly. Those of a box that is being prepared are in the output of that.
+func (r *Resolver) OnRefusal(f func(Refusal)) {
+	r.refusals.mu.Lock()
+	defer r.refusals.mu.Unlock()
+	r.refusals.to = f
+}
 
 // AllowHosts lets the sandboxes of an environment reach further hosts, written as in [egress.Policy].Hosts: those on this
 // machine at once, and all others from their next command on. With a thread, its log says who did that.

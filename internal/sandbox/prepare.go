@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -24,6 +26,38 @@ const (
 type preparation struct {
 	repositories repositories
 	stepTime     time.Duration // limits each step
+	refusals     *refusals
+}
+
+// shared is a writer for the output of a step, and for the hosts that it was kept from. It is safe for concurrent use.
+type shared struct {
+	mu    sync.Mutex
+	w     io.Writer
+	hosts map[string]bool
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
+// maxRefused is of how many hosts an output says that a step was kept from them.
+const maxRefused = 20
+
+// refused says in the output that the step was kept from a host, once for each.
+func (s *shared) refused(r Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	host := entry.HostPort(r.Host, r.Port)
+	if s.hosts[host] || len(s.hosts) == maxRefused {
+		return
+	}
+	if s.hosts == nil {
+		s.hosts = map[string]bool{}
+	}
+	s.hosts[host] = true
+	_, _ = fmt.Fprintf(s.w, "arbe: this was kept from %s, which the environment does not allow\n", host) // fails as the output does
 }
 
 // run does what the recipe asks for, shows its output in watch, and returns the steps that were done, also if it fails. The
@@ -35,12 +69,15 @@ func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recip
 		watch.step(name)
 		whole := received.Redactor.Stream(func(p []byte) { _, _ = out.Write(p) }) // never fails, nor does watch
 		live := received.Redactor.Live(func(p []byte) { _, _ = watch.Write(p) })
-		both := io.MultiWriter(whole, live)
+		both := &shared{w: io.MultiWriter(whole, live)}
+		defer p.refusals.during(ref, both.refused)()
 		env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
 		maps.Copy(env, received.Env)
 		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
+		both.mu.Lock() // a refusal may come now
 		whole.Flush()
 		live.Flush()
+		both.mu.Unlock()
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ type Resolver struct {
 	builds  *builds
 	logger  *slog.Logger
 	// refusals has whoever reports the connections that drivers refuse.
-	refusals refusals
+	refusals *refusals
 }
 
 // NewResolver returns a Resolver and everything that it uses.
@@ -80,16 +80,17 @@ func NewResolver(c Config) *Resolver {
 	environments := &Environments{db: c.DB, drivers: drivers, maxima: c.Maxima, q: q}
 	machines := &Machines{db: c.DB, drivers: drivers, goneAfter: cmp.Or(c.MachineGone, 24*time.Hour), q: q}
 	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q}
+	refused := new(refusals)
 	r := &Resolver{
 		Environments: environments, Machines: machines, Sandboxes: sandboxes,
 		Reaper: &Reaper{
 			db: c.DB, threads: c.Threads, machines: machines, sandboxes: sandboxes, drivers: drivers,
 			installation: c.Installation, logger: c.Logger,
 		},
-		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, logger: c.Logger,
+		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, logger: c.Logger, refusals: refused,
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
-			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime)},
+			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
 			secrets:     c.Secrets, installation: c.Installation, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
 		},
