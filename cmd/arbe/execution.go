@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -69,7 +70,7 @@ func (e *execution) run(ctx context.Context) error {
 			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
 				return e.show(d)
 			} else if p, _ := decode(event.GetEntry()); p != nil {
-				e.waits(p)
+				e.notes(p)
 			}
 			return nil
 		}),
@@ -171,10 +172,20 @@ func (e *execution) show(d *arbev1.Delta) error {
 	return e.printJSON(view)
 }
 
-// waits tells the person what the command waits for, if p says so.
-func (e *execution) waits(p entry.Payload) {
-	if w, ok := p.(entry.CommandWaiting); ok && w.CommandID == e.req.GetId() && !e.app.json {
-		e.say("%s", w.Plain())
+// notes tells the person what the command waits for, or what it was kept from, if p says so.
+func (e *execution) notes(p entry.Payload) {
+	if e.app.json {
+		return
+	}
+	switch p := p.(type) {
+	case entry.CommandWaiting:
+		if p.CommandID == e.req.GetId() {
+			e.say("%s", p.Plain())
+		}
+	case entry.HostRefused:
+		if p.CommandID == e.req.GetId() {
+			e.say("%s", printable(p.Plain()))
+		}
 	}
 }
 
@@ -214,6 +225,10 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	if r.ExitCode < 0 { // it is not known
 		return exitCode(exitNotRun)
+	}
+	const noProgram = 127
+	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
+		e.say("the whole of %q was taken for the name of a program; give a line for the shell with -c", printable(argv[0]))
 	}
 	return exitCode(r.ExitCode)
 }

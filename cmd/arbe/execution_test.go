@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-func TestAPersonSeesWhatTheirCommandWaitsFor(t *testing.T) {
+func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 	t.Parallel()
 	waiting := entry.CommandWaiting{CommandID: "mine", For: entry.WaitThread, Limit: 8}
 	for name, c := range map[string]struct {
@@ -32,19 +32,22 @@ func TestAPersonSeesWhatTheirCommandWaitsFor(t *testing.T) {
 		says  entry.Payload
 		want  string
 	}{
-		"by the thread's limit":   {says: waiting, want: "arbe: the command waits: a thread runs 8 commands at a time\n"},
-		"not of another command":  {says: entry.CommandWaiting{CommandID: "other", For: entry.WaitServer}},
-		"not of something else":   {says: entry.Chat{Text: "hello"}},
-		"not when it is quiet":    {app: app{quiet: true}, says: waiting},
-		"not beside JSON for it":  {app: app{json: true}, says: waiting},
-		"not in a pipe":           {piped: true, says: waiting},
-		"by a house's limit of 1": {says: entry.CommandWaiting{CommandID: "mine", For: entry.WaitHouse, Limit: 1}, want: "arbe: the command waits: a house runs one command at a time\n"},
+		"by the thread's limit":  {says: waiting, want: "arbe: the command waits: a thread runs 8 commands at a time\n"},
+		"not of another command": {says: entry.CommandWaiting{CommandID: "other", For: entry.WaitServer}},
+		"that it was kept from a host": {says: entry.HostRefused{CommandID: "mine", EnvironmentID: "v1", Host: "example.com", Program: "curl"},
+			want: "arbe: curl was kept from example.com; allow it with: arbe env allow v1 example.com\n"},
+		"not that another one was": {says: entry.HostRefused{CommandID: "other", EnvironmentID: "v1", Host: "example.com"}},
+		"not of something else":    {says: entry.Chat{Text: "hello"}},
+		"not when it is quiet":     {app: app{quiet: true}, says: waiting},
+		"not beside JSON for it":   {app: app{json: true}, says: waiting},
+		"not in a pipe":            {piped: true, says: waiting},
+		"by a house's limit of 1":  {says: entry.CommandWaiting{CommandID: "mine", For: entry.WaitHouse, Limit: 1}, want: "arbe: the command waits: a house runs one command at a time\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said strings.Builder
 			c.app.err = &said
 			e := &execution{app: &c.app, req: &arbev1.RunCommandRequest{Id: "mine"}, tells: !c.piped}
-			e.waits(c.says)
+			e.notes(c.says)
 			if said.String() != c.want {
 				t.Errorf("it says %q", said.String())
 			}

@@ -24,7 +24,7 @@ const (
 	// maxResult limits the text of a tool's result, in bytes. The model reads all of it again with each further step.
 	maxResult = 48 << 10
 	// toolPatience is how long a tool is repeated that cannot reach what it needs.
-	toolPatience = 10 * time.Second
+	toolPatience = time.Minute
 )
 
 // Tool is something that a bot can do.
