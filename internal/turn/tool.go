@@ -147,7 +147,7 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 		got, err = r.call(ctx, tool, call)
 		// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
 		// model, told that it failed, would make another one.
-		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause *= 2 {
+		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {
 			if !wait.For(ctx, pause) {
 				break
 			}
