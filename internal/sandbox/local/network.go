@@ -275,6 +275,9 @@ func (d *Driver) SetEgress(ctx context.Context, ref string, p egress.Policy) err
 	b.Egress = p
 	if err := b.save(); err != nil {
 		b.Egress = was
+		if errors.Is(err, os.ErrNotExist) { // the operator deleted it from the quarantine
+			return notFound(b.ID)
+		}
 		return readable(ctx, err, "what the sandbox may reach cannot be changed")
 	}
 	if b.running == nil || !b.running.alive() {
