@@ -115,7 +115,7 @@ func (b *bench) serve(start func(*httptest.Server)) string {
 	return s.Listener.Addr().String()
 }
 
-// echo starts a host that greets and then says what it is told.
+// echo starts a host that sends a greeting, and then sends back what it receives.
 func (b *bench) echo() string {
 	l := listen(b.t)
 	b.t.Cleanup(func() { l.Close() })

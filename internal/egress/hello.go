@@ -30,7 +30,7 @@ func sshDisconnect(words string) []byte {
 // hello is how a program begins.
 type hello struct {
 	said   []byte // what was read so far
-	server string // the server name of TLS; empty if there is none, or it is not TLS
+	server string // the server name that a TLS client sends; empty without one
 }
 
 // fits reports whether a program that begins so means a host: one that begins TLS names no other one.

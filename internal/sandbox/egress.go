@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"sync"
 
@@ -76,7 +78,9 @@ func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, ho
 		var drafts []entry.Draft
 		for _, host := range hosts {
 			env.Recipe.Egress = env.Recipe.Egress.With(host)
-			drafts = append(drafts, entry.NewDraft("", scope.Agent, entry.HostAllowed{EnvironmentID: id, Host: host}))
+			// The id is derived, so that a thread says it once, however often the call is repeated.
+			sum := sha256.Sum256([]byte(id + "\x00" + host))
+			drafts = append(drafts, entry.NewDraft("allowed."+hex.EncodeToString(sum[:16]), scope.Agent, entry.HostAllowed{EnvironmentID: id, Host: host}))
 		}
 		var config json.RawMessage
 		if config, _, err = r.checked(env.Recipe); err != nil {

@@ -103,7 +103,12 @@ func prepareNetwork() (s egress.Sockets, err error) {
 	}
 	for _, ip := range []string{"127.0.0.1", "::1"} {
 		var stream net.Listener
-		if stream, err = net.Listen("tcp", net.JoinHostPort(ip, fmt.Sprint(gatePort))); err != nil {
+		stream, err = net.Listen("tcp", net.JoinHostPort(ip, fmt.Sprint(gatePort)))
+		if ip == "::1" && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
+			err = nil // a kernel without IPv6
+			break
+		}
+		if err != nil {
 			return s, err
 		}
 		s.Connections = append(s.Connections, stream)

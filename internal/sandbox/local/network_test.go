@@ -25,8 +25,8 @@ import (
 // internet are hosts that boxes of a test can reach, by host:port. They are on this machine.
 type internet map[string]string
 
-// newInternet has web.test with HTTP and HTTPS, other.test like it, and raw.test at port 4000, which greets and says what it
-// is told. inside.test has a private address.
+// newInternet starts the hosts. web.test and other.test answer HTTP and HTTPS. raw.test, at port 4000, sends a greeting and then
+// sends back what it receives. inside.test has a private address.
 func newInternet(t testing.TB) internet {
 	t.Helper()
 	hosts := internet{}
@@ -226,7 +226,7 @@ func TestADeletedBoxHasNoConnections(t *testing.T) {
 	}
 }
 
-// Whoever reports refused connections is told of which command they were.
+// A refused connection is reported with the command whose process opened it.
 func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 	t.Parallel()
 	d := networked(t, local.Config{})

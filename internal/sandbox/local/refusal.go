@@ -84,7 +84,7 @@ func (c *container) speaker(from net.Addr) (launch, program string) {
 	return "", ""
 }
 
-// socketAt returns the inode of the connection of the box that has a local port at its loopback; empty if there is none.
+// socketAt returns the inode of the box's connection with a local port; empty if the box has no such connection.
 func (c *container) socketAt(port int) string {
 	const listening = "0A"
 	for _, table := range []string{"tcp", "tcp6"} {

@@ -82,8 +82,8 @@ func TestABoxFillsItsOwnDisk(t *testing.T) {
 	}
 }
 
-// On a machine whose disk another program fills, no box sees an error of its disk: what it was told is free can be written,
-// and then its disk is full.
+// Another program fills the machine's disk. A box can still write all that its file system says is free. Then its disk is full,
+// and it gets no other error.
 func TestNoBoxBreaksOnAFullMachine(t *testing.T) {
 	disk := smallDisk(t, 1800)
 	dir := filepath.Join(disk, "data")
