@@ -12,6 +12,6 @@ var BinaryFormat = []int16{pgx.BinaryFormatCode}
 
 // Timestamp decodes a binary timestamptz: microseconds since the start of the year 2000.
 func Timestamp(data []byte) time.Time {
-	epoch := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
-	return epoch.Add(time.Duration(binary.BigEndian.Uint64(data)) * time.Microsecond)
+	const epoch = 946_684_800_000_000 // in Unix time
+	return time.UnixMicro(epoch + int64(binary.BigEndian.Uint64(data))).UTC()
 }

@@ -38,7 +38,8 @@ func Get(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, id string) (entr
 	return fromRow(ref, query.ReadForwardRow(row)), err
 }
 
-// Has reports whether the stream itself, not one it was forked from, holds an entry with one of these ids.
+// Has reports whether the stream itself, not one it was forked from, holds an entry with one of these ids. A fork holds a
+// copy of the last entry that it inherited.
 func Has(ctx context.Context, tx pgx.Tx, stream int64, ids ...string) (bool, error) {
 	return queries.HasEntry(ctx, tx, stream, ids)
 }
