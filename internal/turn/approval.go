@@ -8,6 +8,7 @@ import (
 	"encoding/base32"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -224,15 +225,21 @@ func tooMuch(load query.ApprovalLoadRow) error {
 }
 
 // canonical returns a JSON object that every reader reads alike: each name once, in order. Of several equal names the last
-// counts, as for the tools.
+// counts, as for the tools. Nothing, and null, are the object without fields.
 func canonical(text json.RawMessage) (json.RawMessage, error) {
-	fields := map[string]any{}
+	var fields map[string]any
 	if len(bytes.TrimSpace(text)) > 0 {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.UseNumber()
 		if err := d.Decode(&fields); err != nil {
 			return nil, err
 		}
+		if _, err := d.Token(); err != io.EOF {
+			return nil, errors.New("there is more than one JSON value")
+		}
+	}
+	if fields == nil {
+		fields = map[string]any{}
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -32,8 +32,7 @@ const (
 
 // budget returns how many tokens a request may have.
 func (r *run) budget() int64 {
-	window := int64(float64(r.window) * (1 - reserve))
-	return window
+	return int64(float64(r.window) * (1 - reserve))
 }
 
 // request returns what the model is asked, with everything in it that must be the same in all requests of the thread. once are

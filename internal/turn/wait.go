@@ -53,10 +53,13 @@ func (w Waits) withDefaults() Waits {
 	}
 }
 
-// pause returns how long to wait after so many failures. asked is how long the provider wants to be left alone; 0 if it
-// does not say.
+// pause returns how long to wait after so many failures, at least one. asked is how long the provider wants to be left
+// alone; 0 if it does not say.
 func (w Waits) pause(failures int, asked time.Duration) time.Duration {
-	grown := min(w.First<<min(failures-1, 20), w.Max)
+	grown := min(w.First, w.Max)
+	for range min(failures-1, 40) {
+		grown = min(grown*2, w.Max) // doubling step by step cannot overflow
+	}
 	// Those who were refused together must not come back together.
 	grown = grown/2 + rand.N(grown/2+1)
 	if asked > 0 {
