@@ -6,6 +6,8 @@
 // server itself looks the name up and connects, to public addresses only. What the program then says must fit the name: the
 // server name of TLS (hello.go), and the Host of each request at port 80 (web.go). A program that uses an address instead of
 // a name is judged by what it says alone. What a host does with the data that it is sent, nobody can see.
+//
+// One name leads not to the internet but to the server itself, whatever the policy (door.go).
 package egress
 
 import (
@@ -44,6 +46,9 @@ type Config struct {
 	Refused func(Refusal)
 	// Dial connects to a host, as host:port, and never to an address that is not public. Defaults to [outbound.Dial].
 	Dial Dialer
+	// Door is given each connection to port 80 of [DoorHost], whatever the policy says, and closes it. Defaults to nil: such
+	// connections are refused.
+	Door func(net.Conn)
 }
 
 // Refusal is a connection that was refused.
@@ -111,6 +116,7 @@ type passage struct {
 	// host and port are for which it was passed on; empty until that is known, and if it is for several.
 	host string
 	port uint16
+	door bool // it leads to the server's doors
 }
 
 // New begins to pass on the connections of a sandbox, until [Gate.Close].
@@ -155,7 +161,7 @@ func (g *Gate) SetPolicy(p Policy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for p := range g.passed {
-		if p.host == "" || !now.allow(p.host, p.port) {
+		if !p.door && (p.host == "" || !now.allow(p.host, p.port)) {
 			p.Conn.Close()
 		}
 	}
@@ -216,6 +222,9 @@ func (g *Gate) pass(p *passage) {
 	host := g.names.name(addr)
 	open := g.rules.Load().mode == Open
 	switch {
+	case host == DoorHost:
+		g.enter(p, port)
+		return
 	case port == 80 && !open:
 		g.web.serve(p, host, addr.String())
 		return

@@ -87,9 +87,23 @@ func setup(t testing.TB, p egress.Policy) *bench {
 			}
 			return new(net.Dialer).DialContext(ctx, network, at)
 		},
+		Door: answerDoor,
 	}, s)
 	t.Cleanup(func() { b.gate.Close() })
 	return b
+}
+
+// answerDoor answers the requests of a connection with their paths.
+func answerDoor(conn net.Conn) {
+	defer conn.Close()
+	for r := bufio.NewReader(conn); ; {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		text := "the door, asked for " + req.URL.Path
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	}
 }
 
 func listen(t testing.TB) net.Listener {
@@ -528,5 +542,43 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	for _, conn := range conns[300:] {
 		conn.Close()
+	}
+}
+
+func TestTheServersDoorIsReachedWithEveryPolicy(t *testing.T) {
+	t.Parallel()
+	const want = "the door, asked for /api/stream/x"
+	for name, p := range map[string]egress.Policy{"zero": {}, "none": {Mode: egress.None}, "listed": listed, "open": {Mode: egress.Open}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, p)
+			conn := b.named(egress.DoorHost, 80)
+			for range 2 { // the connection is kept, also when the policy changes
+				if status, text, err := get(conn, egress.DoorHost, "/api/stream/x"); status != 200 || text != want {
+					t.Errorf("it answers %d %q (%v)", status, text, err)
+				}
+				b.gate.SetPolicy(egress.Policy{Mode: egress.Listed, Hosts: []string{"other.test"}})
+			}
+			if _, err := io.ReadAll(b.named(egress.DoorHost, 443)); err == nil {
+				t.Error("a connection to another port of it has no error")
+			}
+			if status, _, err := get(b.named("web.test", 80), egress.DoorHost, "/"); status != http.StatusForbidden {
+				t.Errorf("a Host that lies gets %d (%v)", status, err)
+			}
+			if status, _, err := get(b.named("under."+egress.DoorHost, 80), "under."+egress.DoorHost, "/"); status != http.StatusForbidden {
+				t.Errorf("a name below it gets %d (%v)", status, err)
+			}
+			b.wantRefused(egress.DoorHost+":80", "under."+egress.DoorHost+":80")
+		})
+	}
+}
+
+// Another server may take a sandbox over, whose programs remember the address.
+func TestTheDoorHasAlwaysTheSameAddress(t *testing.T) {
+	t.Parallel()
+	a, b := setup(t, listed), setup(t, listed)
+	b.address("web.test")
+	if a.address(egress.DoorHost) != b.address(egress.DoorHost) || b.address(egress.DoorHost) == b.address("web.test") {
+		t.Errorf("it is %s and %s", a.address(egress.DoorHost), b.address(egress.DoorHost))
 	}
 }

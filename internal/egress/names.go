@@ -40,6 +40,9 @@ func newNames() *names { return &names{index: map[string]int{}} }
 
 // address returns the address of a name.
 func (n *names) address(name string) netip.Addr {
+	if name == DoorHost {
+		return doorAddress
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i, ok := n.index[name]
@@ -60,6 +63,9 @@ func (n *names) address(name string) netip.Addr {
 
 // name returns the name that has an address; empty if none has.
 func (n *names) name(at netip.Addr) string {
+	if at == doorAddress {
+		return DoorHost
+	}
 	if !at.Is4() || !pool.Contains(at) {
 		return ""
 	}

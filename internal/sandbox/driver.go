@@ -87,6 +87,15 @@ type Gated interface {
 	OnRefusal(f func(Refusal))
 }
 
+// Doored is a [Driver] that leads its boxes to this server's doors itself.
+type Doored interface {
+	Driver
+
+	// Door returns the origin, such as http://arbe.internal, at which programs in every box reach the server's doors for
+	// them, whatever the box's policy; empty if they cannot.
+	Door() string
+}
+
 // Offline is a [Driver] whose boxes may be unable to reach a network.
 type Offline interface {
 	Driver

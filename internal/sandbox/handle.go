@@ -15,6 +15,7 @@ type Handle struct {
 	driver Driver
 	recipe Recipe
 	maxima Maxima
+	door   string // that of [Config]
 }
 
 // Timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. A limit above the

@@ -43,6 +43,9 @@ type Config struct {
 	Maxima Maxima
 	// Secrets are those that recipes bind. Required if one does.
 	Secrets *secret.Secrets
+	// Door is the origin at which the internet reaches this server, for boxes whose driver is not [Doored]. Defaults to
+	// "": they reach no door.
+	Door string
 	// Logger logs errors outside requests.
 	Logger *slog.Logger
 }
@@ -65,6 +68,7 @@ type Resolver struct {
 	threads *thread.Threads
 	drivers *drivers
 	maxima  Maxima
+	door    string // [Config.Door]
 	builds  *builds
 	logger  *slog.Logger
 	// refusals has whoever reports the connections that drivers refuse.
@@ -87,7 +91,7 @@ func NewResolver(c Config) *Resolver {
 			db: c.DB, threads: c.Threads, machines: machines, sandboxes: sandboxes, drivers: drivers,
 			installation: c.Installation, logger: c.Logger,
 		},
-		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, logger: c.Logger, refusals: refused,
+		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
@@ -173,7 +177,7 @@ func (r *Resolver) handle(ctx context.Context, scope db.Scope, box Sandbox) (Han
 		return Handle{}, err
 	}
 	driver, err := r.gated(ctx, box, env)
-	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe, maxima: r.maxima}, err
+	return Handle{Sandbox: box, driver: driver, recipe: env.Recipe, maxima: r.maxima, door: r.door}, err
 }
 
 // resolve returns the thread's sandbox, ready for commands.

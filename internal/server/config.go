@@ -23,7 +23,8 @@ import (
 type Config struct {
 	// Addr is the address to serve on, host:port. Port 0 takes a free one.
 	Addr string
-	// PublicURL is the server's address for browsers. Login links begin with it. Defaults to "http://" and Addr.
+	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no way of its own to the server's
+	// doors; without it those reach none. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
 	// DataDir holds everything `arbe up` keeps: its Postgres, its key, its sandboxes.
 	DataDir string

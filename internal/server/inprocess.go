@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// inProcess is a [net.Listener] inside this process. A server on it is reached only through its client. The web app calls
-// the services through it: without leaving the process, but by the same contract as every other client.
+// inProcess is a [net.Listener] of connections that come from this process: those of its client, through which the web app
+// calls the services by the same contract as every other client, or those that were accepted elsewhere.
 type inProcess struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -31,17 +31,25 @@ func (n *inProcess) client() *http.Client {
 
 func (n *inProcess) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
+	if err := n.give(ctx, there); err != nil {
+		return nil, err
+	}
+	return here, nil
+}
+
+// give has a connection accepted.
+func (n *inProcess) give(ctx context.Context, conn net.Conn) error {
 	select {
-	case n.conns <- there:
-		return here, nil
+	case n.conns <- conn:
+		return nil
 	case <-n.closed:
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
-// Accept waits for a connection of the client.
+// Accept waits for a connection.
 func (n *inProcess) Accept() (net.Conn, error) {
 	select {
 	case c := <-n.conns:

@@ -68,6 +68,8 @@ type Server struct {
 	metrics     *metrics
 	metricsURL  string
 	dispatcher  *dispatch.Dispatcher
+	// fromBoxes has the connections from inside boxes.
+	fromBoxes *inProcess
 	// stops end what was started, in the order of the start. Stop calls them in reverse, because later parts use earlier
 	// ones.
 	stops []func(context.Context) error
@@ -89,7 +91,7 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
 	known := &secret.Known{}
 	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, cfg.logFormat(), cfg.LogLevel).Handler(), known))
-	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known}
+	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known, fromBoxes: newInProcess()}
 	if err := s.start(ctx); err != nil {
 		s.Stop()
 		return nil, err
@@ -207,7 +209,7 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 			return nil, err
 		}
 	}
-	cfg.Dir, cfg.Log = dir.join("local"), s.logger
+	cfg.Dir, cfg.Log, cfg.Door = dir.join("local"), s.logger, s.takeFromBox
 	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to what a recipe leaves open
 	return local.New(ctx, cfg)
 }
@@ -288,6 +290,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(of))
 	s.health.routes(mux)
 	mux.Handle("/", bodies.bound(app, refuseForm))
+	boxes := boxDoors{of.Auth.Authenticate, streams}
 	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
 		h := w.Header()
@@ -296,20 +299,27 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		if token, _ := auth.Credential(r.Header); token == "" {
 			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 		}
-		// The mux would redirect to a cleaned path, but a stream's name may contain what it would change.
-		if door.Serves(r) {
+		_, fromBox := boxOf(r.Context())
+		switch {
+		case fromBox:
+			boxes.ServeHTTP(w, r)
+		case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
 			streams.ServeHTTP(w, r)
-			return
+		default:
+			mux.ServeHTTP(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	})), s.limits, s.logger)
+	server.ConnContext = markBox
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }
-	go func() {
-		if err := server.Serve(httpd.Listener(listener, maxConnections())); !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
-		}
-	}()
+	// One server for both, so that the limits on clients are the same, whichever way they come.
+	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {
+		go func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
+			}
+		}()
+	}
 	s.onStop(func(ctx context.Context) error {
 		// Accept no new requests. Closing the pictures and the log ends those that watch. The others get half a second to
 		// end by themselves; then their contexts end, and at last their connections are closed.

@@ -34,7 +34,7 @@ var dataDir = setting.Text("data_dir", ".arbe", "directory of everything arbe up
 var Settings = slices.Concat(
 	[]Setting{
 		address("addr", "127.0.0.1:8420", "address to serve on", func(c *Config) *string { return &c.Addr }),
-		setting.Value("public_url", "", "how browsers reach the server (default http://ADDR)", setPublicURL),
+		setting.Value("public_url", "", "how browsers, and sandboxes on other machines, reach the server (default http://ADDR)", setPublicURL),
 		dataDir,
 		setting.Text("database_url", "", "an operator's Postgres, version 15 or later (arbe up brings its own)", func(c *Config) *string { return &c.DatabaseURL }).At("DATABASE_URL").Masked(),
 		setting.Text("secret_key", "", "key that seals secrets (default: one kept in the data directory)", func(c *Config) *string { return &c.SecretKey }).Masked(),

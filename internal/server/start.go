@@ -155,7 +155,7 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 	p.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
-		Secrets: p.secrets, Logger: p.logger, Wanted: starts.want,
+		Secrets: p.secrets, Logger: p.logger, Wanted: starts.want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
 	})
 	p.boxes.Sweep(ctx)
 	starts.keepTrying(p.boxes)

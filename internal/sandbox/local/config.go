@@ -2,6 +2,7 @@ package local
 
 import (
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
@@ -51,6 +52,9 @@ type Config struct {
 	// Dial connects boxes to hosts that their policies allow. It must not connect to other addresses than public ones.
 	// Defaults to [outbound.Dialer] with PrivateHosts, through the proxy that the environment names (HTTPS_PROXY).
 	Dial egress.Dialer
+	// Door is given the connections with which programs in a box with these labels ask for the server's own doors, at
+	// [egress.DoorOrigin], and closes them. Defaults to nil: no box reaches the server.
+	Door func(conn net.Conn, from sandbox.Labels)
 	// Log logs what belongs to no request, such as the removal of leftovers. Defaults to slog.Default().
 	Log *slog.Logger
 }
@@ -91,8 +95,8 @@ type Capabilities struct {
 	// SecretsSeparate: no command can read the memory and environment of another that was given its own environment.
 	// This needs Landlock (Linux 5.19), which gVisor does not have.
 	SecretsSeparate bool
-	// Network: boxes reach the hosts that their policies allow, and nothing else. It needs nf_tables, which
-	// gVisor does not have. Substitute: boxes have no network but their own loopback.
+	// Network: boxes reach the hosts that their policies allow, the server's doors, and nothing else. It needs nf_tables,
+	// which gVisor does not have. Substitute: boxes have no network but their own loopback, and no way to the doors.
 	Network bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool

@@ -245,18 +245,31 @@ func destination(conn net.Conn) (at netip.AddrPort, err error) {
 	return at, errors.Join(failed, err)
 }
 
-// connectNetwork gives a running container the way out that its box's policy allows, if it has none yet. Callers hold b.mu
-// for writing.
+// connectNetwork gives a running container its way out, if it has none yet: to what its box's policy allows, and to the
+// server's doors. Callers hold b.mu for writing.
 func (b *box) connectNetwork(ctx context.Context, c *container) error {
-	if c.gate != nil || !c.networked || b.Egress.Mode == egress.None || b.Egress.Mode == "" {
+	allowsNone := b.Egress.Mode == egress.None || b.Egress.Mode == ""
+	if c.gate != nil || !c.networked || allowsNone && b.d.cfg.Door == nil {
 		return nil
 	}
 	sockets, err := openNetwork(ctx, c.process.Pid)
 	if err != nil {
 		return fmt.Errorf("open the network: %w", err)
 	}
-	c.gate = egress.New(egress.Config{Policy: b.Egress, Destination: destination, Dial: b.d.cfg.Dial, Refused: func(r egress.Refusal) { b.d.reportRefusal(b, c, r) }}, sockets)
+	gate := egress.Config{Policy: b.Egress, Destination: destination, Dial: b.d.cfg.Dial, Refused: func(r egress.Refusal) { b.d.reportRefusal(b, c, r) }}
+	if b.d.cfg.Door != nil {
+		gate.Door = func(conn net.Conn) { b.d.cfg.Door(conn, b.Labels) }
+	}
+	c.gate = egress.New(gate, sockets)
 	return nil
+}
+
+// Door returns the origin at which programs in boxes reach the server's doors; see [sandbox.Doored].
+func (d *Driver) Door() string {
+	if d.cfg.Door == nil || !d.caps.Network {
+		return ""
+	}
+	return egress.DoorOrigin
 }
 
 // SetEgress sets what a box may reach, from its next connection on; see [sandbox.Gated].

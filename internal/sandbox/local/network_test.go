@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -179,9 +180,10 @@ func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
 // A box has the network again that it had when it is started again, and when the next server continues it.
 func TestANetworkOutlivesTheServer(t *testing.T) {
 	t.Parallel()
-	cfg := local.Config{Dir: t.TempDir(), Dial: newInternet(t).dial, Grace: patience}
+	open := newDoors(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "the doors") }))
+	cfg := local.Config{Dir: t.TempDir(), Dial: newInternet(t).dial, Grace: patience, Door: open.take}
 	d := networked(t, cfg)
-	const get = "curl -sS --max-time 20 http://web.test/ 2>&1"
+	const get = "curl -sS --max-time 20 http://web.test/ http://arbe.internal/ 2>&1"
 	kept := create(t, d, sandbox.Spec{ID: "kept", Egress: listed})
 	stopped := create(t, d, sandbox.Spec{ID: "stopped", Egress: listed})
 	sh(t, d, kept, "sleep 1000 > /dev/null 2>&1 &")
@@ -189,7 +191,7 @@ func TestANetworkOutlivesTheServer(t *testing.T) {
 	d = networked(t, cfg)
 	defer halt(t, d)
 	for id, box := range map[string]string{"a box that continued": kept, "one that was stopped": stopped} {
-		if got := sh(t, d, box, get); got != "this is web.test" {
+		if got := sh(t, d, box, get); got != "this is web.testthe doors" {
 			t.Errorf("in %s, the command printed %q", id, got)
 		}
 	}
@@ -261,3 +263,103 @@ func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 		t.Errorf("%d connections were reported", n)
 	}
 }
+
+// doors serves what boxes reach as the server's doors.
+type doors struct {
+	conns        chan net.Conn
+	net.Listener // for its address
+	closed       chan struct{}
+	once         sync.Once
+}
+
+func newDoors(t testing.TB, h http.Handler) *doors {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &doors{conns: make(chan net.Conn), Listener: l, closed: make(chan struct{})}
+	server := &http.Server{Handler: h, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, sandbox.Labels{}, c.(labelled).from)
+	}}
+	go server.Serve(d)
+	t.Cleanup(func() { server.Close() })
+	return d
+}
+
+type labelled struct {
+	net.Conn
+	from sandbox.Labels
+}
+
+func (d *doors) take(c net.Conn, from sandbox.Labels) { d.conns <- labelled{c, from} }
+
+func (d *doors) Accept() (net.Conn, error) {
+	select {
+	case c := <-d.conns:
+		return c, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *doors) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Listener.Close()
+}
+
+// Every box reaches the server's doors, whatever its policy, and nothing more than its policy allows.
+func TestABoxReachesTheServersDoors(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	open := newDoors(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/house":
+			fmt.Fprint(w, r.Context().Value(sandbox.Labels{}).(sandbox.Labels).House)
+		case "/count":
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		case "/zeros":
+			_, _ = io.CopyN(w, zeros{}, 10<<20)
+		case "/events": // the second event comes only after the box got the first
+			fmt.Fprint(w, "data: first\n\n")
+			w.(http.Flusher).Flush()
+			<-more
+			fmt.Fprint(w, "data: second\n\n")
+		case "/more":
+			close(more)
+		}
+	}))
+	d := networked(t, local.Config{Door: open.take})
+	defer closeDriver(t, d)
+	if d.Door() != egress.DoorOrigin {
+		t.Errorf("the driver says that it is at %q", d.Door())
+	}
+	for id, p := range map[string]egress.Policy{"doored-zero": {}, "doored-none": {Mode: egress.None}, "doored-listed": listed, "doored-open": {Mode: egress.Open}} {
+		box := create(t, d, sandbox.Spec{ID: id, Egress: p, Labels: sandbox.Labels{House: "house of " + id}})
+		for script, want := range map[string]string{
+			"curl -sS http://arbe.internal/house":                                              "house of " + id,
+			"wget -qO- http://arbe.internal/house":                                             "house of " + id,
+			"curl -sS http://arbe.internal/house http://arbe.internal/house":                   strings.Repeat("house of "+id, 2),
+			"head -c 10485760 /dev/zero | curl -sS -T- http://arbe.internal/count":             "10485760 <nil>",
+			"curl -sS http://arbe.internal/zeros | wc -c":                                      "10485760\n",
+			"curl -sSk https://arbe.internal/house -o /dev/null -w '%{http_code}' 2>/dev/null": "000",
+		} {
+			if got := sh(t, d, box, script); got != want {
+				t.Errorf("%s: %q printed %q, want %q", id, script, got, want)
+			}
+		}
+		if got := sh(t, d, box, "curl -sS --max-time 20 http://other.test/ 2>&1"); p.Mode != egress.Open && !strings.Contains(got, "does not allow") {
+			t.Errorf("%s: a host that is not allowed: %q", id, got)
+		}
+	}
+	box := found(t, d, "doored-none")
+	const follow = `curl -sSN http://arbe.internal/events | { read -r first; echo "$first"; curl -sS http://arbe.internal/more; cat; }`
+	if got := sh(t, d, box, follow); got != "data: first\n\ndata: second\n\n" {
+		t.Errorf("of events it printed %q", got)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -1,0 +1,48 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+const (
+	// DoorHost is the name that leads to the server itself in every sandbox, at port 80. It is no host of the internet.
+	DoorHost = "arbe.internal"
+	// DoorOrigin is the URL of DoorHost.
+	DoorOrigin = "http://" + DoorHost
+)
+
+// doorAddress is the address of [DoorHost]. It is in the half of [pool] that no other name gets, so that it stays the same
+// when another server takes the sandbox over.
+var doorAddress = netip.MustParseAddr("198.19.0.1")
+
+// doorConn is a connection to [DoorHost]. Whoever it was given to closes it.
+type doorConn struct {
+	*net.TCPConn
+	once sync.Once
+	done chan struct{} // closed when it was closed
+}
+
+func (c *doorConn) Close() error {
+	c.once.Do(func() { close(c.done) })
+	return c.TCPConn.Close()
+}
+
+// enter gives a connection to [DoorHost] to the server's doors, and returns when they have closed it.
+func (g *Gate) enter(p *passage, port uint16) {
+	tcp, ok := p.Conn.(*net.TCPConn)
+	if !ok || port != 80 || g.config.Door == nil {
+		reset(p.Conn)
+		return
+	}
+	g.mu.Lock()
+	p.door = true
+	g.mu.Unlock()
+	c := &doorConn{TCPConn: tcp, done: make(chan struct{})}
+	go g.config.Door(c) // it may wait until the server is ready
+	select {
+	case <-c.done:
+	case <-g.done.Done():
+	}
+}

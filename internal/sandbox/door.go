@@ -1,0 +1,66 @@
+package sandbox
+
+import (
+	"context"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Door returns the origin at which programs in the sandbox reach the server's doors for them, such as
+// http://arbe.internal: streams, and models. They need a thread token of the sandbox's house. It is empty if they reach no
+// door.
+func (p Handle) Door() string {
+	if driver, ok := p.driver.(Doored); ok {
+		return driver.Door()
+	}
+	return p.door
+}
+
+// doorTime is how long a check of the door may take.
+const doorTime = 20 * time.Second
+
+// checkDoor asks the door $1 for a stream without a credential, by whichever program there is, and prints what that says. Its
+// host is $2 and its port $3, for bash.
+const checkDoor = `
+url=$1/api/stream/door
+if command -v curl >/dev/null; then curl -sS -m 15 -o /dev/null -w 'status %{http_code}' "$url"
+elif command -v wget >/dev/null; then wget -T 15 -O /dev/null "$url"
+elif command -v python3 >/dev/null; then python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=15)' "$url"
+elif command -v node >/dev/null; then node -e 'fetch(process.argv[1]).then(r => console.log("status", r.status), e => console.log(e.cause || e))' "$url"
+elif command -v bash >/dev/null; then bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET /api/stream/door HTTP/1.0\r\nHost: %s\r\n\r\n" "$1" >&3 && head -n 1 <&3' - "$2" "$3"
+else echo no program; fi 2>&1`
+
+// unauthorized is how programs say that the door asked them for a credential, as it asks everyone without one.
+var unauthorized = regexp.MustCompile(`\b401\b`)
+
+// CheckDoor checks from inside the sandbox that [Handle.Door] leads to this server. The error is a [fault.Unavailable] that
+// quotes what a program in the sandbox said, or a [fault.Precondition] if there is no door, or no program that could try.
+func (p Handle) CheckDoor(ctx context.Context) error {
+	origin, err := url.Parse(p.Door())
+	if err != nil || origin.Host == "" {
+		return fault.New(fault.Precondition, "programs in this sandbox cannot reach the server",
+			"a local sandbox needs a kernel with nf_tables and the runtime runc; for other drivers, set public_url to where the internet reaches the server")
+	}
+	port := origin.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[origin.Scheme]
+	}
+	var said tail
+	_, err = p.Exec(ctx, Command{
+		Argv: []string{"/bin/sh", "-c", checkDoor, "-", origin.String(), origin.Hostname(), port}, Dir: "/", Stdout: &said, Merged: true, Timeout: doorTime,
+	})
+	switch text := strings.TrimSpace(said.String()); {
+	case err != nil:
+		return err
+	case unauthorized.MatchString(text):
+		return nil
+	case strings.HasSuffix(text, "no program"):
+		return fault.New(fault.Precondition, "nothing in this sandbox can ask the server", "install curl or wget in its image")
+	default:
+		return fault.Newf(fault.Unavailable, "check that "+origin.String()+" leads to the server from where the sandbox is", "a program in this sandbox does not reach the server: %s", text[strings.LastIndexByte(text, '\n')+1:])
+	}
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// boxConn is a connection from inside a box.
+type boxConn struct {
+	net.Conn
+	from sandbox.Labels
+}
+
+// SyscallConn is for handlers that take the connection over and write to its socket.
+func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// takeFromBox takes over a connection from inside a box, which is served as those from the network are, but by
+// [boxDoors]. It waits until the server serves.
+func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
+	if s.fromBoxes.give(context.Background(), &boxConn{conn, from}) != nil {
+		conn.Close()
+	}
+}
+
+type boxKey struct{}
+
+// markBox marks the requests of a connection from inside a box, for boxOf.
+func markBox(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(*boxConn); ok {
+		return context.WithValue(ctx, boxKey{}, c.from)
+	}
+	return ctx
+}
+
+// boxOf returns the labels of the box from which a request comes; false if it comes from the network.
+func boxOf(ctx context.Context) (sandbox.Labels, bool) {
+	labels, ok := ctx.Value(boxKey{}).(sandbox.Labels)
+	return labels, ok
+}
+
+// boxDoors are the doors that programs in boxes reach, without a network. A box may run anything. It therefore gets only what a
+// thread token of its own house opens anyway, and not what the network that people use would get: no services, no web app,
+// and nothing for a credential that was not made for a box.
+type boxDoors struct {
+	authenticate func(context.Context, string) (auth.Principal, error)
+	streams      http.Handler
+}
+
+func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !door.Serves(r) {
+		refuseBox(w, r, fault.New(fault.NotFound, "sandboxes reach only the streams of this server", "use a path under "+door.Prefixes[0]))
+		return
+	}
+	if err := b.check(r); err != nil {
+		refuseBox(w, r, err)
+		return
+	}
+	b.streams.ServeHTTP(w, r)
+}
+
+// check checks that a request has a thread token of its box's house.
+func (b boxDoors) check(r *http.Request) error {
+	token, cookie := auth.Credential(r.Header)
+	if token == "" || cookie {
+		return fault.New(fault.Unauthenticated, "the request has no bearer token", "send a thread token as Authorization: Bearer TOKEN")
+	}
+	p, err := b.authenticate(r.Context(), token)
+	if err != nil {
+		return err
+	}
+	from, _ := boxOf(r.Context())
+	if p.Thread == "" || p.House != from.House {
+		return fault.New(fault.Forbidden, "from inside a sandbox, only thread tokens of its house are accepted", "create one with: arbe token create THREAD")
+	}
+	return nil
+}
+
+func refuseBox(w http.ResponseWriter, r *http.Request, err error) {
+	f := fault.From(err)
+	fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.Body())
+}
