@@ -155,6 +155,19 @@ type Launcher interface {
 	Forget(ctx context.Context, ref, id string) error
 }
 
+// Terminals is a [Launcher] whose commands can have a terminal.
+type Terminals interface {
+	Launcher
+
+	// Resize changes the size of the terminal of a launched command, which its programs are told. The driver need not have
+	// launched it. After the command has ended, and without a terminal, the error is a [fault.Precondition].
+	Resize(ctx context.Context, ref, id string, size TerminalSize) error
+
+	// HangUp sends SIGHUP to a launched command and its process group, as when the connection to a terminal is lost. A
+	// program that ignores it continues. Hanging up on a command that has ended succeeds.
+	HangUp(ctx context.Context, ref, id string) error
+}
+
 // RecordSize is how many bytes of a record are kept in any case. It is limited, because a record is on the server's disk
 // instead of the box's.
 const RecordSize = 16 << 20
@@ -252,9 +265,24 @@ type Command struct {
 	Complete bool
 	// Input is for Launch: the standard input is what is written to [Launcher].Input. Otherwise it is empty.
 	Input bool
+	// Terminal is for Launch by [Terminals]: the command gets a pseudo-terminal as its standard input, output and error,
+	// which controls its session, so that Ctrl-C written to its input interrupts the job in the foreground. Input and Merged
+	// must be set. The input's end does not end the terminal, and any driver may open it, also one that is opened later over
+	// the same boxes. Defaults to none.
+	Terminal *Terminal
 	// Timeout limits the command; zero means no limit.
 	Timeout time.Duration
 }
+
+// Terminal describes the terminal of a command.
+type Terminal struct {
+	TerminalSize
+	// Kind is what TERM says. Defaults to the box's.
+	Kind string
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct{ Rows, Columns uint16 }
 
 // Result is how a command ended.
 type Result struct {

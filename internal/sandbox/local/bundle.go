@@ -249,6 +249,14 @@ func (b bundle) stub(cmd sandbox.Command) supervisor.Command {
 	process := b.describe(cmd)
 	stub := supervisor.Command{
 		Argv: process.Args, Env: process.Env, Dir: process.Cwd, UID: process.User.UID, GID: process.User.GID, Own: len(cmd.Env) > 0,
+		Terminal: cmd.Terminal != nil,
+	}
+	if cmd.Terminal != nil && cmd.Terminal.Kind != "" {
+		for i, pair := range stub.Env {
+			if strings.HasPrefix(pair, "TERM=") {
+				stub.Env[i] = "TERM=" + cmd.Terminal.Kind
+			}
+		}
 	}
 	for _, l := range process.Rlimits {
 		stub.Limits = append(stub.Limits, supervisor.Limit{Resource: limitNumbers[l.Type], Value: l.Hard})

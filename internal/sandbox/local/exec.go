@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
 // The exit codes that shells use in these cases.
@@ -104,6 +105,9 @@ func check(cmd sandbox.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
 	}
+	if cmd.Terminal != nil {
+		return fault.New(fault.Invalid, "a command with a terminal must be launched", "launch it")
+	}
 	if cmd.Merged && cmd.Stderr != nil {
 		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
 	}
@@ -155,6 +159,19 @@ func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command,
 
 // begin starts a command in a running container.
 func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, as fate, std streams) (command, error) {
+	if cmd.Terminal != nil {
+		terminal, err := c.newTerminal(*cmd.Terminal)
+		if err != nil {
+			return nil, err
+		}
+		defer terminal.inside.Close()
+		std = terminal.inside
+		as.record.outputs, as.record.input = []*os.File{terminal.side}, terminal.input
+		as.record.flags |= supervisor.Merged | supervisor.Input
+		if cmd.Complete {
+			as.record.flags |= supervisor.Complete
+		}
+	}
 	for _, f := range std {
 		// Allow the box's user to open /dev/stdout. The null device stays as it is, because it belongs to the whole
 		// machine.

@@ -72,6 +72,9 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	if err != nil {
 		return err
 	}
+	if cmd.Terminal != nil && (!cmd.Input || !cmd.Merged) {
+		return fault.New(fault.Invalid, "a command with a terminal has one output, and an input", "set Input and Merged")
+	}
 	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
 		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
@@ -127,8 +130,10 @@ func (d *Driver) launchRecorded(ctx context.Context, b *box, cmd sandbox.Command
 			rec.input.Close()
 		}
 	}()
-	if err := rec.open(cmd, &std); err != nil {
-		return readable(ctx, err, "the command could not be started")
+	if cmd.Terminal == nil { // a terminal is opened in the container
+		if err := rec.open(cmd, &std); err != nil {
+			return readable(ctx, err, "the command could not be started")
+		}
 	}
 	c, run, err := d.launchCommand(ctx, b, cmd, fate{background: true, record: rec}, std)
 	if err == nil {
@@ -140,22 +145,19 @@ func (d *Driver) launchRecorded(ctx context.Context, b *box, cmd sandbox.Command
 // Input opens the standard input of a launched command.
 func (d *Driver) Input(ctx context.Context, ref, id string) (io.WriteCloser, error) {
 	gone := fault.New(fault.Precondition, "the command's input is not open: it has ended, it has none, or it belongs to an earlier server", "run it again")
-	b, name, err := d.findLaunch(ref, id)
-	if err != nil {
-		return nil, err
-	}
-	record, err := os.Open(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, gone
-	}
+	b, record, l, err := d.runningLaunch(ref, id)
 	if err != nil {
 		return nil, readable(ctx, err, "the command's input could not be opened")
 	}
+	if record == nil {
+		return nil, gone
+	}
 	defer record.Close()
-	if l, ok := readLaunched(record); ok && l.runs() {
-		if s := b.launchedCommand(l); s != nil && s.input != nil {
-			return &launchedInput{File: s.input, d: d, ref: ref, id: id}, nil
-		}
+	if terminal := b.terminalOf(ctx, record, l); terminal != nil {
+		return terminal, nil
+	}
+	if s := b.launchedCommand(l); s != nil && s.input != nil {
+		return &launchedInput{File: s.input, d: d, ref: ref, id: id}, nil
 	}
 	return nil, gone
 }

@@ -38,6 +38,13 @@ func TestLaunchedCommandsSurvive(t *testing.T) {
 	})
 }
 
+func TestTerminals(t *testing.T) {
+	dir := t.TempDir()
+	sandboxtest.RunTerminals(t, func(t *testing.T) sandbox.Terminals {
+		return newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
+	})
+}
+
 func TestALaunchedCommandOfABoxThatEndedReadsAsKilled(t *testing.T) {
 	dir := t.TempDir()
 	d := newDriver(t, local.Config{Dir: dir})

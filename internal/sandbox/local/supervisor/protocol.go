@@ -14,6 +14,8 @@
 //	Release  says up to where the record of a command has been read. With it comes the record.
 //	Extend   raises the size limit of the record of a Complete command. With it comes the record.
 //	EndInput ends the input of a recorded command. With it comes the record.
+//	Reopen   asks for the input of a recorded command, for a server that did not start it. With it comes the record.
+//	         Process 1 answers Reopened with the writing end, or Failed.
 //
 // A command begins as a stub: a copy of process 1 that enters its control groups and waits at its control socket until
 // the server is ready. One byte releases it. If the socket is closed instead, the stub ends and nothing has run. A
@@ -37,6 +39,8 @@ const (
 	Release  = 'R' // uint64: the position in the record
 	Extend   = 'L' // uint64: the size limit of the record
 	EndInput = 'I'
+	Reopen   = 'O'
+	Reopened = 'Q' // with the writing end of the input
 	Started  = 'P' // with a pidfd, because the server has other process ids than the box
 	Failed   = 'F' // uint32: errno of the fork
 	Exited   = 'X' // uint32: the wait status
@@ -158,6 +162,7 @@ const (
 	StepLandlock             // entering a domain
 	StepDirectory            // entering the directory
 	StepProgram              // becoming the program
+	StepTerminal             // taking the terminal
 )
 
 // Failure says which step of a stub failed, and with which error.
@@ -186,6 +191,9 @@ type Command struct {
 	// Own gives the command its own Landlock domain, so that no other command can read its memory and environment.
 	// Otherwise it shares a domain with all commands that have none of their own.
 	Own bool
+	// Terminal: its standard input is a terminal, which becomes the one that controls its session. What it reads and writes
+	// there is both an output and the input of a recorded command: each is the terminal's other side.
+	Terminal bool
 	// Canary makes the stub sleep 100 milliseconds as the box's user and end with 0 instead of becoming a program. If
 	// it ends otherwise, something in the box kills or stops its processes.
 	Canary bool
@@ -200,6 +208,7 @@ type Limit struct {
 const (
 	flagOwn = 1 << iota
 	flagCanary
+	flagTerminal
 )
 
 // Encode encodes the description for process 1: numbers, then strings that each end with NUL. The kernel wants them so,
@@ -213,6 +222,9 @@ func (c Command) Encode() []byte {
 	}
 	if c.Canary {
 		flags |= flagCanary
+	}
+	if c.Terminal {
+		flags |= flagTerminal
 	}
 	number(flags)
 	number(int(c.UID))
@@ -236,11 +248,11 @@ func (c Command) Encode() []byte {
 // Decoded is a description whose strings stay where they were read, each with its NUL, so that clearing that memory
 // leaves no copy of a secret.
 type Decoded struct {
-	Own, Canary      bool
-	UID, GID         uint32
-	Limits           []Limit
-	Dir              []byte
-	Argv, Env, Paths [][]byte
+	Own, Canary, Terminal bool
+	UID, GID              uint32
+	Limits                []Limit
+	Dir                   []byte
+	Argv, Env, Paths      [][]byte
 }
 
 // Decode decodes a description. ok is false if it is malformed.
@@ -254,7 +266,7 @@ func Decode(text []byte) (d Decoded, ok bool) {
 		n[i] = binary.LittleEndian.Uint32(text[4*i:])
 	}
 	text = text[4*numbers:]
-	d.Own, d.Canary, d.UID, d.GID = n[0]&flagOwn != 0, n[0]&flagCanary != 0, n[1], n[2]
+	d.Own, d.Canary, d.Terminal, d.UID, d.GID = n[0]&flagOwn != 0, n[0]&flagCanary != 0, n[0]&flagTerminal != 0, n[1], n[2]
 	for range n[3] {
 		if len(text) < 12 {
 			return d, false

@@ -51,6 +51,7 @@ type plan struct {
 	limits         []supervisor.Limit
 	uid, gid       uintptr
 	own, canary    bool
+	terminal       bool
 	dir            *byte
 	argv, env      []*byte // each ends with nil
 	paths          []*byte
@@ -62,7 +63,7 @@ type plan struct {
 func newPlan(d supervisor.Decoded, stdin, stdout, stderr, control, ruleset int, groups []int) *plan {
 	p := &plan{
 		stdin: uintptr(stdin), stdout: uintptr(stdout), stderr: uintptr(stderr), control: uintptr(control), ruleset: uintptr(ruleset),
-		limits: d.Limits, uid: uintptr(d.UID), gid: uintptr(d.GID), own: d.Own && ruleset >= 0, canary: d.Canary,
+		limits: d.Limits, uid: uintptr(d.UID), gid: uintptr(d.GID), own: d.Own && ruleset >= 0, canary: d.Canary, terminal: d.Terminal,
 		dir: &d.Dir[0], argv: pointers(d.Argv), env: pointers(d.Env), paths: pointers(d.Paths)[:len(d.Paths)],
 		sleep: unix.NsecToTimespec(100_000_000), ready: [1]byte{supervisor.Ready}, self: [1]byte{'0'},
 		grouped: uintptr(len(groups)),
@@ -203,6 +204,12 @@ func fork(p *plan) (int, syscall.Errno) {
 			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		goto end
+	}
+	if p.terminal {
+		step = supervisor.StepTerminal
+		if _, _, errno = unix.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); errno != 0 {
+			goto fail
+		}
 	}
 	if p.own {
 		step = supervisor.StepLandlock

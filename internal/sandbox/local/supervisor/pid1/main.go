@@ -180,6 +180,8 @@ func (s *server) receive(c *conn) {
 		s.extend(files[0], int64(binary.LittleEndian.Uint64(text[2:])))
 	case text[1] == supervisor.EndInput && n == 2 && len(files) == 1:
 		s.endInput(files[0])
+	case text[1] == supervisor.Reopen && n == 2 && len(files) == 1:
+		s.reopen(c, files[0])
 	default:
 		s.hangUp(c)
 	}

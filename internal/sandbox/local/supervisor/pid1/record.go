@@ -175,6 +175,17 @@ func (s *server) endInput(fd int) {
 	}
 }
 
+// reopen answers with the input of the command whose record is in a file.
+func (s *server) reopen(c *conn, fd int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.recordOf(fd); r != nil && r.input >= 0 {
+		c.send(supervisor.Reopened, 0, r.input)
+	} else {
+		c.send(supervisor.Failed, uint32(unix.ENOENT), -1)
+	}
+}
+
 func (r *record) closeInput() {
 	if r.input >= 0 {
 		unix.Close(r.input)
