@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +39,8 @@ type execution struct {
 	// because a program would take it for the command's words. Why arbe itself failed is said everywhere.
 	tells  bool
 	output output
+	// wantedTerminal says that the person may have wanted to type what the command reads.
+	wantedTerminal bool
 }
 
 // say tells the person something about the command.
@@ -230,5 +234,22 @@ func (e *execution) end(result *arbev1.Entry) error {
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
 		e.say("the whole of %q was taken for the name of a program; give a line for the shell with -c", printable(argv[0]))
 	}
+	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {
+		e.say("its stdin was empty; arbe x -it gives it this terminal")
+	}
 	return exitCode(r.ExitCode)
+}
+
+// argv0 returns the program of a request that has nothing but a program; otherwise nothing.
+func argv0(req *arbev1.RunCommandRequest) string {
+	if argv := req.GetArgv().GetArgs(); len(argv) == 1 {
+		return path.Base(argv[0])
+	}
+	return strings.TrimSpace(req.GetCommand())
+}
+
+// asksForTerminal reports whether a program reads commands from a person when it has a terminal, and ends when it has an
+// empty input.
+func asksForTerminal(program string) bool {
+	return slices.Contains([]string{"sh", "bash", "dash", "zsh", "fish", "ash", "python", "python3", "node", "irb", "psql", "sqlite3", "bc", "cat"}, program)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ var verbs = []struct {
 	title string
 	verbs []func(*app) *cobra.Command
 }{
-	{"Threads", []func(*app) *cobra.Command{ask, thread, say, x, approval, approve, deny, artifact}},
+	{"Threads", []func(*app) *cobra.Command{ask, thread, say, x, attach, waitFor, approval, approve, deny, artifact}},
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
 	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, secretKey, signingKey, streamProxy}},
@@ -32,12 +33,28 @@ var topics = []func() *cobra.Command{
 // run executes one command line and returns the process' exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := newRoot(a)
-	root.SetArgs(args)
+	root.SetArgs(withTerminalFlag(args))
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.started {
 		err = misused(err)
 	}
 	return a.exit(ctx, err, args)
+}
+
+// withTerminalFlag returns arguments in which the -it of arbe x is one flag. It is written as for other programs that run
+// commands elsewhere, but -t has a value here.
+func withTerminalFlag(args []string) []string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if arg == "-it" && slices.Contains(args[:i], "x") {
+			args[i] = "--tty"
+			break
+		}
+	}
+	return args
 }
 
 func newRoot(a *app) *cobra.Command {

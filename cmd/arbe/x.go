@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,11 +22,12 @@ import (
 
 // x runs a command in a thread's sandbox as if it ran here.
 func x(a *app) *cobra.Command {
-	var thread, line, environment string
+	var thread, line, directory string
+	var env []string
 	var timeout time.Duration
-	var noStdin bool
+	var noStdin, tty, keep, detach bool
 	cmd := &cobra.Command{
-		Use:   "x [-t THREAD] -- PROGRAM [ARG…]",
+		Use:   "x [-it] [-t THREAD] [--] [PROGRAM [ARG…]]",
 		Short: "Run a command in a thread's sandbox",
 		Long: "Run a command in a thread's sandbox; the sandbox is created if there is none. The output is printed here\n" +
 			"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
@@ -43,6 +45,13 @@ func x(a *app) *cobra.Command {
 			"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
 			"stdin is empty.\n" +
 			"\n" +
+			"With -it the command has a terminal, which is this one: shells, editors and prompts work, and every key goes to it,\n" +
+			"Ctrl-C too. Without PROGRAM it is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
+			"minute, the command is ended; with --keep it stays, and arbe attach returns to it. The thread gets what the terminal\n" +
+			"showed when the command has ended, and never what was typed.\n" +
+			"\n" +
+			"--detach prints the id of the command as soon as it is in the thread. arbe wait waits for its end.\n" +
+			"\n" +
 			fmt.Sprintf("Ctrl-C sends SIGINT to the command; SIGTERM follows after %s, and SIGKILL after %s more. Each further\n", entry.CancelGrace, entry.CancelGrace) +
 			"Ctrl-C sends the next signal at once, and after the last one it ends arbe.\n" +
 			"\n" +
@@ -53,16 +62,23 @@ func x(a *app) *cobra.Command {
 			"exits with 125, as always when the output is not complete.",
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
 			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
+			"  arbe x -it -t th4w7q2m9x\n" +
+			"  arbe x -it -t th4w7q2m9x -- vim README.md\n" +
+			"  arbe x -t th4w7q2m9x -w web --env CI=1 -- npm test\n" +
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
 			"  git archive HEAD | arbe x -t th4w7q2m9x tar x",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			// The id is chosen here, so that the command can be cancelled before its server has answered.
-			req := &arbev1.RunCommandRequest{Id: uuid.NewString()}
+			req := &arbev1.RunCommandRequest{Id: uuid.NewString(), Directory: directory}
 			switch {
+			case tty && line == "" && len(args) == 0:
+				req.What = &arbev1.RunCommandRequest_Command{Command: loginShell}
 			case (line == "") == (len(args) == 0):
 				return fault.New(fault.Invalid, "give either a program with its arguments or -c with a line for the shell", "see arbe x --help")
 			case timeout < 0:
 				return fault.New(fault.Invalid, "--timeout is negative", "give a duration such as 90s or 10m")
+			case keep && !tty, detach && tty && !keep:
+				return fault.New(fault.Invalid, "--keep and --detach are about a terminal, or about a command without", "give -it --keep, -it --keep --detach or --detach")
 			case line != "":
 				req.What = &arbev1.RunCommandRequest_Command{Command: line}
 			default:
@@ -74,10 +90,14 @@ func x(a *app) *cobra.Command {
 			if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
 				return err
 			}
-			if environment != "" {
-				if req.EnvironmentId, err = a.find(ctx, c, environmentKind, "", environment); err != nil {
-					return err
-				}
+			if err := a.commandEnvironment(ctx, c, req, env); err != nil {
+				return err
+			}
+			if tty {
+				return a.runTerminal(ctx, c, req, keep, detach)
+			}
+			if detach {
+				return a.runDetached(ctx, c, req)
 			}
 			e := execution{app: a, client: c, req: req, tells: isTerminal(a.err)}
 			e.output = output{out: a.out, missed: e.missed}
@@ -85,6 +105,7 @@ func x(a *app) *cobra.Command {
 			if !noStdin && hasInput(a.in) {
 				e.stdin = a.in
 			}
+			e.wantedTerminal = !noStdin && isTerminal(a.in)
 			// So that a reader that goes away is an error of the write, which cancels the command, instead of ending arbe alone.
 			signal.Ignore(syscall.SIGPIPE)
 			// Ctrl-C is meant for the command, so it must not end our own calls.
@@ -101,12 +122,49 @@ func x(a *app) *cobra.Command {
 	flags.SetInterspersed(false)
 	flags.StringVarP(&thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
 	flags.StringVarP(&line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
-	flags.StringVar(&environment, "env", "", "environment of the sandbox, by id or name, if the thread has none yet")
+	flags.StringArrayVar(&env, "env", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name, if the thread has none yet")
+	flags.StringVarP(&directory, "workdir", "w", "", "where it starts (default: the environment's directory, to which it may be relative)")
+	flags.BoolVarP(&tty, "tty", "i", false, "give it this terminal; -it is the same")
+	flags.BoolVar(&keep, "keep", false, "with -it: keep it running when this terminal is gone")
+	flags.BoolVar(&detach, "detach", false, "print its id and leave it running")
 	flags.DurationVar(&timeout, "timeout", 0, "how long it may take (default: the environment's limit)")
 	flags.BoolVarP(&noStdin, "no-stdin", "n", false, "give it an empty stdin")
 	a.completes(cmd, "thread", a.threads)
 	a.completes(cmd, "env", a.environments)
 	return cmd
+}
+
+// loginShell is the command of a terminal that names none.
+const loginShell = "command -v bash >/dev/null && exec bash; exec sh"
+
+// commandEnvironment takes the values of --env: variables, and at most one environment.
+func (a *app) commandEnvironment(ctx context.Context, c *arbe.Client, req *arbev1.RunCommandRequest, values []string) (err error) {
+	for _, value := range values {
+		name, value, variable := strings.Cut(value, "=")
+		switch {
+		case variable && req.Env == nil:
+			req.Env = map[string]string{name: value}
+		case variable:
+			req.Env[name] = value
+		case req.EnvironmentId != "":
+			return fault.New(fault.Invalid, "--env names two environments", "name one, and give variables as NAME=VALUE")
+		default:
+			if req.EnvironmentId, err = a.find(ctx, c, environmentKind, "", name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runDetached runs a command without waiting for it.
+func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCommandRequest) error {
+	started, err := c.Threads.RunCommand(ctx, req)
+	if err != nil {
+		return err
+	}
+	id := started.GetEntry().GetId()
+	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
 }
 
 // hasInput reports whether there may be something to read for a command. A terminal does not count, because the person

@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -56,12 +57,20 @@ type Piece struct {
 // ReadIntent says what a call of [Commands.Read] is for.
 type ReadIntent int
 
-// A reader reads on, reports that it will do so later, or leaves.
+// A reader reads on, reports that it will do so later, leaves, or begins to read a terminal where its output is now.
 const (
 	ReadOn ReadIntent = iota
 	Stay
 	Leave
+	Join
 )
+
+// Reader says who calls [Commands.Read], and for what.
+type Reader struct {
+	Intent ReadIntent `json:",omitempty"`
+	// ID is what a reader that joined has chosen, so that it notices when another one does. Otherwise it is empty.
+	ID string `json:",omitempty"`
+}
 
 // Reading is the result of [Commands.Read].
 type Reading struct {
@@ -80,6 +89,20 @@ type Writing struct {
 	Closed bool
 }
 
+// Keys is what a call of [Commands.Write] brings.
+type Keys struct {
+	// Position is where in the input Data begins. End reports that nothing follows.
+	Position int64
+	Data     []byte `json:",omitempty"`
+	End      bool   `json:",omitempty"`
+	// Size is the size of the terminal from now on; nil if it has not changed.
+	Size *sandbox.TerminalSize `json:",omitempty"`
+	// Join asks for the position at which the input of a terminal stands, instead of writing at one.
+	Join bool `json:",omitempty"`
+	// Again reports that the call repeats one whose answer did not arrive.
+	Again bool `json:",omitempty"`
+}
+
 // attachments holds the attached commands that this server works on.
 type attachments struct {
 	mu      sync.Mutex
@@ -95,6 +118,8 @@ type attachment struct {
 	input *input
 	// out is what the command has printed.
 	out *output
+	// screen is the size of its terminal.
+	screen *screen
 }
 
 // add adds an attachment until remove is called. The key must be unused, because remove removes whatever has it.
@@ -178,11 +203,16 @@ func (c *condition) sleep(ctx context.Context, most time.Duration) error {
 func (w *work) attach() (detach func(left bool)) {
 	args := w.job.Args
 	to := &attachment{out: w.out}
-	if w.command.Separate {
+	if w.command.Read() {
 		to.feed = newFeed()
 	}
-	if w.command.Input {
+	if w.command.Written() {
 		to.input = newInput()
+	}
+	if t := w.command.Terminal; t != nil {
+		to.screen = &screen{size: sandbox.TerminalSize{Rows: t.Rows, Columns: t.Columns}}
+		to.input.terminal, to.input.kept = true, t.Keep
+		to.input.unknown = w.note.Begun != nil
 	}
 	remove := w.attached.add(attachmentKey{args.House, args.Thread, args.Command}, to)
 	w.to, w.out.to = to, to
@@ -204,26 +234,29 @@ func (w *work) attach() (detach func(left bool)) {
 //
 // A reader that leaves, or has not called for a minute, counts as gone: the command continues, and its output is not
 // kept for the reader. Reading what is no longer kept is a [fault.OutOfRange].
-func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, intent ReadIntent) (Reading, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Intent: intent, Wait: attachedWait}, d.askServer)
+func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, as Reader) (Reading, error) {
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: Keys{Position: position}, Reader: as, Wait: attachedWait}, d.askServer)
 	return r.Reading, err
 }
 
 // Write sends input to a command with [entry.Command].Input, from a position on. The first position is 0. It
-// accepts as much as there is room for, and waits a while for room. end reports that nothing follows. Without data it
-// only reports that the caller will continue to write. Any server may be called, whichever runs the command.
+// accepts as much as there is room for, and waits a while for room. Without data it only reports that the caller will
+// continue to write. Any server may be called, whichever runs the command.
 //
 // A writer that has not called for a minute before the end counts as gone: the command is then ended, because the end
 // of its input would tell it that the input was complete.
-func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, data []byte, end bool) (Writing, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Writes: true, Data: data, End: end, Wait: attachedWait}, d.askServer)
+//
+// The input of an [entry.Command].Terminal is its keyboard. Its writer may change: the next one joins where the input
+// stands. What was typed while the server of the command was killed may be lost, and is never typed twice.
+func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandID string, keys Keys) (Writing, error) {
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: keys, Writes: true, Wait: attachedWait}, d.askServer)
 	return r.Writing, err
 }
 
 // Peek returns the output of a command so far, from a position on; if that is negative, the end of it. If the server that
 // runs the command has just died, it returns nothing; the next one has the output again.
 func (d *Commands) Peek(ctx context.Context, scope db.Scope, threadID, commandID string, from int64) (Seen, error) {
-	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Position: from}, d.askServer)
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Keys: Keys{Position: from}}, d.askServer)
 	if errors.Is(err, errNoReply) {
 		return Seen{}, nil
 	}
@@ -243,12 +276,11 @@ var (
 // call is one call of a reader or of a writer. Its fields are also the question that one server asks another one.
 type call struct {
 	Thread, Command string
-	Position        int64
+	// Keys are a writer's, but for the position.
+	Keys
 	// Writes: it is a writer's.
-	Writes bool       `json:",omitempty"`
-	Intent ReadIntent `json:",omitempty"` // a reader's
-	Data   []byte     `json:",omitempty"` // a writer's, as End
-	End    bool       `json:",omitempty"`
+	Writes bool `json:",omitempty"`
+	Reader      // a reader's
 	// Peeks: it is neither's, but asks for the output so far, from a position on.
 	Peeks bool `json:",omitempty"`
 	// Wait is how long it may wait for output or for room.
@@ -277,7 +309,7 @@ func (d *Commands) serveCall(ctx context.Context, scope db.Scope, c call, ask fu
 		case elsewhere != 0:
 			c.Wait = max(time.Until(deadline), 0)
 			return ask(ctx, scope, elsewhere, c)
-		case c.Peeks || ended != nil || !said.Separate && !said.Input || time.Now().After(deadline):
+		case c.Peeks || ended != nil || !said.Read() && !said.Written() || time.Now().After(deadline):
 			return c.unattached(said, ended)
 		}
 		timer := time.NewTimer(lookAgain)
@@ -300,11 +332,14 @@ func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) 
 	case c.Writes && to.input == nil:
 		return r, errNoInput
 	case c.Writes:
-		r.Writing, err = to.input.write(ctx, c.Position, c.Data, c.End, deadline)
+		if c.Size != nil && to.screen != nil {
+			to.screen.resize(ctx, *c.Size)
+		}
+		r.Writing, err = to.input.write(ctx, c.Keys, deadline)
 	case to.feed == nil:
 		return r, errNotSeparate
 	default:
-		r.Reading, err = to.feed.read(ctx, c.Position, c.Intent, deadline)
+		r.Reading, err = to.feed.read(ctx, c.Reader, c.Position, deadline)
 	}
 	return r, err
 }
@@ -319,7 +354,7 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 		return r, nil
 	}
 	if c.Writes {
-		if !said.Input {
+		if !said.Written() {
 			return r, errNoInput
 		}
 		if c.End && ended == nil {
@@ -330,10 +365,13 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 	}
 	r.Reading.Position = c.Position
 	switch {
-	case c.Intent != ReadOn:
+	case c.Intent == Stay, c.Intent == Leave:
 		return r, nil
-	case !said.Separate:
+	case !said.Read():
 		return r, errNotSeparate
+	case ended != nil && c.Intent == Join:
+		r.Reading.Ended, r.Reading.Position = true, ended.RawBytes
+		return r, nil
 	case ended == nil:
 		return r, nil
 	case c.Position != ended.RawBytes:

@@ -69,14 +69,14 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	if err != nil {
 		return from.Sandbox, got, err
 	}
-	limit, err := p.Timeout(time.Duration(w.command.TimeoutMS) * time.Millisecond)
+	limit, err := w.limit(p)
 	if err != nil { // the operator has lowered the limit since
 		limit, _ = p.Timeout(0)
 	}
 	w.config.Logger.InfoContext(ctx, "continuing a command of an earlier server")
 	cmd := program(w.command)
+	var received secret.Received
 	if len(from.Secrets) > 0 {
-		var received secret.Received
 		err := db.Persist(w.config.Jobs.Results(), func() (err error) {
 			received, err = w.config.Secrets.ReceiveAgain(w.config.Jobs.Results(), w.job.Args.House, from.Secrets)
 			return err
@@ -84,9 +84,9 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 		if err != nil {
 			return from.Sandbox, got, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
 		}
-		cmd.Env = received.Env
 		w.out.receives(received)
 	}
+	cmd.Env = environment(w.command, received)
 	w.handle = &p
 	w.remember(p)
 	got, err = w.attend(ctx, launcher, p.Ref, cmd, limit)

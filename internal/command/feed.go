@@ -28,6 +28,9 @@ const (
 var errOutputLost = fault.New(fault.OutOfRange, "a part of the command's output is no longer available, because nobody read it",
 	"see the command's result for the output that the log keeps")
 
+// errReplaced is the error for a reader after another one has joined.
+var errReplaced = fault.New(fault.OutOfRange, "another terminal is connected to the command now", "join it again")
+
 // feed is the output of a command that its reader does not have yet.
 type feed struct {
 	condition
@@ -40,6 +43,7 @@ type feed struct {
 	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
 	lost     bool       // unread output was dropped, and later output is dropped too
 	left     bool       // another server continues the command
+	reader   string     // who joined last; empty if nobody did
 	presence presence
 
 	// redacted remove secrets from the two channels; nil if there is nothing to remove.
@@ -267,9 +271,21 @@ func (f *feed) released() (int64, <-chan struct{}) {
 
 // read returns the output after a position, which confirms that the reader has everything before it. It waits for
 // output until the deadline. With Stay or Leave it only records the call.
-func (f *feed) read(ctx context.Context, position int64, intent ReadIntent, deadline time.Time) (Reading, error) {
+func (f *feed) read(ctx context.Context, as Reader, position int64, deadline time.Time) (Reading, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.reader == "" {
+		f.reader = as.ID // which joined at an earlier server
+	}
+	if as.Intent == Join {
+		// It gets whatever another reader has, and what is lost to that one does not stay lost.
+		position, f.lost, f.reader = f.base, false, as.ID
+		f.notify()
+	}
+	if f.reader != as.ID {
+		return Reading{}, errReplaced
+	}
+	intent := as.Intent
 	f.presence.begin()
 	defer f.presence.end()
 	f.advance(position)
@@ -279,9 +295,11 @@ func (f *feed) read(ctx context.Context, position int64, intent ReadIntent, dead
 	}
 	for {
 		switch {
+		case f.reader != as.ID:
+			return Reading{}, errReplaced
 		case position < f.base:
 			return Reading{}, errOutputLost
-		case intent == Stay:
+		case intent == Stay, intent == Join:
 			return Reading{Position: position}, nil
 		case f.base < f.end:
 			return f.next(), nil

@@ -48,7 +48,7 @@ func TestAReaderOfAnEarlierServerGoesOnWhereItWas(t *testing.T) {
 			}
 			got := []byte{}
 			for at := position; ; {
-				r, err := f.read(t.Context(), at, ReadOn, time.Now().Add(time.Minute))
+				r, err := f.read(t.Context(), Reader{}, at, time.Now().Add(time.Minute))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -98,7 +98,7 @@ func TestTheNumberOfWaitingPiecesIsLimited(t *testing.T) {
 		if w := waiting(); w > feedPieces {
 			t.Fatalf("%d pieces wait, want at most %d", w, feedPieces)
 		}
-		r, err := f.read(t.Context(), at, ReadOn, time.Now().Add(time.Minute))
+		r, err := f.read(t.Context(), Reader{}, at, time.Now().Add(time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestInputIsAcceptedOnlyForACommandThatReadsIt(t *testing.T) {
 	i := newInput()
 	accepted := func(data string, end bool) int64 {
 		t.Helper()
-		w, err := i.write(t.Context(), 0, []byte(data), end, time.Now())
+		w, err := i.write(t.Context(), Keys{Data: []byte(data), End: end}, time.Now())
 		if err != nil || w.Closed {
 			t.Errorf("writing %q: %+v, %v", data, w, err)
 		}
@@ -137,14 +137,14 @@ func TestInputIsAcceptedOnlyForACommandThatReadsIt(t *testing.T) {
 	if n := accepted("data", true); n != 0 {
 		t.Errorf("%d bytes are accepted before the command begins", n)
 	}
-	if _, err := i.write(t.Context(), 0, nil, true, time.Now()); fault.CodeOf(err) != fault.Unavailable {
+	if _, err := i.write(t.Context(), Keys{End: true}, time.Now()); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("the end is answered with %v before the command begins", err)
 	}
 	r := i.reader(t.Context())
 	if n := accepted("da", false); n != 0 {
 		t.Errorf("%d bytes are accepted after their deadline", n)
 	}
-	if w, err := i.write(t.Context(), 0, []byte("data"), true, time.Now().Add(time.Minute)); err != nil || w.Position != 4 {
+	if w, err := i.write(t.Context(), Keys{Data: []byte("data"), End: true}, time.Now().Add(time.Minute)); err != nil || w.Position != 4 {
 		t.Errorf("writing: %+v, %v", w, err)
 	}
 	if got, err := io.ReadAll(r); err != nil || string(got) != "data" {
@@ -153,7 +153,7 @@ func TestInputIsAcceptedOnlyForACommandThatReadsIt(t *testing.T) {
 	gone := newInput()
 	gone.reader(t.Context())
 	gone.over(true)
-	if w, err := gone.write(t.Context(), 0, []byte("data"), false, time.Now().Add(time.Minute)); err != nil || w.Position != 0 {
+	if w, err := gone.write(t.Context(), Keys{Data: []byte("data")}, time.Now().Add(time.Minute)); err != nil || w.Position != 0 {
 		t.Errorf("a server that left the command accepts %+v, %v", w, err)
 	}
 }

@@ -62,9 +62,13 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 	if w.to.input != nil {
 		go func() {
 			if f.pass() != nil {
-				f.stop(errInputCut, 0)
+				f.endInput()
 			}
 		}()
+	}
+	if w.to.screen != nil {
+		w.to.screen.shownBy(f)
+		defer w.to.screen.shownBy(nil)
 	}
 	err = l.Follow(f.ctx, ref, f.id, 0, f.record)
 	if err == nil && f.began && w.to.input != nil {
@@ -214,7 +218,7 @@ func (f *following) pass() error {
 	in := f.to.input
 	// An earlier server may have passed on a part of it, and what was in its memory is lost. The command would take the
 	// rest for the whole.
-	if f.job.Continued() && f.note.Begun != nil {
+	if f.job.Continued() && f.note.Begun != nil && f.command.Terminal == nil {
 		if !f.note.InputEnded {
 			return errInputCut
 		}
@@ -224,6 +228,9 @@ func (f *following) pass() error {
 	if err != nil { // the command has ended
 		in.close()
 		return nil
+	}
+	if f.command.Terminal != nil {
+		defer to.Close()
 	}
 	switch _, err := io.Copy(to, in.reader(f.ctx)); {
 	case err == nil:

@@ -32,24 +32,31 @@ type input struct {
 	closed   bool   // the command reads no more
 	left     bool   // this server no longer works on the command
 	presence presence
+
+	// terminal: it is the keyboard of a terminal, which loses what is typed while its server is killed. kept: it waits for a
+	// writer however long there is none. unknown: an earlier server accepted input up to a position that this one does not know.
+	terminal, kept, unknown bool
 }
 
 func newInput() *input {
 	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
-// write accepts input that begins at a position, as much as there is room for. It skips what was accepted before,
-// because a writer repeats a call whose reply it did not get. It waits for room until the deadline. end reports that
-// nothing follows. Without data it only records the call.
-func (i *input) write(ctx context.Context, position int64, data []byte, end bool, deadline time.Time) (Writing, error) {
+// write accepts input, as much as there is room for. It skips what was accepted before, because a writer repeats a call
+// whose reply it did not get. It waits for room until the deadline. Without data it only records the call.
+func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.presence.begin()
 	defer i.presence.end()
-	if position > i.taken {
+	if i.terminal {
+		k = i.typed(k)
+	}
+	if k.Position > i.taken {
 		return Writing{}, fault.Newf(fault.OutOfRange, "run the command again", "the command's input was accepted only up to byte %d", i.taken)
 	}
-	data = data[min(i.taken-position, int64(len(data))):]
+	data, end := k.Data, k.End
+	data = data[min(i.taken-k.Position, int64(len(data))):]
 	for {
 		room := inputSize - len(i.pending)
 		switch {
@@ -75,6 +82,22 @@ func (i *input) write(ctx context.Context, position int64, data []byte, end bool
 	}
 }
 
+// typed returns keys at a position of this server. Callers hold i.mu.
+func (i *input) typed(k Keys) Keys {
+	k.End = false // a terminal has no end
+	switch {
+	case k.Join:
+		k.Position, i.unknown = i.taken, false
+	case i.unknown:
+		// The earlier server may have passed on the data of a repeated call.
+		i.unknown, i.taken = false, k.Position
+		if k.Again {
+			i.taken += int64(len(k.Data))
+		}
+	}
+	return k
+}
+
 // reader returns a reader of the input that waits for more, until ctx ends. It fails with errInputCut if the writer is
 // gone, with the cause of the end of ctx, and with [io.ErrClosedPipe] after close.
 func (i *input) reader(ctx context.Context) io.Reader {
@@ -96,6 +119,9 @@ func (r inputReader) Read(p []byte) (int, error) {
 	defer i.mu.Unlock()
 	for {
 		left := i.presence.absentIn(absentAfter)
+		if i.kept {
+			left = absentAfter
+		}
 		switch {
 		case r.ctx.Err() != nil: // even if there is input, because it may be for another reader
 			return 0, context.Cause(r.ctx)

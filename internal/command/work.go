@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"path"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +25,8 @@ const (
 	// inputCut is the error of a command whose input ended early. The end of the input would have told it that the
 	// input was complete.
 	inputCut = "the command's input ended early because its writer or its server was gone, so the command was ended; run it again"
+	// hungUp is the error of a command to whose terminal nobody was connected.
+	hungUp = "nobody was connected to the command's terminal for a minute, so the command was ended"
 	// outcomeUnknown is the error of a command whose end is unknown.
 	outcomeUnknown = "it is not known how the command ended, or whether it began; look at what it has done before you run it again"
 )
@@ -155,20 +159,24 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 	err = w.config.Boxes.Use(ctx, scope, w.job.Args.Thread, w.command.EnvironmentID, func(p sandbox.Handle) (err error) {
 		w.handle = nil
 		cmd := program(w.command)
-		limit, err := p.Timeout(time.Duration(w.command.TimeoutMS) * time.Millisecond)
+		limit, err := w.limit(p)
 		if err != nil {
 			return err
 		}
 		if w.received, err = w.receive(ctx, p.Secrets()); err != nil {
 			return err
 		}
-		cmd.Env = w.received.Env
+		cmd.Env = environment(w.command, w.received)
 		w.out.receives(w.received)
 		launcher, launches := p.Launcher()
 		if err := w.noteBegun(ctx, p, launches); err != nil {
 			return err
 		}
 		on, *start = p.ID, time.Now()
+		if _, terminals := launcher.(sandbox.Terminals); w.command.Terminal != nil && (!launches || !terminals) {
+			on = ""
+			return fault.Newf(fault.Precondition, "run a command without a terminal, or in another environment", "sandboxes of the driver %s have no terminals", p.Provider)
+		}
 		if launches {
 			w.handle = &p
 			w.remember(p)
@@ -194,7 +202,7 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 		w.whole = w.keep(ctx)
 	}
 	r.SandboxID, r.ExitCode, r.TimedOut, r.OutOfMemory = on, got.ExitCode, got.TimedOut, got.OutOfMemory
-	r.DurationMS = got.Duration.Milliseconds()
+	r.DurationMS, r.Terminal = got.Duration.Milliseconds(), w.command.Terminal != nil
 	if err == nil {
 		return
 	}
@@ -208,6 +216,8 @@ func (w *work) describe(ctx context.Context, on string, got sandbox.Result, star
 		if c, ok := errors.AsType[*cancelledError](err); ok {
 			r.ExitCode, r.Signal = got.ExitCode, string(c.sent)
 		}
+	case errors.Is(err, errInputCut) && w.command.Terminal != nil:
+		r.Error = hungUp
 	case errors.Is(err, errInputCut):
 		r.Error = inputCut
 	case errors.Is(err, errCutOff), jobs.Stopped(ctx):
@@ -240,7 +250,24 @@ func (w *work) receive(ctx context.Context, bindings []secret.Binding) (got secr
 // The command waits for this server when it prints faster than its output is read, because otherwise a part of the
 // output would be missing in its artifact.
 func program(c entry.Command) sandbox.Command {
-	return sandbox.Command{Argv: c.Program(), Merged: !c.Separate, Complete: true, Input: c.Input}
+	cmd := sandbox.Command{Argv: c.Program(), Dir: c.Directory, Merged: !c.Separate, Complete: true, Input: c.Written()}
+	if cmd.Dir != "" && !path.IsAbs(cmd.Dir) {
+		cmd.Dir = path.Join(sandbox.Workspace, cmd.Dir)
+	}
+	if t := c.Terminal; t != nil {
+		cmd.Terminal = &sandbox.Terminal{TerminalSize: sandbox.TerminalSize{Rows: t.Rows, Columns: t.Columns}, Kind: t.Kind}
+	}
+	return cmd
+}
+
+// environment returns the variables of a command. Those of its environment hold in any case.
+func environment(c entry.Command, received secret.Received) map[string]string {
+	if len(c.Env) == 0 {
+		return received.Env
+	}
+	env := maps.Clone(c.Env)
+	maps.Copy(env, received.Env)
+	return env
 }
 
 // noteBegun records that the command may begin from now on, and where, so that no other server begins it.

@@ -29,7 +29,7 @@ import (
 func (b *bench) read(thread, commandID string, position int64, to ...io.Writer) int64 {
 	b.t.Helper()
 	for {
-		r, err := b.dispatcher.Commands.Read(b.t.Context(), b.scope, thread, commandID, position, command.ReadOn)
+		r, err := b.dispatcher.Commands.Read(b.t.Context(), b.scope, thread, commandID, position, command.Reader{Intent: command.ReadOn})
 		if err != nil {
 			b.t.Fatalf("after byte %d: %s", position, detail(err))
 		}
@@ -55,7 +55,7 @@ func (b *bench) write(thread, commandID string, input []byte) {
 		rest := input[position:]
 		rest = rest[:min(len(rest), 100_000)]
 		end := position+int64(len(rest)) == int64(len(input))
-		w, err := b.dispatcher.Commands.Write(b.t.Context(), b.scope, thread, commandID, position, rest, end)
+		w, err := b.dispatcher.Commands.Write(b.t.Context(), b.scope, thread, commandID, command.Keys{Position: position, Data: rest, End: end})
 		if fault.CodeOf(err) == fault.Unavailable {
 			continue // it has not begun
 		}
@@ -87,12 +87,12 @@ func TestAnAttachedCommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 		t.Run("a repeated read at the end returns the end again", func(t *testing.T) {
-			if r, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 10, command.ReadOn); err != nil || !r.Ended {
+			if r, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 10, command.Reader{Intent: command.ReadOn}); err != nil || !r.Ended {
 				t.Errorf("got %+v, %v, want the end", r, err)
 			}
 		})
 		t.Run("reading what is no longer kept is an error", func(t *testing.T) {
-			_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 3, command.ReadOn)
+			_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 3, command.Reader{Intent: command.ReadOn})
 			wantCode(t, err, fault.OutOfRange)
 		})
 	})
@@ -123,13 +123,13 @@ func TestAnAttachedCommand(t *testing.T) {
 	t.Run("does not wait for a reader that has left", func(t *testing.T) {
 		id := separate("head -c 50000000 /dev/zero; exit 4")
 		b.readable(th, id)
-		if _, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Leave); err != nil {
+		if _, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Reader{Intent: command.Leave}); err != nil {
 			t.Fatal(detail(err))
 		}
 		if r := b.result(th, id); r.ExitCode != 4 || r.RawBytes != 50_000_000 {
 			t.Errorf("the exit code is %d, and the output has %d bytes", r.ExitCode, r.RawBytes)
 		}
-		_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.ReadOn)
+		_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Reader{Intent: command.ReadOn})
 		wantCode(t, err, fault.OutOfRange)
 	})
 	t.Run("has no output if it cannot run", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAnAttachedCommand(t *testing.T) {
 			data     string
 			end      bool
 		}{{0, "one ", false}, {0, "one two ", false}, {4, "two three", true}, {13, "", true}} {
-			if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, call.position, []byte(call.data), call.end); err != nil {
+			if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: call.position, Data: []byte(call.data), End: call.end}); err != nil {
 				t.Fatal(detail(err))
 			}
 		}
@@ -176,18 +176,18 @@ func TestAnAttachedCommand(t *testing.T) {
 		}
 		other := b.askFor(th, "", entry.Command{Command: "echo begun; cat", Input: true})
 		b.printed(th, other, "begun\n")
-		if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, other, 5, []byte("late"), false); fault.CodeOf(err) != fault.OutOfRange {
+		if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, other, command.Keys{Position: 5, Data: []byte("late"), End: false}); fault.CodeOf(err) != fault.OutOfRange {
 			t.Errorf("for input after a gap the error is %v, want out of range", err)
 		}
 		b.cancel(th, other)
 	})
 	t.Run("has neither if it was not requested", func(t *testing.T) {
 		id := b.ask(th, "echo out")
-		_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.ReadOn)
+		_, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Reader{Intent: command.ReadOn})
 		wantCode(t, err, fault.Precondition)
-		_, err = b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, 0, nil, true)
+		_, err = b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: 0, Data: nil, End: true})
 		wantCode(t, err, fault.Precondition)
-		_, err = b.dispatcher.Commands.Read(t.Context(), b.scope, th, "nosuchcommand", 0, command.ReadOn)
+		_, err = b.dispatcher.Commands.Read(t.Context(), b.scope, th, "nosuchcommand", 0, command.Reader{Intent: command.ReadOn})
 		wantCode(t, err, fault.NotFound)
 	})
 }
@@ -196,7 +196,7 @@ func TestAnAttachedCommand(t *testing.T) {
 func (b *bench) readable(thread, commandID string) {
 	b.t.Helper()
 	for {
-		r, err := b.dispatcher.Commands.Read(b.t.Context(), b.scope, thread, commandID, 0, command.ReadOn)
+		r, err := b.dispatcher.Commands.Read(b.t.Context(), b.scope, thread, commandID, 0, command.Reader{Intent: command.ReadOn})
 		if err != nil {
 			b.t.Fatal(detail(err))
 		}
@@ -252,7 +252,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 	t.Run("has the same errors", func(t *testing.T) {
 		id := b.askFor(th, "", entry.Command{Command: "cat", Separate: true, Input: true})
 		for {
-			w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, 0, []byte("some"), false)
+			w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: 0, Data: []byte("some"), End: false})
 			if err != nil {
 				t.Fatal(detail(err))
 			}
@@ -260,7 +260,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 				break
 			}
 		}
-		_, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, 5, []byte("late"), false)
+		_, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: 5, Data: []byte("late"), End: false})
 		wantCode(t, err, fault.OutOfRange)
 		b.cancel(th, id)
 		b.read(th, id, 0, io.Discard)
@@ -268,7 +268,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 	t.Run("notices that its reader leaves", func(t *testing.T) {
 		id := b.askFor(th, "", entry.Command{Command: "yes | head -c 50000000", Separate: true})
 		b.readable(th, id)
-		if _, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Leave); err != nil {
+		if _, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Reader{Intent: command.Leave}); err != nil {
 			t.Fatal(detail(err))
 		}
 		if r := b.result(th, id); r.RawBytes != 50_000_000 {
@@ -294,7 +294,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 		var got command.Reading
 		for deadline := time.Now().Add(patience); len(got.Pieces) == 0; {
 			var err error
-			if got, err = b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.ReadOn); err != nil && time.Now().After(deadline) {
+			if got, err = b.dispatcher.Commands.Read(t.Context(), b.scope, th, id, 0, command.Reader{Intent: command.ReadOn}); err != nil && time.Now().After(deadline) {
 				t.Fatal(detail(err))
 			}
 		}
@@ -356,7 +356,7 @@ func readInto(ctx context.Context, s *server, scope db.Scope, thread, commandID,
 		return err
 	}
 	for position := int64(0); ; {
-		r, err := s.dispatcher.Commands.Read(ctx, scope, thread, commandID, position, command.ReadOn)
+		r, err := s.dispatcher.Commands.Read(ctx, scope, thread, commandID, position, command.Reader{Intent: command.ReadOn})
 		if err != nil {
 			return err
 		}
@@ -376,7 +376,7 @@ func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
 	b := setup(t)
 	th := b.thread(sandbox.Recipe{})
 	id := b.askFor(th, "", entry.Command{Command: "cat; echo took it for all", Input: true})
-	if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, 0, []byte("half"), false); err != nil {
+	if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: 0, Data: []byte("half"), End: false}); err != nil {
 		t.Fatal(detail(err))
 	}
 	b.printed(th, id, "half")
@@ -388,7 +388,7 @@ func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
 	if r.Output != "half" || !strings.Contains(r.Error, "input ended early") {
 		t.Errorf("the result is %+v", r)
 	}
-	w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, 4, []byte("more"), true)
+	w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, id, command.Keys{Position: 4, Data: []byte("more"), End: true})
 	if err != nil || !w.Closed {
 		t.Errorf("got %+v, %v, want a closed input", w, err)
 	}
@@ -457,7 +457,7 @@ func TestTheEndOfAnEmptyInputOfACommandThatWaits(t *testing.T) {
 	first := b.ask(th, "echo begun; sleep 1000")
 	b.printed(th, first, "begun\n")
 	waits := b.askFor(th, "", entry.Command{Command: "cat; echo ended", Input: true})
-	_, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, waits, 0, nil, true)
+	_, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, waits, command.Keys{Position: 0, Data: nil, End: true})
 	wantCode(t, err, fault.Unavailable)
 	b.cancel(th, first)
 	b.write(th, waits, nil)

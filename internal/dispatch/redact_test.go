@@ -221,7 +221,7 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 		var in, out int64
 		for _, guess := range guesses {
 			for sent := 0; sent < len(guess); {
-				w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, in, []byte(guess[sent:]), false)
+				w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, command.Keys{Position: in, Data: []byte(guess[sent:]), End: false})
 				if err != nil {
 					t.Fatal(detail(err))
 				}
@@ -229,7 +229,7 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 			}
 			got := 0
 			for began := time.Now(); got < len(guess) && time.Since(began) < 10*time.Second; { // a call waits for 15 s
-				r, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, commandID, out, command.ReadOn)
+				r, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, commandID, out, command.Reader{Intent: command.ReadOn})
 				if err != nil {
 					t.Fatal(detail(err))
 				}
@@ -237,7 +237,7 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 			}
 			sizes = append(sizes, got)
 		}
-		if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, in, nil, true); err != nil {
+		if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, command.Keys{Position: in, Data: nil, End: true}); err != nil {
 			t.Fatal(detail(err))
 		}
 		b.read(th, commandID, out, io.Discard)

@@ -2,8 +2,12 @@ package entry
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -29,6 +33,66 @@ type Command struct {
 	Separate bool `json:"separate,omitempty"`
 	// Input gives it a standard input, which the program that asked for the command writes. Without, it is empty.
 	Input bool `json:"input,omitempty"`
+	// Terminal gives it a terminal, which the program that asked for the command reads and writes. Nil means none.
+	Terminal *Terminal `json:"terminal,omitempty"`
+	// Directory is where it starts; empty means the environment's directory. If it is relative, it is below that.
+	Directory string `json:"directory,omitempty"`
+	// Env are environment variables that it gets besides those of its environment. Everyone who reads the thread sees them.
+	Env map[string]string `json:"env,omitempty"`
+}
+
+// Terminal is the terminal of a command.
+type Terminal struct {
+	// Rows and Columns are its size when the command was requested.
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+	// Kind is what TERM says; empty means the sandbox's.
+	Kind string `json:"kind,omitempty"`
+	// Keep keeps the command running when nobody is connected to its terminal. Otherwise it is ended after a minute.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// Read reports whether a program reads the output of the command whole.
+func (c Command) Read() bool { return c.Separate || c.Terminal != nil }
+
+// Written reports whether a program writes the command's input.
+func (c Command) Written() bool { return c.Input || c.Terminal != nil }
+
+const (
+	// maxDirectory limits the name of a directory, maxVariables the variables of a command, and maxVariableBytes their text.
+	maxDirectory, maxVariables, maxVariableBytes = 4096, 100, 64 << 10
+	// maxTerminalKind limits the name of a kind of terminal.
+	maxTerminalKind = 64
+)
+
+var (
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
+	terminalKind = regexp.MustCompile(`^[A-Za-z0-9+._-]*$`)
+)
+
+// checkContext validates what a command runs in.
+func (c Command) checkContext() error {
+	size := 0
+	for name, value := range c.Env {
+		if !variableName.MatchString(name) {
+			return fault.Newf(fault.Invalid, "use letters, digits and _", "env: %q is not the name of an environment variable", name)
+		}
+		size += len(name) + len(value)
+	}
+	t := c.Terminal
+	switch {
+	case len(c.Directory) > maxDirectory || !utf8.ValidString(c.Directory) || strings.ContainsRune(c.Directory, 0):
+		return fault.New(fault.Invalid, "directory: it is not the name of a directory", "give an absolute path, or one relative to the working directory")
+	case len(c.Env) > maxVariables || size > maxVariableBytes:
+		return fault.Newf(fault.Invalid, "put them into a file", "env: more than %d variables, or %d bytes", maxVariables, maxVariableBytes)
+	case strings.ContainsRune(strings.Join(slices.Collect(maps.Values(c.Env)), ""), 0):
+		return fault.New(fault.Invalid, "env: it has a NUL byte", "remove the NUL byte")
+	case t != nil && (c.Separate || c.Input):
+		return fault.New(fault.Invalid, "terminal: a command with a terminal has no other input and output", "leave out separate and input")
+	case t != nil && (len(t.Kind) > maxTerminalKind || !terminalKind.MatchString(t.Kind)):
+		return fault.New(fault.Invalid, "terminal.kind: it is not the name of a terminal", "give the value of TERM, such as xterm-256color")
+	}
+	return nil
 }
 
 func (Command) Type() string { return "command" }
@@ -56,7 +120,7 @@ func (c Command) Validate() error {
 	case c.TimeoutMS < 0:
 		return fault.New(fault.Invalid, "timeout_ms: it is negative", "give a positive number of milliseconds, or none")
 	}
-	return nil
+	return c.checkContext()
 }
 
 // Plain returns the command after a prompt: "$ ls -l".
@@ -189,6 +253,8 @@ type CommandResult struct {
 	// RawBytes is the number of bytes that a command with [Command].Separate printed. It can differ from OutputBytes,
 	// because the text has three bytes for each invalid one.
 	RawBytes int64 `json:"raw_bytes,omitempty"`
+	// Terminal reports that the output went to a terminal, so that it has control sequences; see [TerminalText].
+	Terminal bool `json:"terminal,omitempty"`
 	// DurationMS is how long the command ran, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`
 	// TimedOut, Cancelled and OutOfMemory say why the command was ended from outside.
@@ -263,6 +329,9 @@ func (r CommandResult) Plain() string {
 // Within is Plain for a model, which reads about limit bytes of the output: the beginning and the end. It says how much there
 // was, and where the whole is.
 func (r CommandResult) Within(limit int) string {
+	if r.Terminal {
+		r.Output, r.OutputTail, r.Terminal = TerminalText(r.Output), TerminalText(r.OutputTail), false
+	}
 	if !r.Truncated && len(r.Output) <= limit {
 		return r.Plain()
 	}
@@ -292,6 +361,9 @@ func (r CommandResult) Within(limit int) string {
 
 // plain returns the output with a note in its gap, and a line about it before the outcome.
 func (r CommandResult) plain(gap, about string) string {
+	if r.Terminal {
+		r.Output, r.OutputTail = TerminalText(r.Output), TerminalText(r.OutputTail)
+	}
 	var b strings.Builder
 	b.WriteString(r.Output)
 	if r.Truncated {

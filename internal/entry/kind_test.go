@@ -13,9 +13,10 @@ import (
 // samples are a well-formed payload of every kind: a new one needs its line here.
 var samples = []entry.Payload{
 	entry.Chat{Text: "hello *@bob*", ReplyTo: "e1"},
-	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1"},
+	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1",
+		Terminal: &entry.Terminal{Rows: 24, Columns: 80, Kind: "xterm", Keep: true}, Directory: "sub", Env: map[string]string{"A": "b"}},
 	entry.CommandResult{CommandID: "c1", SandboxID: "b1", ExitCode: 124, Output: "head", OutputTail: "tail", OutputBytes: 100, Truncated: true,
-		ArtifactID: "a1", ArtifactBytes: 90, ArtifactPart: true, DurationMS: 1500, TimedOut: true},
+		ArtifactID: "a1", ArtifactBytes: 90, ArtifactPart: true, DurationMS: 1500, TimedOut: true, Terminal: true},
 	entry.CommandWaiting{CommandID: "c1", For: entry.WaitHouse, Limit: 16},
 	entry.PiAssistant{Turn: "n1", Content: []entry.PiBlock{entry.PiText("look"), {Type: entry.PiCallBlock, ID: "1", Name: "run_command", Arguments: json.RawMessage(`{"command":"ls"}`)}},
 		API: "anthropic-messages", Provider: "anthropic", Model: "claude", Usage: entry.PiUsage{Input: 3, Output: 4, TotalTokens: 7}, StopReason: entry.PiToolUse, Timestamp: 1},

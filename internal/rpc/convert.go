@@ -236,3 +236,21 @@ func wirePiece(p command.Piece) *arbev1.OutputPiece {
 	}
 	return &arbev1.OutputPiece{Stream: stream, Data: p.Data}
 }
+
+func sizeFrom(s *arbev1.TerminalSize) *sandbox.TerminalSize {
+	if s == nil {
+		return nil
+	}
+	return &sandbox.TerminalSize{Rows: uint16(s.GetRows()), Columns: uint16(s.GetColumns())} // their rules limit them to less
+}
+
+func terminalFrom(t *arbev1.Terminal) *entry.Terminal {
+	if t == nil {
+		return nil
+	}
+	made := &entry.Terminal{Rows: 24, Columns: 80, Kind: t.GetKind(), Keep: t.GetKeep()} // what terminals began with
+	if size := sizeFrom(t.GetSize()); size != nil {
+		made.Rows, made.Columns = size.Rows, size.Columns
+	}
+	return made
+}

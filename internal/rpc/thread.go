@@ -132,6 +132,7 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	said, err := s.Dispatcher.Commands.Run(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
 		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Input: req.GetInput(),
+		Terminal: terminalFrom(req.GetTerminal()), Directory: req.GetDirectory(), Env: req.GetEnv(),
 	})
 	if err != nil {
 		return nil, err
@@ -150,8 +151,10 @@ func (s *threadService) ReadOutput(ctx context.Context, req *arbev1.ReadOutputRe
 		intent = command.Leave
 	case req.GetStay():
 		intent = command.Stay
+	case req.GetJoin():
+		intent = command.Join
 	}
-	read, err := s.Dispatcher.Commands.Read(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), intent)
+	read, err := s.Dispatcher.Commands.Read(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), command.Reader{Intent: intent, ID: req.GetReader()})
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +166,9 @@ func (s *threadService) WriteInput(ctx context.Context, req *arbev1.WriteInputRe
 	if err != nil {
 		return nil, err
 	}
-	written, err := s.Dispatcher.Commands.Write(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), req.GetData(), req.GetEnd())
+	written, err := s.Dispatcher.Commands.Write(ctx, scope, req.GetThreadId(), req.GetCommandId(), command.Keys{
+		Position: req.GetPosition(), Data: req.GetData(), End: req.GetEnd(), Join: req.GetJoin(), Again: req.GetAgain(), Size: sizeFrom(req.GetSize()),
+	})
 	if err != nil {
 		return nil, err
 	}

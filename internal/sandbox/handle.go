@@ -24,6 +24,9 @@ func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
 	return p.maxima.timeout(asked, p.recipe)
 }
 
+// Most returns a time limit, or the operator's maximum if that is less.
+func (p Handle) Most(limit time.Duration) time.Duration { return p.maxima.time(limit) }
+
 // Secrets are the secrets that each command of the sandbox receives, as its environment says now.
 func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 

@@ -117,6 +117,24 @@ type run struct {
 	started        func(*arbev1.RunCommandResponse)
 	event          func(*arbev1.TailResponse) error
 	tail           []TailOption
+	terminal       *Terminal
+	joins          bool   // the command runs already
+	reader         string // this reader, if it joins
+}
+
+// newRun returns a run with the given options.
+func newRun(c *Client, req *arbev1.RunCommandRequest, opts []RunOption) *run {
+	r := &run{
+		client: c, req: proto.CloneOf(req),
+		started: func(*arbev1.RunCommandResponse) {}, event: func(*arbev1.TailResponse) error { return nil },
+	}
+	for _, o := range opts {
+		o.applyRun(r)
+	}
+	if r.terminal != nil {
+		r.separate, r.stdin, r.stdout = false, nil, r.terminal.Out
+	}
+	return r
 }
 
 // Run runs a command and returns how it ended, even if connections break and servers restart meanwhile. The command is
@@ -126,33 +144,38 @@ type run struct {
 // Threads.CancelCommand. Other errors are those of Threads.RunCommand and of [Client.Tail], a [*WriteError] and an
 // [*OutputError]. If the command has ended, its Result is returned with the error.
 func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ...RunOption) (*Result, error) {
-	r := &run{
-		client: c, req: proto.CloneOf(req),
-		started: func(*arbev1.RunCommandResponse) {}, event: func(*arbev1.TailResponse) error { return nil },
-	}
-	for _, o := range opts {
-		o.applyRun(r)
-	}
+	r := newRun(c, req, opts)
 	if r.req.Id == "" {
 		r.req.Id = strings.ToLower(rand.Text())
 	}
 	r.req.Separate, r.req.Input = r.separate, r.stdin != nil
+	if t := r.terminal; t != nil {
+		r.req.Terminal = &arbev1.Terminal{Size: t.Size, Kind: t.Kind, Keep: t.Keep}
+	}
 	started, err := c.Threads.RunCommand(ctx, r.req)
 	if err != nil {
 		return nil, err
 	}
+	return r.attend(ctx, started)
+}
+
+// attend passes on what a command prints and reads, and returns how it ended.
+func (r *run) attend(ctx context.Context, started *arbev1.RunCommandResponse) (*Result, error) {
 	r.started(started)
 
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	output := make(chan error, 1)
-	if r.separate {
+	if r.separate || r.terminal != nil {
 		go func() {
 			err := r.readOutput(ctx)
 			// After the end of ctx a writer may fail because its caller closes it, and the command continues.
 			if w, ok := errors.AsType[*WriteError](err); ok && ctx.Err() == nil {
 				r.cancel(ctx)
 				leave(w)
+			}
+			if r.terminal != nil && err != nil && ctx.Err() == nil {
+				leave(err) // a terminal that shows nothing is of no use
 			}
 			output <- err
 		}()
@@ -161,6 +184,9 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 	}
 	if r.stdin != nil {
 		go r.writeInput(ctx)
+	}
+	if r.terminal != nil {
+		go r.typeKeys(ctx)
 	}
 	result, err := r.follow(ctx, started)
 	if err != nil {
@@ -209,8 +235,8 @@ func (r *run) follow(ctx context.Context, started *arbev1.RunCommandResponse) (*
 func (r *run) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), stayEvery)
 	defer stop()
-	if r.separate { // otherwise the end of the command would wait for its reader
-		_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Leave: true})
+	if r.separate || r.terminal != nil { // otherwise the end of the command would wait for its reader
+		_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Reader: r.reader, Leave: true})
 	}
 	_, _ = r.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id})
 }
@@ -250,10 +276,21 @@ func (r *run) readOutput(ctx context.Context) error {
 func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutputResponse) error {
 	tick := time.NewTicker(stayEvery)
 	defer tick.Stop()
-	for position := int64(0); ; {
+	var position int64
+	if r.joins {
+		err := r.again(ctx, func() error {
+			got, err := r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Reader: r.reader, Join: true})
+			position = got.GetPosition()
+			return err
+		})
+		if err != nil {
+			return &OutputError{position, err}
+		}
+	}
+	for {
 		var got *arbev1.ReadOutputResponse
 		err := r.again(ctx, func() (err error) {
-			got, err = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Position: position})
+			got, err = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Reader: r.reader, Position: position})
 			return err
 		})
 		if err != nil {
@@ -269,7 +306,7 @@ func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutput
 			case <-tick.C:
 				// The error is ignored, because the next call fails too, and reports it.
 				_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{
-					ThreadId: r.req.ThreadId, CommandId: r.req.Id, Position: position, Stay: true,
+					ThreadId: r.req.ThreadId, CommandId: r.req.Id, Reader: r.reader, Position: position, Stay: true,
 				})
 			case <-ctx.Done():
 				return ctx.Err()

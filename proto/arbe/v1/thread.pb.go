@@ -1517,7 +1517,14 @@ type RunCommandRequest struct {
 	// so that the log has their lines in the order of writing.
 	Separate bool `protobuf:"varint,7,opt,name=separate,proto3" json:"separate,omitempty"`
 	// Give it a standard input, for WriteInput, which the caller must then call. Otherwise its input is empty.
-	Input         bool `protobuf:"varint,8,opt,name=input,proto3" json:"input,omitempty"`
+	Input bool `protobuf:"varint,8,opt,name=input,proto3" json:"input,omitempty"`
+	// Give it a terminal, for ReadOutput and WriteInput, which the caller must then call. What is typed is in its input, and
+	// what the terminal shows in its standard output. Without separate and input.
+	Terminal *Terminal `protobuf:"bytes,9,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// Where it starts: a path, which may be relative to the environment's directory. Empty means that directory.
+	Directory string `protobuf:"bytes,10,opt,name=directory,proto3" json:"directory,omitempty"`
+	// Environment variables that it gets besides those of its environment. They are in the log, so secrets do not belong here.
+	Env           map[string]string `protobuf:"bytes,11,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,6 +1626,27 @@ func (x *RunCommandRequest) GetInput() bool {
 	return false
 }
 
+func (x *RunCommandRequest) GetTerminal() *Terminal {
+	if x != nil {
+		return x.Terminal
+	}
+	return nil
+}
+
+func (x *RunCommandRequest) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *RunCommandRequest) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
 type isRunCommandRequest_What interface {
 	isRunCommandRequest_What()
 }
@@ -1637,6 +1665,123 @@ func (*RunCommandRequest_Command) isRunCommandRequest_What() {}
 
 func (*RunCommandRequest_Argv) isRunCommandRequest_What() {}
 
+// Terminal is the terminal of a command.
+type Terminal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Size  *TerminalSize          `protobuf:"bytes,1,opt,name=size,proto3" json:"size,omitempty"`
+	// What TERM says; empty means the sandbox's.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Keep the command running when nobody is connected to it. Otherwise it is ended when its writer has not called for a
+	// minute: it gets SIGHUP, and is killed after 5 seconds.
+	Keep          bool `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Terminal) Reset() {
+	*x = Terminal{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Terminal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Terminal) ProtoMessage() {}
+
+func (x *Terminal) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
+func (*Terminal) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Terminal) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+func (x *Terminal) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Terminal) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,2,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSize) Reset() {
+	*x = TerminalSize{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSize) ProtoMessage() {}
+
+func (x *TerminalSize) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
+func (*TerminalSize) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TerminalSize) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *TerminalSize) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
 type Argv struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Args          []string               `protobuf:"bytes,1,rep,name=args,proto3" json:"args,omitempty"`
@@ -1646,7 +1791,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1803,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1816,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1693,7 +1838,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1850,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1863,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -1746,14 +1891,19 @@ type ReadOutputRequest struct {
 	// more output yet.
 	Stay bool `protobuf:"varint,4,opt,name=stay,proto3" json:"stay,omitempty"`
 	// Only reports that the caller will read no more, and is answered at once: the command no longer waits for it.
-	Leave         bool `protobuf:"varint,5,opt,name=leave,proto3" json:"leave,omitempty"`
+	Leave bool `protobuf:"varint,5,opt,name=leave,proto3" json:"leave,omitempty"`
+	// Begin to read the output of a terminal where it is now, whoever read it before. It is answered at once, with the
+	// position. Other readers then get an out_of_range.
+	Join bool `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`
+	// With join, and in all calls after it: an id that the caller chooses for itself.
+	Reader        string `protobuf:"bytes,7,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1915,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1928,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -1816,6 +1966,20 @@ func (x *ReadOutputRequest) GetLeave() bool {
 	return false
 }
 
+func (x *ReadOutputRequest) GetJoin() bool {
+	if x != nil {
+		return x.Join
+	}
+	return false
+}
+
+func (x *ReadOutputRequest) GetReader() string {
+	if x != nil {
+		return x.Reader
+	}
+	return ""
+}
+
 type ReadOutputResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Pieces []*OutputPiece         `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
@@ -1829,7 +1993,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2005,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2018,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadOutputResponse) GetPieces() []*OutputPiece {
@@ -1888,7 +2052,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2064,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2077,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OutputPiece) GetStream() OutputStream {
@@ -1939,15 +2103,22 @@ type WriteInputRequest struct {
 	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
 	// Empty data only reports that the caller will continue to write, unless it is the end.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	// Nothing follows the data.
-	End           bool `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	// Nothing follows the data. It has no meaning for a terminal.
+	End bool `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	// The size of the terminal from now on; unset if it has not changed.
+	Size *TerminalSize `protobuf:"bytes,6,opt,name=size,proto3" json:"size,omitempty"`
+	// Answer with the position at which the input of a terminal stands, whatever position says, and without data.
+	Join bool `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`
+	// This call repeats one whose answer did not arrive. If the server of a terminal was restarted meanwhile, the data is
+	// dropped, because it may have been typed already.
+	Again         bool `protobuf:"varint,8,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2130,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2143,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WriteInputRequest) GetThreadId() string {
@@ -2010,6 +2181,27 @@ func (x *WriteInputRequest) GetEnd() bool {
 	return false
 }
 
+func (x *WriteInputRequest) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetJoin() bool {
+	if x != nil {
+		return x.Join
+	}
+	return false
+}
+
+func (x *WriteInputRequest) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
 type WriteInputResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position up to which the input was accepted, where the next data must begin.
@@ -2022,7 +2214,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2226,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2239,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WriteInputResponse) GetPosition() int64 {
@@ -2079,7 +2271,7 @@ type CancelCommandRequest struct {
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2283,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2296,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -2145,7 +2337,7 @@ type CancelCommandResponse struct {
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2349,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2362,7 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelCommandResponse) GetCommandIds() []string {
@@ -2193,7 +2385,7 @@ type StopTurnRequest struct {
 
 func (x *StopTurnRequest) Reset() {
 	*x = StopTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2397,7 @@ func (x *StopTurnRequest) String() string {
 func (*StopTurnRequest) ProtoMessage() {}
 
 func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2410,7 @@ func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnRequest.ProtoReflect.Descriptor instead.
 func (*StopTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StopTurnRequest) GetThreadId() string {
@@ -2252,7 +2444,7 @@ type StopTurnResponse struct {
 
 func (x *StopTurnResponse) Reset() {
 	*x = StopTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2456,7 @@ func (x *StopTurnResponse) String() string {
 func (*StopTurnResponse) ProtoMessage() {}
 
 func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2469,7 @@ func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnResponse.ProtoReflect.Descriptor instead.
 func (*StopTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopTurnResponse) GetTurnIds() []string {
@@ -2297,7 +2489,7 @@ type RetryTurnRequest struct {
 
 func (x *RetryTurnRequest) Reset() {
 	*x = RetryTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2501,7 @@ func (x *RetryTurnRequest) String() string {
 func (*RetryTurnRequest) ProtoMessage() {}
 
 func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2514,7 @@ func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnRequest.ProtoReflect.Descriptor instead.
 func (*RetryTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RetryTurnRequest) GetThreadId() string {
@@ -2349,7 +2541,7 @@ type RetryTurnResponse struct {
 
 func (x *RetryTurnResponse) Reset() {
 	*x = RetryTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2553,7 @@ func (x *RetryTurnResponse) String() string {
 func (*RetryTurnResponse) ProtoMessage() {}
 
 func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2566,7 @@ func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnResponse.ProtoReflect.Descriptor instead.
 func (*RetryTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RetryTurnResponse) GetTurnId() string {
@@ -2503,7 +2695,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x02at\x12\x1c\n" +
 	"\x04name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\"=\n" +
 	"\x12ForkThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xd9\x02\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xa9\x04\n" +
 	"\x11RunCommandRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x96\x01R\x02id\x12'\n" +
@@ -2512,13 +2704,29 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\renvironmentId\x12C\n" +
 	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\atimeout\x12\x1a\n" +
 	"\bseparate\x18\a \x01(\bR\bseparate\x12\x14\n" +
-	"\x05input\x18\b \x01(\bR\x05inputB\r\n" +
-	"\x04what\x12\x05\xbaH\x02\b\x01\"/\n" +
+	"\x05input\x18\b \x01(\bR\x05input\x12-\n" +
+	"\bterminal\x18\t \x01(\v2\x11.arbe.v1.TerminalR\bterminal\x12&\n" +
+	"\tdirectory\x18\n" +
+	" \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\tdirectory\x12?\n" +
+	"\x03env\x18\v \x03(\v2#.arbe.v1.RunCommandRequest.EnvEntryB\b\xbaH\x05\x9a\x01\x02\x10dR\x03env\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
+	"\x04what\x12\x05\xbaH\x02\b\x01\"f\n" +
+	"\bTerminal\x12)\n" +
+	"\x04size\x18\x01 \x01(\v2\x15.arbe.v1.TerminalSizeR\x04size\x12\x1b\n" +
+	"\x04kind\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x04kind\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\bR\x04keep\"T\n" +
+	"\fTerminalSize\x12\x1e\n" +
+	"\x04rows\x18\x01 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x90N(\x01R\x04rows\x12$\n" +
+	"\acolumns\x18\x02 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x90N(\x01R\acolumns\"/\n" +
 	"\x04Argv\x12'\n" +
 	"\x04args\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\b\x01\x10\xe8\a\"\x06r\x04(\x80\x80\x04R\x04args\"W\n" +
 	"\x12RunCommandResponse\x12$\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\x12\x1b\n" +
-	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xb5\x01\n" +
+	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xea\x01\n" +
 	"\x11ReadOutputRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12)\n" +
 	"\n" +
@@ -2526,14 +2734,16 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\x12#\n" +
 	"\bposition\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bposition\x12\x12\n" +
 	"\x04stay\x18\x04 \x01(\bR\x04stay\x12\x14\n" +
-	"\x05leave\x18\x05 \x01(\bR\x05leave\"t\n" +
+	"\x05leave\x18\x05 \x01(\bR\x05leave\x12\x12\n" +
+	"\x04join\x18\x06 \x01(\bR\x04join\x12\x1f\n" +
+	"\x06reader\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x06reader\"t\n" +
 	"\x12ReadOutputResponse\x12,\n" +
 	"\x06pieces\x18\x01 \x03(\v2\x14.arbe.v1.OutputPieceR\x06pieces\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x14\n" +
 	"\x05ended\x18\x03 \x01(\bR\x05ended\"P\n" +
 	"\vOutputPiece\x12-\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x15.arbe.v1.OutputStreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xbc\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x91\x02\n" +
 	"\x11WriteInputRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12)\n" +
 	"\n" +
@@ -2541,7 +2751,10 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\x12#\n" +
 	"\bposition\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bposition\x12\x1d\n" +
 	"\x04data\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04data\x12\x10\n" +
-	"\x03end\x18\x05 \x01(\bR\x03end\"H\n" +
+	"\x03end\x18\x05 \x01(\bR\x03end\x12)\n" +
+	"\x04size\x18\x06 \x01(\v2\x15.arbe.v1.TerminalSizeR\x04size\x12\x12\n" +
+	"\x04join\x18\a \x01(\bR\x04join\x12\x14\n" +
+	"\x05again\x18\b \x01(\bR\x05again\"H\n" +
 	"\x12WriteInputResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12\x16\n" +
 	"\x06closed\x18\x02 \x01(\bR\x06closed\"\xac\x01\n" +
@@ -2606,7 +2819,7 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(OutputStream)(0),             // 0: arbe.v1.OutputStream
 	(Signal)(0),                   // 1: arbe.v1.Signal
@@ -2630,76 +2843,83 @@ var file_arbe_v1_thread_proto_goTypes = []any{
 	(*ForkThreadRequest)(nil),     // 19: arbe.v1.ForkThreadRequest
 	(*ForkThreadResponse)(nil),    // 20: arbe.v1.ForkThreadResponse
 	(*RunCommandRequest)(nil),     // 21: arbe.v1.RunCommandRequest
-	(*Argv)(nil),                  // 22: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 23: arbe.v1.RunCommandResponse
-	(*ReadOutputRequest)(nil),     // 24: arbe.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),    // 25: arbe.v1.ReadOutputResponse
-	(*OutputPiece)(nil),           // 26: arbe.v1.OutputPiece
-	(*WriteInputRequest)(nil),     // 27: arbe.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),    // 28: arbe.v1.WriteInputResponse
-	(*CancelCommandRequest)(nil),  // 29: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 30: arbe.v1.CancelCommandResponse
-	(*StopTurnRequest)(nil),       // 31: arbe.v1.StopTurnRequest
-	(*StopTurnResponse)(nil),      // 32: arbe.v1.StopTurnResponse
-	(*RetryTurnRequest)(nil),      // 33: arbe.v1.RetryTurnRequest
-	(*RetryTurnResponse)(nil),     // 34: arbe.v1.RetryTurnResponse
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*Entry)(nil),                 // 37: arbe.v1.Entry
+	(*Terminal)(nil),              // 22: arbe.v1.Terminal
+	(*TerminalSize)(nil),          // 23: arbe.v1.TerminalSize
+	(*Argv)(nil),                  // 24: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 25: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 26: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 27: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 28: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 29: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 30: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 31: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 32: arbe.v1.CancelCommandResponse
+	(*StopTurnRequest)(nil),       // 33: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 34: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 35: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 36: arbe.v1.RetryTurnResponse
+	nil,                           // 37: arbe.v1.RunCommandRequest.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*Entry)(nil),                 // 40: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
 	6,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	35, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	35, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	35, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	35, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	38, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	38, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	38, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	38, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
 	3,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
 	4,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
-	35, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	38, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
 	2,  // 9: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 10: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
 	11, // 11: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
-	35, // 12: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	38, // 12: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
 	2,  // 13: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
 	15, // 14: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
 	2,  // 15: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 16: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	22, // 17: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	36, // 18: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	37, // 19: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	26, // 20: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 21: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	1,  // 22: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	7,  // 23: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	9,  // 24: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	12, // 25: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	14, // 26: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	17, // 27: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	19, // 28: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	21, // 29: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	24, // 30: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	27, // 31: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	29, // 32: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	31, // 33: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	33, // 34: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	8,  // 35: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	10, // 36: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	13, // 37: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	16, // 38: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	18, // 39: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	20, // 40: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	23, // 41: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	25, // 42: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	28, // 43: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	30, // 44: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	32, // 45: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	34, // 46: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	35, // [35:47] is the sub-list for method output_type
-	23, // [23:35] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	24, // 17: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	39, // 18: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	22, // 19: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	37, // 20: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	23, // 21: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	40, // 22: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	28, // 23: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 24: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	23, // 25: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	1,  // 26: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	7,  // 27: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	9,  // 28: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	12, // 29: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	14, // 30: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	17, // 31: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	19, // 32: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	21, // 33: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	26, // 34: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	29, // 35: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	31, // 36: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	33, // 37: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	35, // 38: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	8,  // 39: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	10, // 40: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	13, // 41: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	16, // 42: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	18, // 43: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	20, // 44: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	25, // 45: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	27, // 46: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	30, // 47: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	32, // 48: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	34, // 49: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	36, // 50: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -2719,7 +2939,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

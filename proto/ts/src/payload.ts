@@ -36,6 +36,11 @@ export interface CommandPayload {
   separate?: boolean;
   /** It has an input, which that program writes. */
   input?: boolean;
+  /** It has a terminal, which that program reads and writes; of this size at first. */
+  terminal?: { rows: number; columns: number; kind?: string; keep?: boolean };
+  /** Where it starts, and the environment variables that it gets besides those of its environment. */
+  directory?: string;
+  env?: Record<string, string>;
 }
 
 /** How a command ended, and what it printed. */
@@ -58,6 +63,8 @@ export interface CommandResultPayload {
   artifact_part?: boolean;
   /** How many bytes a command with separate outputs printed. */
   raw_bytes?: number;
+  /** The output went to a terminal, so it has control sequences. */
+  terminal?: boolean;
   duration_ms: number;
   timed_out?: boolean;
   cancelled?: boolean;

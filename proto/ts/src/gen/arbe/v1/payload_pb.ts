@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEijQwKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAQgcKBXR5cGVkIpUBCgRDaGF0EgwKBHRleHQYASABKAkSEAoIcmVwbHlfdG8YAiABKAkSIgoEdHVybhgDIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkSEAoIY29uZmluZWQYBCABKAgSKAoLYXR0YWNobWVudHMYBSADKAsyEy5hcmJlLnYxLkF0dGFjaG1lbnQSDQoFdGhpbmsYBiABKAkicAoKQXR0YWNobWVudBITCgthcnRpZmFjdF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSDAoEc2l6ZRgEIAEoAxINCgV3aWR0aBgFIAEoAxIOCgZoZWlnaHQYBiABKAMiiQEKB0NvbW1hbmQSDwoHY29tbWFuZBgBIAEoCRIMCgRhcmd2GAIgAygJEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKdGltZW91dF9tcxgEIAEoAxIWCg5lbnZpcm9ubWVudF9pZBgFIAEoCRIQCghzZXBhcmF0ZRgGIAEoCBINCgVpbnB1dBgHIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSL2AgoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJIkEKDlNhbmRib3hSZXN1bWVkEhIKCnNhbmRib3hfaWQYASABKAkSGwoTcHJldmlvdXNfc2FuZGJveF9pZBgCIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIn0KC0hvc3RSZWZ1c2VkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIWCg5lbnZpcm9ubWVudF9pZBgDIAEoCRIMCgRob3N0GAQgASgJEg8KB3Byb2dyYW0YBSABKAkSDwoHcHJpdmF0ZRgGIAEoCCIzCgtIb3N0QWxsb3dlZBIWCg5lbnZpcm9ubWVudF9pZBgBIAEoCRIMCgRob3N0GAIgASgJIjkKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkitgEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCBIQCgh0aGlua2luZxgJIAEoCSJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkipwEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAyKCAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzInIKCVBpRGV0YWlscxIMCgRwYXRoGAEgASgJEgwKBGRpZmYYAiABKAkSDQoFYWRkZWQYAyABKAMSDwoHcmVtb3ZlZBgEIAEoAxITCgthcnRpZmFjdF9pZBgFIAEoCRIUCgxpbnN0cnVjdGlvbnMYBiABKAkisgIKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCRITCgthcnRpZmFjdF9pZBgNIAEoCRINCgV3aWR0aBgOIAEoAxIOCgZoZWlnaHQYDyABKAMihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEijQwKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAQgcKBXR5cGVkIpUBCgRDaGF0EgwKBHRleHQYASABKAkSEAoIcmVwbHlfdG8YAiABKAkSIgoEdHVybhgDIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkSEAoIY29uZmluZWQYBCABKAgSKAoLYXR0YWNobWVudHMYBSADKAsyEy5hcmJlLnYxLkF0dGFjaG1lbnQSDQoFdGhpbmsYBiABKAkicAoKQXR0YWNobWVudBITCgthcnRpZmFjdF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSDAoEc2l6ZRgEIAEoAxINCgV3aWR0aBgFIAEoAxIOCgZoZWlnaHQYBiABKAMinAIKB0NvbW1hbmQSDwoHY29tbWFuZBgBIAEoCRIMCgRhcmd2GAIgAygJEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKdGltZW91dF9tcxgEIAEoAxIWCg5lbnZpcm9ubWVudF9pZBgFIAEoCRIQCghzZXBhcmF0ZRgGIAEoCBINCgVpbnB1dBgHIAEoCBIqCgh0ZXJtaW5hbBgIIAEoCzIYLmFyYmUudjEuQ29tbWFuZFRlcm1pbmFsEhEKCWRpcmVjdG9yeRgJIAEoCRImCgNlbnYYCiADKAsyGS5hcmJlLnYxLkNvbW1hbmQuRW52RW50cnkaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJMCg9Db21tYW5kVGVybWluYWwSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNEgwKBGtpbmQYAyABKAkSDAoEa2VlcBgEIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSKIAwoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJEhAKCHRlcm1pbmFsGBMgASgIIkEKDlNhbmRib3hSZXN1bWVkEhIKCnNhbmRib3hfaWQYASABKAkSGwoTcHJldmlvdXNfc2FuZGJveF9pZBgCIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIn0KC0hvc3RSZWZ1c2VkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIWCg5lbnZpcm9ubWVudF9pZBgDIAEoCRIMCgRob3N0GAQgASgJEg8KB3Byb2dyYW0YBSABKAkSDwoHcHJpdmF0ZRgGIAEoCCIzCgtIb3N0QWxsb3dlZBIWCg5lbnZpcm9ubWVudF9pZBgBIAEoCRIMCgRob3N0GAIgASgJIjkKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkitgEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCBIQCgh0aGlua2luZxgJIAEoCSJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkipwEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAyKCAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzInIKCVBpRGV0YWlscxIMCgRwYXRoGAEgASgJEgwKBGRpZmYYAiABKAkSDQoFYWRkZWQYAyABKAMSDwoHcmVtb3ZlZBgEIAEoAxITCgthcnRpZmFjdF9pZBgFIAEoCRIUCgxpbnN0cnVjdGlvbnMYBiABKAkisgIKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCRITCgthcnRpZmFjdF9pZBgNIAEoCRINCgV3aWR0aBgOIAEoAxIOCgZoZWlnaHQYDyABKAMihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -419,6 +419,25 @@ export type Command = Message<"arbe.v1.Command"> & {
    * @generated from field: bool input = 7;
    */
   input: boolean;
+
+  /**
+   * Its terminal; unset when it has none.
+   *
+   * @generated from field: arbe.v1.CommandTerminal terminal = 8;
+   */
+  terminal?: CommandTerminal | undefined;
+
+  /**
+   * Where it starts, and the environment variables that it gets besides those of its environment.
+   *
+   * @generated from field: string directory = 9;
+   */
+  directory: string;
+
+  /**
+   * @generated from field: map<string, string> env = 10;
+   */
+  env: { [key: string]: string };
 };
 
 /**
@@ -427,6 +446,40 @@ export type Command = Message<"arbe.v1.Command"> & {
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 3);
+
+/**
+ * CommandTerminal is the terminal of a command, as it was when it was requested.
+ *
+ * @generated from message arbe.v1.CommandTerminal
+ */
+export type CommandTerminal = Message<"arbe.v1.CommandTerminal"> & {
+  /**
+   * @generated from field: uint32 rows = 1;
+   */
+  rows: number;
+
+  /**
+   * @generated from field: uint32 columns = 2;
+   */
+  columns: number;
+
+  /**
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * @generated from field: bool keep = 4;
+   */
+  keep: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.CommandTerminal.
+ * Use `create(CommandTerminalSchema)` to create a new message.
+ */
+export const CommandTerminalSchema: GenMessage<CommandTerminal> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 4);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -459,7 +512,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 4);
+  messageDesc(file_arbe_v1_payload, 5);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -574,6 +627,13 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
    * @generated from field: string signal = 18;
    */
   signal: string;
+
+  /**
+   * The output went to a terminal, so it has control sequences.
+   *
+   * @generated from field: bool terminal = 19;
+   */
+  terminal: boolean;
 };
 
 /**
@@ -581,7 +641,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 5);
+  messageDesc(file_arbe_v1_payload, 6);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
@@ -605,7 +665,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 6);
+  messageDesc(file_arbe_v1_payload, 7);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -629,7 +689,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 7);
+  messageDesc(file_arbe_v1_payload, 8);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -663,7 +723,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 8);
+  messageDesc(file_arbe_v1_payload, 9);
 
 /**
  * HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
@@ -714,7 +774,7 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
  * Use `create(HostRefusedSchema)` to create a new message.
  */
 export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 9);
+  messageDesc(file_arbe_v1_payload, 10);
 
 /**
  * HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
@@ -738,7 +798,7 @@ export type HostAllowed = Message<"arbe.v1.HostAllowed"> & {
  * Use `create(HostAllowedSchema)` to create a new message.
  */
 export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -767,7 +827,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -793,7 +853,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -817,7 +877,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -855,7 +915,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 15);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -889,7 +949,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 15);
+  messageDesc(file_arbe_v1_payload, 16);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -930,7 +990,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 16);
+  messageDesc(file_arbe_v1_payload, 17);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -961,7 +1021,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 17);
+  messageDesc(file_arbe_v1_payload, 18);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -1002,7 +1062,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 18);
+  messageDesc(file_arbe_v1_payload, 19);
 
 /**
  * TurnSummary is what a bot's turn did and used.
@@ -1071,7 +1131,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 19);
+  messageDesc(file_arbe_v1_payload, 20);
 
 /**
  * TurnUsage is what the model calls of a turn used.
@@ -1121,7 +1181,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 20);
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -1168,7 +1228,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
@@ -1202,7 +1262,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
@@ -1259,7 +1319,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
@@ -1308,7 +1368,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
  * Use `create(TurnFellBackSchema)` to create a new message.
  */
 export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -1349,7 +1409,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -1416,7 +1476,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
@@ -1475,7 +1535,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
@@ -1527,7 +1587,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -1568,7 +1628,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -1652,7 +1712,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -1718,7 +1778,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -1766,7 +1826,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -1861,7 +1921,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -1907,7 +1967,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 35);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -1951,7 +2011,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 35);
+  messageDesc(file_arbe_v1_payload, 36);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -1992,7 +2052,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 36);
+  messageDesc(file_arbe_v1_payload, 37);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -2030,7 +2090,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 37);
+  messageDesc(file_arbe_v1_payload, 38);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -2073,5 +2133,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 38);
+  messageDesc(file_arbe_v1_payload, 39);
 

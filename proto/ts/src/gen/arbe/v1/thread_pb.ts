@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLRBAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIn8KB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgDIAEoCRIQCghhZ2VudF9pZBgEIAEoCRISCgphZ2VudF9uYW1lGAUgASgJIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAEiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIv0BChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1cyIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQikwIKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCEINCgR3aGF0EgW6SAIIASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiQEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMIpIBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLRBAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIn8KB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgDIAEoCRIQCghhZ2VudF9pZBgEIAEoCRISCgphZ2VudF9uYW1lGAUgASgJIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAEiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIv0BChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1cyIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQivQMKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCBIjCgh0ZXJtaW5hbBgJIAEoCzIRLmFyYmUudjEuVGVybWluYWwSGwoJZGlyZWN0b3J5GAogASgJQgi6SAVyAxiAIBI6CgNlbnYYCyADKAsyIy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXF1ZXN0LkVudkVudHJ5Qgi6SAWaAQIQZBoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg0KBHdoYXQSBbpIAggBIlQKCFRlcm1pbmFsEiMKBHNpemUYASABKAsyFS5hcmJlLnYxLlRlcm1pbmFsU2l6ZRIVCgRraW5kGAIgASgJQge6SARyAhhAEgwKBGtlZXAYAyABKAgiRQoMVGVybWluYWxTaXplEhgKBHJvd3MYASABKA1CCrpIByoFGJBOKAESGwoHY29sdW1ucxgCIAEoDUIKukgHKgUYkE4oASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkisAEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCBIMCgRqb2luGAYgASgIEhcKBnJlYWRlchgHIAEoCUIHukgEcgIYQCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMItQBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgSIwoEc2l6ZRgGIAEoCzIVLmFyYmUudjEuVGVybWluYWxTaXplEgwKBGpvaW4YByABKAgSDQoFYWdhaW4YCCABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Thread
@@ -825,6 +825,28 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
    * @generated from field: bool input = 8;
    */
   input: boolean;
+
+  /**
+   * Give it a terminal, for ReadOutput and WriteInput, which the caller must then call. What is typed is in its input, and
+   * what the terminal shows in its standard output. Without separate and input.
+   *
+   * @generated from field: arbe.v1.Terminal terminal = 9;
+   */
+  terminal?: Terminal | undefined;
+
+  /**
+   * Where it starts: a path, which may be relative to the environment's directory. Empty means that directory.
+   *
+   * @generated from field: string directory = 10;
+   */
+  directory: string;
+
+  /**
+   * Environment variables that it gets besides those of its environment. They are in the log, so secrets do not belong here.
+   *
+   * @generated from field: map<string, string> env = 11;
+   */
+  env: { [key: string]: string };
 };
 
 /**
@@ -833,6 +855,64 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 19);
+
+/**
+ * Terminal is the terminal of a command.
+ *
+ * @generated from message arbe.v1.Terminal
+ */
+export type Terminal = Message<"arbe.v1.Terminal"> & {
+  /**
+   * @generated from field: arbe.v1.TerminalSize size = 1;
+   */
+  size?: TerminalSize | undefined;
+
+  /**
+   * What TERM says; empty means the sandbox's.
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Keep the command running when nobody is connected to it. Otherwise it is ended when its writer has not called for a
+   * minute: it gets SIGHUP, and is killed after 5 seconds.
+   *
+   * @generated from field: bool keep = 3;
+   */
+  keep: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.Terminal.
+ * Use `create(TerminalSchema)` to create a new message.
+ */
+export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 20);
+
+/**
+ * TerminalSize is the size of a terminal in characters.
+ *
+ * @generated from message arbe.v1.TerminalSize
+ */
+export type TerminalSize = Message<"arbe.v1.TerminalSize"> & {
+  /**
+   * @generated from field: uint32 rows = 1;
+   */
+  rows: number;
+
+  /**
+   * @generated from field: uint32 columns = 2;
+   */
+  columns: number;
+};
+
+/**
+ * Describes the message arbe.v1.TerminalSize.
+ * Use `create(TerminalSizeSchema)` to create a new message.
+ */
+export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 21);
 
 /**
  * @generated from message arbe.v1.Argv
@@ -849,7 +929,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 20);
+  messageDesc(file_arbe_v1_thread, 22);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -875,7 +955,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 21);
+  messageDesc(file_arbe_v1_thread, 23);
 
 /**
  * @generated from message arbe.v1.ReadOutputRequest
@@ -914,6 +994,21 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
    * @generated from field: bool leave = 5;
    */
   leave: boolean;
+
+  /**
+   * Begin to read the output of a terminal where it is now, whoever read it before. It is answered at once, with the
+   * position. Other readers then get an out_of_range.
+   *
+   * @generated from field: bool join = 6;
+   */
+  join: boolean;
+
+  /**
+   * With join, and in all calls after it: an id that the caller chooses for itself.
+   *
+   * @generated from field: string reader = 7;
+   */
+  reader: string;
 };
 
 /**
@@ -921,7 +1016,7 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
  * Use `create(ReadOutputRequestSchema)` to create a new message.
  */
 export const ReadOutputRequestSchema: GenMessage<ReadOutputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 22);
+  messageDesc(file_arbe_v1_thread, 24);
 
 /**
  * @generated from message arbe.v1.ReadOutputResponse
@@ -952,7 +1047,7 @@ export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
  * Use `create(ReadOutputResponseSchema)` to create a new message.
  */
 export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 23);
+  messageDesc(file_arbe_v1_thread, 25);
 
 /**
  * @generated from message arbe.v1.OutputPiece
@@ -974,7 +1069,7 @@ export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
  * Use `create(OutputPieceSchema)` to create a new message.
  */
 export const OutputPieceSchema: GenMessage<OutputPiece> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 24);
+  messageDesc(file_arbe_v1_thread, 26);
 
 /**
  * @generated from message arbe.v1.WriteInputRequest
@@ -1007,11 +1102,33 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
   data: Uint8Array;
 
   /**
-   * Nothing follows the data.
+   * Nothing follows the data. It has no meaning for a terminal.
    *
    * @generated from field: bool end = 5;
    */
   end: boolean;
+
+  /**
+   * The size of the terminal from now on; unset if it has not changed.
+   *
+   * @generated from field: arbe.v1.TerminalSize size = 6;
+   */
+  size?: TerminalSize | undefined;
+
+  /**
+   * Answer with the position at which the input of a terminal stands, whatever position says, and without data.
+   *
+   * @generated from field: bool join = 7;
+   */
+  join: boolean;
+
+  /**
+   * This call repeats one whose answer did not arrive. If the server of a terminal was restarted meanwhile, the data is
+   * dropped, because it may have been typed already.
+   *
+   * @generated from field: bool again = 8;
+   */
+  again: boolean;
 };
 
 /**
@@ -1019,7 +1136,7 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
  * Use `create(WriteInputRequestSchema)` to create a new message.
  */
 export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 25);
+  messageDesc(file_arbe_v1_thread, 27);
 
 /**
  * @generated from message arbe.v1.WriteInputResponse
@@ -1045,7 +1162,7 @@ export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
  * Use `create(WriteInputResponseSchema)` to create a new message.
  */
 export const WriteInputResponseSchema: GenMessage<WriteInputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 26);
+  messageDesc(file_arbe_v1_thread, 28);
 
 /**
  * @generated from message arbe.v1.CancelCommandRequest
@@ -1083,7 +1200,7 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 27);
+  messageDesc(file_arbe_v1_thread, 29);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
@@ -1102,7 +1219,7 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 28);
+  messageDesc(file_arbe_v1_thread, 30);
 
 /**
  * @generated from message arbe.v1.StopTurnRequest
@@ -1133,7 +1250,7 @@ export type StopTurnRequest = Message<"arbe.v1.StopTurnRequest"> & {
  * Use `create(StopTurnRequestSchema)` to create a new message.
  */
 export const StopTurnRequestSchema: GenMessage<StopTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 29);
+  messageDesc(file_arbe_v1_thread, 31);
 
 /**
  * @generated from message arbe.v1.StopTurnResponse
@@ -1152,7 +1269,7 @@ export type StopTurnResponse = Message<"arbe.v1.StopTurnResponse"> & {
  * Use `create(StopTurnResponseSchema)` to create a new message.
  */
 export const StopTurnResponseSchema: GenMessage<StopTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 30);
+  messageDesc(file_arbe_v1_thread, 32);
 
 /**
  * @generated from message arbe.v1.RetryTurnRequest
@@ -1174,7 +1291,7 @@ export type RetryTurnRequest = Message<"arbe.v1.RetryTurnRequest"> & {
  * Use `create(RetryTurnRequestSchema)` to create a new message.
  */
 export const RetryTurnRequestSchema: GenMessage<RetryTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 31);
+  messageDesc(file_arbe_v1_thread, 33);
 
 /**
  * @generated from message arbe.v1.RetryTurnResponse
@@ -1193,7 +1310,7 @@ export type RetryTurnResponse = Message<"arbe.v1.RetryTurnResponse"> & {
  * Use `create(RetryTurnResponseSchema)` to create a new message.
  */
 export const RetryTurnResponseSchema: GenMessage<RetryTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 32);
+  messageDesc(file_arbe_v1_thread, 34);
 
 /**
  * @generated from enum arbe.v1.OutputStream
