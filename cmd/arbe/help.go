@@ -108,8 +108,7 @@ func exitCodesTopic() *cobra.Command {
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
 time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
 its output could be read or written here, it exits with 125. When arbe itself could not ask for it, the codes
-above hold, and stderr says so. arbe attach and arbe wait exit as arbe x does; 124 of arbe wait can also say that its own
-time has passed.
+above hold, and stderr says so. arbe attach and arbe wait exit as arbe x does.
 
 arbe ask exits with 0 when the bot has answered. When it was asked, and there is no answer, arbe ask exits with
 

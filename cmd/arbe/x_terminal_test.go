@@ -186,9 +186,10 @@ func (s *upServer) typist(t *testing.T, args ...string) *typist {
 	if err != nil {
 		t.Skip("this machine makes no terminals")
 	}
-	var number int
-	if err := unix.IoctlSetPointerInt(int(side.Fd()), unix.TIOCSPTLCK, 0); err == nil {
-		number, err = unix.IoctlGetInt(int(side.Fd()), unix.TIOCGPTN)
+	err = unix.IoctlSetPointerInt(int(side.Fd()), unix.TIOCSPTLCK, 0)
+	number, numberErr := unix.IoctlGetInt(int(side.Fd()), unix.TIOCGPTN)
+	if err := errors.Join(err, numberErr); err != nil {
+		t.Fatal(err)
 	}
 	inside, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
