@@ -307,15 +307,15 @@ func TestAMigrationGivesBotsHandles(t *testing.T) {
 	execute(t, conn, "update schema_migrations set version = "+filepath.Base(files[i-1])[:6])
 	migrated(t, owner, sealer)
 	for house, want := range map[string][]string{
-		ours.id:    {"arbe", "b0t-5", "bot", "bot-2", "bot-3", "bot-4", "c0de-reviewer-3", "code-reviewer", "code-reviewer-2", "everyone-bot", "long-long-long-long-long-long"},
-		hasArbe.id: {"arbe"},
+		ours.id:    {"arbe", "b0t-5", "bot", "bot-2", "bot-3", "bot-4", "c0de-reviewer-3", "claude", "code-reviewer", "code-reviewer-2", "codex", "everyone-bot", "long-long-long-long-long-long", "pi"},
+		hasArbe.id: {"arbe", "claude", "codex", "pi"},
 	} {
 		got := column[string](t, conn, "select handle from bots where house_id = '"+house+"' order by handle collate \"C\"")
 		if !slices.Equal(got, want) {
 			t.Errorf("the handles are %q, want %q", got, want)
 		}
 	}
-	if n := column[int](t, conn, "select count(*) from bots b where (select count(*) from activation_policies p where p.agent_id = b.agent_id) <> 2")[0]; n != 0 {
+	if n := column[int](t, conn, "select count(*) from bots b join agents a on a.id = b.agent_id where a.runtime = 'arbe' and (select count(*) from activation_policies p where p.agent_id = b.agent_id) <> 2")[0]; n != 0 {
 		t.Errorf("%d bots do not have two policies", n)
 	}
 	if n := column[int](t, conn, "select count(distinct instructions) from bots where handle = 'arbe' and instructions <> ''")[0]; n != 1 {

@@ -258,6 +258,8 @@ CREATE TABLE public.agents (
 
 COMMENT ON TABLE public.agents IS 'Any actor, human or bot. Global: membership ties it to houses.';
 
+COMMENT ON COLUMN public.agents.runtime IS 'Who does the work of a bot: arbe, whose turns run in the server, or a coding agent that runs in a sandbox: pi, codex, claude-code. Null for people.';
+
 CREATE FUNCTION public.bot_asks() RETURNS boolean
     LANGUAGE sql STABLE
     RETURN (EXISTS (SELECT FROM public.agents a WHERE ((a.id = public.current_agent()) AND (a.kind = 'bot'::text))));
@@ -939,6 +941,13 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.running_threads(p_after text, p_most integer) RETURNS TABLE(id text, house_id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select t.id, t.house_id from public.threads t where t.status = 'running' and t.id > p_after order by t.id limit p_most
+$$;
+
 CREATE FUNCTION public.said_text(p_type text, p_payload json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1122,11 +1131,11 @@ begin
   select stale.stream from stale where stale.id not in (select locked.id from locked);
 end $$;
 
-CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, roster bigint)
+CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, driver text, roster bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-  select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, h.roster
+  select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, th.agent_id::text, h.roster
     from public.decisions d
       join public.threads th on th.id = d.thread_id
       join public.houses h on h.id = d.house_id,
@@ -2007,11 +2016,23 @@ CREATE TABLE public.threads (
     running_agent uuid,
     root text,
     approvals integer DEFAULT 0 NOT NULL,
+    run_epoch bigint DEFAULT 0 NOT NULL,
+    run_started_at timestamp with time zone,
+    heartbeat_at timestamp with time zone,
+    run_from bigint DEFAULT 0 NOT NULL,
+    run_through bigint DEFAULT 0 NOT NULL,
+    run_entries bigint DEFAULT 0 NOT NULL,
+    run_bytes bigint DEFAULT 0 NOT NULL,
+    asked_by uuid,
     CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
     CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
     CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
     CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
-    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0))
+    CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
+    CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
+    CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
+    CONSTRAINT threads_runs_are_driven CHECK (((run_epoch = 0) OR (agent_id IS NOT NULL)))
 );
 
 COMMENT ON TABLE public.threads IS 'A conversation. This row describes it; its stream records what happened.';
@@ -2037,6 +2058,20 @@ COMMENT ON COLUMN public.threads.running_agent IS 'The bot, if running_id is its
 COMMENT ON COLUMN public.threads.root IS 'If a bot created it in a turn, the root of that turn.';
 
 COMMENT ON COLUMN public.threads.approvals IS 'How many approvals are open in it. It follows the log as active_at does.';
+
+COMMENT ON COLUMN public.threads.run_epoch IS 'How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.';
+
+COMMENT ON COLUMN public.threads.run_started_at IS 'When the last run began.';
+
+COMMENT ON COLUMN public.threads.heartbeat_at IS 'When the runner of the last run last said that it is alive; null if it has not.';
+
+COMMENT ON COLUMN public.threads.run_from IS 'Where the log ended when the last run began.';
+
+COMMENT ON COLUMN public.threads.run_through IS 'The last chat that was given to its agent, as far as its runners said. The next run begins behind it.';
+
+COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run has written, and run_bytes their size; as of its last heartbeat.';
+
+COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
 
 CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
  SELECT t.id,
@@ -2064,6 +2099,14 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.running_agent,
     t.root,
     t.approvals,
+    t.run_epoch,
+    t.run_started_at,
+    t.heartbeat_at,
+    t.run_from,
+    t.run_through,
+    t.run_entries,
+    t.run_bytes,
+    t.asked_by,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(e.ts, t.created_at) AS last_activity,
     COALESCE(( SELECT a.name
@@ -2632,6 +2675,8 @@ CREATE INDEX threads_order ON public.threads USING btree (house_id, COALESCE(pin
 
 CREATE INDEX threads_parent_thread_id_idx ON public.threads USING btree (parent_thread_id);
 
+CREATE INDEX threads_running ON public.threads USING btree (id) WHERE (status = 'running'::text);
+
 CREATE INDEX threads_sandbox_id_idx ON public.threads USING btree (sandbox_id);
 
 CREATE INDEX threads_tags_idx ON public.threads USING gin (tags);
@@ -2784,7 +2829,9 @@ CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.members 
 
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.sandboxes FOR EACH ROW EXECUTE FUNCTION public.notify_change('sandbox', 'house_id', 'id');
 
-CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.threads FOR EACH ROW EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
+CREATE TRIGGER notify_change AFTER INSERT OR DELETE ON public.threads FOR EACH ROW EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
+
+CREATE TRIGGER notify_change_of_row AFTER UPDATE ON public.threads FOR EACH ROW WHEN (((NOT (old.heartbeat_at IS DISTINCT FROM new.heartbeat_at)) OR (old.status <> new.status))) EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
 
 CREATE TRIGGER notify_closed AFTER UPDATE OF closed_at ON public.streams FOR EACH ROW WHEN (((old.closed_at IS NULL) AND (new.closed_at IS NOT NULL) AND (new.deleted_at IS NULL))) EXECUTE FUNCTION public.notify_stream_closed();
 
@@ -2848,7 +2895,7 @@ CREATE TRIGGER revoke_keys AFTER DELETE ON public.members FOR EACH ROW WHEN ((ol
 
 CREATE TRIGGER revoke_keys_of_demoted AFTER UPDATE OF role ON public.members FOR EACH ROW WHEN (((old.role = 'owner'::text) AND (new.role <> 'owner'::text))) EXECUTE FUNCTION public.revoke_keys_of_maker();
 
-CREATE TRIGGER threads_set_updated_at BEFORE UPDATE ON public.threads FOR EACH ROW WHEN ((NOT ((old.active_at IS DISTINCT FROM new.active_at) OR (old.running_id IS DISTINCT FROM new.running_id)))) EXECUTE FUNCTION public.set_updated_at();
+CREATE TRIGGER threads_set_updated_at BEFORE UPDATE ON public.threads FOR EACH ROW WHEN ((NOT ((old.active_at IS DISTINCT FROM new.active_at) OR (old.running_id IS DISTINCT FROM new.running_id) OR ((old.heartbeat_at IS DISTINCT FROM new.heartbeat_at) AND (old.status = new.status))))) EXECUTE FUNCTION public.set_updated_at();
 
 ALTER TABLE ONLY public.activation_policies
     ADD CONSTRAINT activation_policies_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.bots(house_id, agent_id) ON DELETE CASCADE;
@@ -3373,6 +3420,9 @@ REVOKE ALL ON FUNCTION public.reserve_call(p_turn text, p_micros bigint, p_insta
 GRANT ALL ON FUNCTION public.reserve_call(p_turn text, p_micros bigint, p_installation bigint, p_person bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.revoke_keys_of_maker() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.running_threads(p_after text, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.running_threads(p_after text, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.said_text(p_type text, p_payload json) FROM PUBLIC;
 

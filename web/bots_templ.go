@@ -932,7 +932,7 @@ func botPage(v botView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Bot == nil {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 97, "<div class=\"field half\"><label for=\"f-runtime\">Coding agent</label> <select id=\"f-runtime\" name=\"runtime\" aria-describedby=\"f-runtime-about\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 97, "<div class=\"field half\"><label for=\"f-runtime\">Runtime</label> <select id=\"f-runtime\" name=\"runtime\" aria-describedby=\"f-runtime-about\">")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -982,7 +982,7 @@ func botPage(v botView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = about("runtime", "The turns of pi run in the server.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = about("runtime", "The turns of arbe run in the server. The others are coding agents, which work on tasks in sandboxes.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

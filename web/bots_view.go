@@ -68,8 +68,8 @@ var toolLabels = map[string]string{
 	entry.FetchTool:         "Fetch public web pages; the servers there see what it asks for",
 }
 
-// runtimes are the coding agents that a bot may run.
-var runtimes = []string{"pi", "codex", "claude-code"}
+// runtimes are who may do the work of a bot: arbe in the server, or a coding agent.
+var runtimes = []string{"arbe", "pi", "codex", "claude-code"}
 
 var (
 	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "answer_minutes"}

@@ -69,6 +69,12 @@ func bodyOf(b transcript.Body) templ.Component {
 		return approvalCard(b)
 	case transcript.Refused:
 		return refusedLine(b)
+	case transcript.Spawned:
+		return spawnedCard(b)
+	case transcript.ChildEnd:
+		return childEnd(b)
+	case transcript.RunFailure:
+		return runFailure(b)
 	case transcript.Note:
 		return noteLine(b)
 	case transcript.StatusNote:

@@ -81,7 +81,7 @@ select house_id from members where agent_id = current_agent() order by joined_at
 
 -- name: TokenFacts :one
 -- The facts in a thread token: the thread's token epoch, and since when the agent is in its house.
-select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
+select t.token_epoch, t.status, thread_runs(t.status) as runs, t.agent_id, t.run_epoch, m.joined_at from threads t
 join members m on m.house_id = t.house_id and m.agent_id = @agent_id
 where t.id = @thread_id;
 

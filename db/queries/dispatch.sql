@@ -2,7 +2,7 @@
 
 -- name: Undecided :many
 select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
-  coalesce(direct, '')::text as direct, roster::bigint as roster
+  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, roster::bigint as roster
 from undecided(@streams::bigint[]);
 
 -- name: UndecidedAfter :many

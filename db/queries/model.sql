@@ -31,8 +31,10 @@ delete from model_endpoints where house_id = @house_id and name = @name;
 select bot_asks()::boolean;
 
 -- name: ModelsOfBots :many
--- The models that the bots of a house name; empty for its default.
-select handle, model from bots where house_id = @house_id order by handle collate "C";
+-- The models that the bots of a house name; empty for its default. Coding agents that name none are left out: every house has
+-- them, whether or not anybody delegates to them.
+select b.handle, b.model from bots b join agents a on a.id = b.agent_id
+where b.house_id = @house_id and (b.model <> '' or a.runtime = 'arbe') order by b.handle collate "C";
 
 -- name: SecretNames :many
 select name from secrets where house_id = @house_id order by name;

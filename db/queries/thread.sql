@@ -3,9 +3,9 @@
 -- name: InsertThread :one
 -- No row: the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root)
+  forked_from_id, forked_at_seq, root, asked_by)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
-  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root))
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root), sqlc.narg(asked_by))
 on conflict (id) do nothing
 returning id;
 
@@ -92,6 +92,46 @@ where id = @id;
 
 -- name: SetThreadStatus :exec
 update threads set status = @status where id = @id;
+
+-- name: BeginRun :one
+-- Its thread runs from now on. The caller has read the row under its lock.
+update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = @run_from,
+  run_entries = 0, run_bytes = 0
+where id = @id returning run_epoch;
+
+-- name: MoveRun :execrows
+-- What the runner of a run says of itself. No row: the run is over. Nothing goes back.
+update threads set heartbeat_at = now(), run_through = greatest(run_through, least(@through::bigint, @tail::bigint)),
+  run_entries = run_entries + @entries::bigint, run_bytes = run_bytes + @bytes::bigint
+where id = @id and status = 'running' and run_epoch = @epoch;
+
+-- name: EndRunAt :exec
+update threads set run_through = greatest(run_through, @through::bigint) where id = @id;
+
+-- name: RunningThreads :many
+select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads(@after_id::text, @max_rows::int);
+
+-- name: BusyChildren :one
+-- How many of the threads that an agent delegated from a thread have not ended.
+select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by = @asked_by::uuid and status in ('idle', 'running') and id <> @beside;
+
+-- name: RunningBelow :many
+-- The running threads among a thread and all its descendants.
+with recursive below as (
+  select t.id, t.status from threads t where t.id = @id
+  union
+  select t.id, t.status from threads t join below b on t.parent_thread_id = b.id
+)
+select below.id from below where below.status = 'running';
+
+-- name: ThreadDepth :one
+-- How many threads are above a thread.
+with recursive above as (
+  select t.id, t.parent_thread_id, 0 as depth from threads t where t.id = @id
+  union all
+  select t.id, t.parent_thread_id, a.depth + 1 from threads t join above a on t.id = a.parent_thread_id where a.depth < 100
+)
+select coalesce(max(above.depth), 0)::int as depth from above;
 
 -- name: RevokeThreadTokens :execrows
 update threads set token_epoch = default where id = @id;

@@ -443,7 +443,7 @@ func (q *Queries) SigningKeys(ctx context.Context, db DBTX) ([]SigningKeysRow, e
 }
 
 const tokenFacts = `-- name: TokenFacts :one
-select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
+select t.token_epoch, t.status, thread_runs(t.status) as runs, t.agent_id, t.run_epoch, m.joined_at from threads t
 join members m on m.house_id = t.house_id and m.agent_id = $1
 where t.id = $2
 `
@@ -452,6 +452,8 @@ type TokenFactsRow struct {
 	TokenEpoch int64
 	Status     string
 	Runs       bool
+	AgentID    *string
+	RunEpoch   int64
 	JoinedAt   time.Time
 }
 
@@ -463,6 +465,8 @@ func (q *Queries) TokenFacts(ctx context.Context, db DBTX, agentID string, threa
 		&i.TokenEpoch,
 		&i.Status,
 		&i.Runs,
+		&i.AgentID,
+		&i.RunEpoch,
 		&i.JoinedAt,
 	)
 	return i, err

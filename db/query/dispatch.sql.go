@@ -246,7 +246,7 @@ func (q *Queries) RegisterServer(ctx context.Context, db DBTX, key int64) error 
 const undecided = `-- name: Undecided :many
 
 select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
-  coalesce(direct, '')::text as direct, roster::bigint as roster
+  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, roster::bigint as roster
 from undecided($1::bigint[])
 `
 
@@ -257,6 +257,7 @@ type UndecidedRow struct {
 	Decided  int64
 	Tail     int64
 	Direct   string
+	Driver   string
 	Roster   int64
 }
 
@@ -277,6 +278,7 @@ func (q *Queries) Undecided(ctx context.Context, db DBTX, streams []int64) ([]Un
 			&i.Decided,
 			&i.Tail,
 			&i.Direct,
+			&i.Driver,
 			&i.Roster,
 		); err != nil {
 			return nil, err

@@ -123,7 +123,8 @@ func (q *Queries) ModelOfHouse(ctx context.Context, db DBTX, houseID string) (st
 }
 
 const modelsOfBots = `-- name: ModelsOfBots :many
-select handle, model from bots where house_id = $1 order by handle collate "C"
+select b.handle, b.model from bots b join agents a on a.id = b.agent_id
+where b.house_id = $1 and (b.model <> '' or a.runtime = 'arbe') order by b.handle collate "C"
 `
 
 type ModelsOfBotsRow struct {
@@ -131,7 +132,8 @@ type ModelsOfBotsRow struct {
 	Model  string
 }
 
-// The models that the bots of a house name; empty for its default.
+// The models that the bots of a house name; empty for its default. Coding agents that name none are left out: every house has
+// them, whether or not anybody delegates to them.
 func (q *Queries) ModelsOfBots(ctx context.Context, db DBTX, houseID string) ([]ModelsOfBotsRow, error) {
 	rows, err := db.Query(ctx, modelsOfBots, houseID)
 	if err != nil {

@@ -29,8 +29,9 @@ type ActivationPolicy struct {
 
 // Any actor, human or bot. Global: membership ties it to houses.
 type Agent struct {
-	ID        string
-	Kind      string
+	ID   string
+	Kind string
+	// Who does the work of a bot: arbe, whose turns run in the server, or a coding agent that runs in a sandbox: pi, codex, claude-code. Null for people.
 	Runtime   *string
 	Name      *string
 	CreatedAt time.Time
@@ -539,6 +540,21 @@ type Thread struct {
 	Root *string
 	// How many approvals are open in it. It follows the log as active_at does.
 	Approvals int32
+	// How many runs its bot has begun. The last one goes on while status is running. It is never set back, so that an older runner cannot be taken for a later one.
+	RunEpoch int64
+	// When the last run began.
+	RunStartedAt *time.Time
+	// When the runner of the last run last said that it is alive; null if it has not.
+	HeartbeatAt *time.Time
+	// Where the log ended when the last run began.
+	RunFrom int64
+	// The last chat that was given to its agent, as far as its runners said. The next run begins behind it.
+	RunThrough int64
+	// How many entries the last run has written, and run_bytes their size; as of its last heartbeat.
+	RunEntries int64
+	RunBytes   int64
+	// Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.
+	AskedBy *string
 }
 
 // Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.
@@ -568,6 +584,14 @@ type ThreadHead struct {
 	RunningAgent   *string
 	Root           *string
 	Approvals      int32
+	RunEpoch       int64
+	RunStartedAt   *time.Time
+	HeartbeatAt    *time.Time
+	RunFrom        int64
+	RunThrough     int64
+	RunEntries     int64
+	RunBytes       int64
+	AskedBy        *string
 	// The position of the last entry; 0 if there is none.
 	Tail int64
 	// When the last entry was written; the thread's creation if there is none.

@@ -22,6 +22,32 @@ func (q *Queries) AgentName(ctx context.Context, db DBTX, id string) (string, er
 	return name, err
 }
 
+const beginRun = `-- name: BeginRun :one
+update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = $1,
+  run_entries = 0, run_bytes = 0
+where id = $2 returning run_epoch
+`
+
+// Its thread runs from now on. The caller has read the row under its lock.
+func (q *Queries) BeginRun(ctx context.Context, db DBTX, runFrom int64, iD string) (int64, error) {
+	row := db.QueryRow(ctx, beginRun, runFrom, iD)
+	var run_epoch int64
+	err := row.Scan(&run_epoch)
+	return run_epoch, err
+}
+
+const busyChildren = `-- name: BusyChildren :one
+select count(*) from threads where parent_thread_id = $1 and asked_by = $2::uuid and status in ('idle', 'running') and id <> $3
+`
+
+// How many of the threads that an agent delegated from a thread have not ended.
+func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string, askedBy string, beside string) (int64, error) {
+	row := db.QueryRow(ctx, busyChildren, parentThreadID, askedBy, beside)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countUnsearchable = `-- name: CountUnsearchable :one
 select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0) + least(d.unindexed, d.decided)), 0)::bigint
 from decisions d left join search_cursors c on c.stream_id = d.stream_id
@@ -61,8 +87,17 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 	return id, err
 }
 
+const endRunAt = `-- name: EndRunAt :exec
+update threads set run_through = greatest(run_through, $1::bigint) where id = $2
+`
+
+func (q *Queries) EndRunAt(ctx context.Context, db DBTX, through int64, iD string) error {
+	_, err := db.Exec(ctx, endRunAt, through, iD)
+	return err
+}
+
 const filterThreads = `-- name: FilterThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1
@@ -135,6 +170,14 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.RunningAgent,
 			&i.Root,
 			&i.Approvals,
+			&i.RunEpoch,
+			&i.RunStartedAt,
+			&i.HeartbeatAt,
+			&i.RunFrom,
+			&i.RunThrough,
+			&i.RunEntries,
+			&i.RunBytes,
+			&i.AskedBy,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -176,7 +219,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
 `
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead, error) {
@@ -208,6 +251,14 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 		&i.RunningAgent,
 		&i.Root,
 		&i.Approvals,
+		&i.RunEpoch,
+		&i.RunStartedAt,
+		&i.HeartbeatAt,
+		&i.RunFrom,
+		&i.RunThrough,
+		&i.RunEntries,
+		&i.RunBytes,
+		&i.AskedBy,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -230,9 +281,9 @@ func (q *Queries) IndexOlder(ctx context.Context, db DBTX, most int32) (bool, er
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root)
+  forked_from_id, forked_at_seq, root, asked_by)
 values ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11, $12, $13, $14)
+  $8, $9, $10, $11, $12, $13, $14, $15)
 on conflict (id) do nothing
 returning id
 `
@@ -252,6 +303,7 @@ type InsertThreadParams struct {
 	ForkedFromID   *string
 	ForkedAtSeq    *int64
 	Root           *string
+	AskedBy        *string
 }
 
 // Owner: internal/thread.
@@ -272,6 +324,7 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 		arg.ForkedFromID,
 		arg.ForkedAtSeq,
 		arg.Root,
+		arg.AskedBy,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -290,7 +343,7 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 }
 
 const listForks = `-- name: ListForks :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.forked_from_id = $1::text
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
@@ -348,6 +401,14 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.RunningAgent,
 			&i.Root,
 			&i.Approvals,
+			&i.RunEpoch,
+			&i.RunStartedAt,
+			&i.HeartbeatAt,
+			&i.RunFrom,
+			&i.RunThrough,
+			&i.RunEntries,
+			&i.RunBytes,
+			&i.AskedBy,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -364,7 +425,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1
@@ -427,6 +488,14 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.RunningAgent,
 			&i.Root,
 			&i.Approvals,
+			&i.RunEpoch,
+			&i.RunStartedAt,
+			&i.HeartbeatAt,
+			&i.RunFrom,
+			&i.RunThrough,
+			&i.RunEntries,
+			&i.RunBytes,
+			&i.AskedBy,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -513,6 +582,37 @@ func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsPar
 	return items, nil
 }
 
+const moveRun = `-- name: MoveRun :execrows
+update threads set heartbeat_at = now(), run_through = greatest(run_through, least($1::bigint, $2::bigint)),
+  run_entries = run_entries + $3::bigint, run_bytes = run_bytes + $4::bigint
+where id = $5 and status = 'running' and run_epoch = $6
+`
+
+type MoveRunParams struct {
+	Through int64
+	Tail    int64
+	Entries int64
+	Bytes   int64
+	ID      string
+	Epoch   int64
+}
+
+// What the runner of a run says of itself. No row: the run is over. Nothing goes back.
+func (q *Queries) MoveRun(ctx context.Context, db DBTX, arg MoveRunParams) (int64, error) {
+	result, err := db.Exec(ctx, moveRun,
+		arg.Through,
+		arg.Tail,
+		arg.Entries,
+		arg.Bytes,
+		arg.ID,
+		arg.Epoch,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const primaryThread = `-- name: PrimaryThread :one
 select coalesce(primary_thread_id, '')::text as id from houses where id = $1
 `
@@ -571,6 +671,65 @@ func (q *Queries) RevokeThreadTokens(ctx context.Context, db DBTX, id string) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const runningBelow = `-- name: RunningBelow :many
+with recursive below as (
+  select t.id, t.status from threads t where t.id = $1
+  union
+  select t.id, t.status from threads t join below b on t.parent_thread_id = b.id
+)
+select below.id from below where below.status = 'running'
+`
+
+// The running threads among a thread and all its descendants.
+func (q *Queries) RunningBelow(ctx context.Context, db DBTX, id string) ([]string, error) {
+	rows, err := db.Query(ctx, runningBelow, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runningThreads = `-- name: RunningThreads :many
+select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads($1::text, $2::int)
+`
+
+type RunningThreadsRow struct {
+	ID      string
+	HouseID string
+}
+
+func (q *Queries) RunningThreads(ctx context.Context, db DBTX, afterID string, maxRows int32) ([]RunningThreadsRow, error) {
+	rows, err := db.Query(ctx, runningThreads, afterID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunningThreadsRow
+	for rows.Next() {
+		var i RunningThreadsRow
+		if err := rows.Scan(&i.ID, &i.HouseID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const sandboxesBelow = `-- name: SandboxesBelow :many
@@ -669,7 +828,7 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 }
 
 const someThreads = `-- name: SomeThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
 // Those of the given threads that exist.
@@ -708,6 +867,14 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 			&i.RunningAgent,
 			&i.Root,
 			&i.Approvals,
+			&i.RunEpoch,
+			&i.RunStartedAt,
+			&i.HeartbeatAt,
+			&i.RunFrom,
+			&i.RunThrough,
+			&i.RunEntries,
+			&i.RunBytes,
+			&i.AskedBy,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -721,6 +888,23 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 		return nil, err
 	}
 	return items, nil
+}
+
+const threadDepth = `-- name: ThreadDepth :one
+with recursive above as (
+  select t.id, t.parent_thread_id, 0 as depth from threads t where t.id = $1
+  union all
+  select t.id, t.parent_thread_id, a.depth + 1 from threads t join above a on t.id = a.parent_thread_id where a.depth < 100
+)
+select coalesce(max(above.depth), 0)::int as depth from above
+`
+
+// How many threads are above a thread.
+func (q *Queries) ThreadDepth(ctx context.Context, db DBTX, id string) (int32, error) {
+	row := db.QueryRow(ctx, threadDepth, id)
+	var depth int32
+	err := row.Scan(&depth)
+	return depth, err
 }
 
 const threadsOfRoot = `-- name: ThreadsOfRoot :one

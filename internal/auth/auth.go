@@ -95,6 +95,8 @@ type Principal struct {
 	Thread  string
 	Scopes  []string
 	Expires time.Time
+	// Run is the epoch of the run of that thread whose token was shown; 0 for every other credential.
+	Run int64
 
 	hash  []byte    // of the session or key shown
 	token *claims   // the thread token shown

@@ -20,6 +20,8 @@ const (
 	Read Action = iota
 	// Say: append to the target's log.
 	Say
+	// CallModel: call a model in the name of the target's run.
+	CallModel
 	// Write: run something on the target, change it or delete it.
 	Write
 	// Own: change the house or its members.
@@ -47,9 +49,12 @@ var requirements = map[Action]struct {
 	// unlimited: only a credential that is valid for all houses may do it. A leaked credential for one house must not
 	// be able to create another that outlives it.
 	unlimited bool
+	// run: only the token of a run may do it.
+	run bool
 }{
 	Read:                {scope: StreamRead},
 	Say:                 {scope: StreamWrite},
+	CallModel:           {scope: ModelCall, run: true},
 	Write:               {},
 	Own:                 {owner: true},
 	CreateCredential:    {unlimited: true},
@@ -160,6 +165,8 @@ func (p Principal) authorize(action Action, target Target, at membership) error 
 		return fault.Newf(fault.Forbidden, "ask for a token with this scope", "this token of thread %q lacks the scope %s", p.Thread, d.scope)
 	case at.role == "", p.House != "" && p.House != at.house:
 		return missing(target)
+	case d.run && p.Run == 0:
+		return fault.New(fault.Forbidden, "only the runner of a coding agent may do this", "use the token of its run")
 	case p.House != "" && (d.unlimited || target == Account && action != Read):
 		return fault.New(fault.Forbidden, "this credential is limited to one house", "use one that is valid for all your houses")
 	case d.owner && at.role != "owner":

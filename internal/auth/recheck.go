@@ -364,7 +364,7 @@ func (a *Auth) recheck(ctx context.Context, from query.DBTX, watches []*watch) (
 			}
 		} else if now.After(c.ExpiresAt.Time) {
 			return expired(c.Thread)
-		} else if err := counts(c.Thread, statuses[byToken[c.ID]].status); err != nil {
+		} else if err := c.counts(statuses[byToken[c.ID]].status); err != nil {
 			return err
 		}
 		at, known := w.p.fixedMembership(w.target)

@@ -24,10 +24,15 @@ const (
 	StreamRead = "stream:read"
 	// StreamWrite allows appending to the log.
 	StreamWrite = "stream:write"
+	// ModelCall allows calling models in the name of a run. Only the token of a run has it.
+	ModelCall = "model:call"
 )
 
-// Scopes are all existing scopes.
+// Scopes are the scopes that a thread token may be given.
 var Scopes = []string{StreamRead, StreamWrite}
+
+// runScopes are those of the token of a run.
+var runScopes = []string{ModelCall, StreamRead, StreamWrite}
 
 const issuer = "arbe"
 
@@ -54,6 +59,9 @@ type claims struct {
 	// Maker is the owner who created the token for a bot. The token ends when the maker is no owner any more. It is empty
 	// if the holder created it.
 	Maker string `json:"maker,omitempty"`
+	// Run is the epoch of the run whose token it is; 0 for other tokens. The thread's token epoch changes when a run ends, so
+	// no token of a run outlasts it.
+	Run int64 `json:"run,omitempty"`
 
 	keyID string // the id of the key that signed the token
 }
@@ -96,6 +104,41 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	}
 	c.Subject = agent
 	return a.sign(ctx, c)
+}
+
+// CreateRunToken creates the token with which the runner of a run reads and appends to the log of its thread and calls models,
+// in the name of the bot that drives the thread. It is valid while the run goes on, for at most [TokenTTL]; see
+// [Auth.RenewRunToken]. If the run does not go on, the error is a [fault.Precondition].
+func (a *Auth) CreateRunToken(ctx context.Context, house, thread, bot string, epoch int64) (ThreadToken, error) {
+	c := claims{House: house, Thread: thread, Scopes: runScopes, Run: epoch}
+	err := a.db.In(ctx, db.Scope{House: house, Agent: bot}, func(tx pgx.Tx) error {
+		ground, err := a.q.TokenFacts(ctx, tx, bot, thread)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return missing(Thread(thread))
+		case err != nil:
+			return err
+		case ground.Status != "running" || ground.RunEpoch != epoch || db.Zero(ground.AgentID) != bot:
+			return fault.New(fault.Precondition, "the run is over", "continue the thread")
+		}
+		c.Epoch, c.Joined = ground.TokenEpoch, ground.JoinedAt.UnixMicro()
+		return nil
+	})
+	if err != nil {
+		return ThreadToken{}, err
+	}
+	c.Subject = bot
+	return a.sign(ctx, c)
+}
+
+// RenewRunToken returns another token of the run whose token p shows, once that one is past half its life; empty before, and
+// for every other credential. Doors send it with their answers.
+func (a *Auth) RenewRunToken(ctx context.Context, p Principal) (string, error) {
+	if p.Run == 0 || time.Until(p.Expires) > TokenTTL/2 {
+		return "", nil
+	}
+	t, err := a.sign(ctx, *p.token)
+	return t.Token, err
 }
 
 // RenewThreadToken creates another token with the same rights as the one that p shows, which stays valid until it
@@ -147,7 +190,7 @@ func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, 
 	}
 	p := Principal{
 		Agent: c.Subject, Credential: threadToken, House: c.House, Thread: c.Thread, Scopes: c.Scopes, Expires: c.ExpiresAt.Time,
-		token: c, until: c.ExpiresAt.Time,
+		Run: c.Run, token: c, until: c.ExpiresAt.Time,
 	}
 	var known bool
 	if p.role, known = a.heldToken(c); known && verified {
@@ -156,7 +199,7 @@ func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, 
 	asked := a.facts.moment()
 	status, err := askOne(ctx, a, word, c, a.tokens)
 	if err == nil {
-		err = counts(c.Thread, status.status)
+		err = c.counts(status.status)
 	}
 	if err != nil {
 		return Principal{}, err
@@ -194,8 +237,9 @@ func expired(thread string) error {
 		"this token of thread %q has expired", thread)
 }
 
-// counts returns an error that says why a thread token is no longer valid; nil if it is.
-func counts(thread, status string) error {
+// counts returns an error that says why a token with this status is no longer valid; nil if it is. A run's token is refused as
+// one that may do nothing any more: its holder must not ask for another.
+func (c *claims) counts(status string) error {
 	var why string
 	switch status {
 	case "ok":
@@ -213,5 +257,8 @@ func counts(thread, status string) error {
 	default:
 		why = "the thread is " + status
 	}
-	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", thread, why)
+	if c.Run != 0 {
+		return fault.Newf(fault.Forbidden, "stop the agent", "this run is over: the token of run %d of thread %q is no longer valid, because %s", c.Run, c.Thread, why)
+	}
+	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", c.Thread, why)
 }

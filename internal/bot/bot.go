@@ -33,9 +33,17 @@ const (
 	MaxName = 100
 	// MaxBots is how many bots a house may have, because each of them is considered for each entry.
 	MaxBots = 200
-	// DefaultRuntime is the runtime of a bot for which none is named. Its turns run in the server.
-	DefaultRuntime = "pi"
+	// InServer is the runtime of a bot whose turns run in the server. It is the default.
+	InServer = "arbe"
 )
+
+// Coding are the bots that each new house has besides [DefaultHandle], one for each coding agent. They have no policies: tasks
+// are delegated to them.
+var Coding = []Draft{
+	{Handle: "pi", Runtime: "pi", Tools: []string{}},
+	{Handle: "codex", Runtime: "codex", Tools: []string{}},
+	{Handle: "claude", Runtime: "claude-code", Tools: []string{}},
+}
 
 // The bot that each new house has.
 const (
@@ -50,7 +58,7 @@ type Bot struct {
 	ID, House string
 	// Handle is how people mention it, without the @. Name is how pages show it.
 	Handle, Name string
-	// Runtime is the coding agent that it runs: "pi", "codex" or "claude-code".
+	// Runtime is who does its work: [InServer], or a coding agent in a sandbox, such as "pi".
 	Runtime string
 	// Instructions are what it is told before each turn. They are left out of a [Roster].
 	Instructions string
@@ -69,6 +77,9 @@ type Bot struct {
 	CreatedAt, UpdatedAt time.Time
 }
 
+// Codes reports whether the bot is a coding agent: it works on tasks in sandboxes and takes no turns.
+func (m Bot) Codes() bool { return m.Runtime != "" && m.Runtime != InServer }
+
 // Roster is all bots of a house.
 type Roster struct {
 	// Version is raised with each change of a bot, its name or its policies. Two rosters of a house with the same version
@@ -84,7 +95,7 @@ type Draft struct {
 	Handle string
 	// Name defaults to the handle. One of both is required.
 	Name string
-	// Runtime defaults to [DefaultRuntime].
+	// Runtime defaults to [InServer].
 	Runtime             string
 	Instructions, Model string
 	Think               entry.Effort
@@ -134,16 +145,22 @@ func (b *Bots) Create(ctx context.Context, scope db.Scope, d Draft) (made Bot, e
 	return made, err
 }
 
-// CreateDefaultTx creates the first bot of a new house, @arbe, in the transaction that creates the house. It records
-// nothing, because it is a part of the house's creation.
-func (b *Bots) CreateDefaultTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (Bot, error) {
-	return b.createTx(ctx, tx, scope, Draft{Handle: DefaultHandle, Name: DefaultHandle, Instructions: DefaultInstructions})
+// CreateDefaultsTx creates the bots of a new house in the transaction that creates the house: @arbe, and those of [Coding]. It
+// records nothing, because it is a part of the house's creation.
+func (b *Bots) CreateDefaultsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) error {
+	_, err := b.createTx(ctx, tx, scope, Draft{Handle: DefaultHandle, Name: DefaultHandle, Instructions: DefaultInstructions})
+	for _, d := range Coding {
+		if err == nil {
+			_, err = b.createTx(ctx, tx, scope, d)
+		}
+	}
+	return err
 }
 
 func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Bot, error) {
 	made := Bot{House: scope.House, ID: uuid.NewString(), Runtime: d.Runtime, Instructions: d.Instructions, Model: d.Model, Think: d.Think, Tools: d.Tools, Ask: d.Ask, Limits: d.Limits}
 	if made.Runtime == "" {
-		made.Runtime = DefaultRuntime
+		made.Runtime = InServer
 	}
 	if d.Tools == nil {
 		made.Tools = entry.DefaultTools
@@ -174,6 +191,9 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 	}
 	if err := b.insert(ctx, tx, &made, chosen); err != nil {
 		return Bot{}, err
+	}
+	if made.Codes() {
+		return b.GetTx(ctx, tx, scope.House, made.ID)
 	}
 	for _, p := range newPolicies {
 		p.Bot = made.ID

@@ -120,13 +120,18 @@ func TestANewHouseHasABot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := b.roster(t, b.ada)
-	if len(r.Bots) != 1 || r.Bots[0].Handle != "arbe" || r.Bots[0].Name != "arbe" || !slices.Equal(r.Bots[0].Tools, entry.DefaultTools) || r.Bots[0].Model != "" {
+	if len(r.Bots) != 1+len(bot.Coding) || r.Bots[0].Handle != "arbe" || r.Bots[0].Name != "arbe" || !slices.Equal(r.Bots[0].Tools, entry.DefaultTools) || r.Bots[0].Model != "" {
 		t.Fatalf("it has %+v", r.Bots)
 	}
 	got, err := b.bots.GetByHandle(t.Context(), b.ada, "@Arbe")
 	must(t, err)
-	if got.Instructions != bot.DefaultInstructions || got.Runtime != "pi" || got.ID != r.Bots[0].ID {
+	if got.Instructions != bot.DefaultInstructions || got.Runtime != "arbe" || got.ID != r.Bots[0].ID {
 		t.Errorf("it is %+v", got)
+	}
+	for handle, runtime := range map[string]string{"pi": "pi", "codex": "codex", "claude": "claude-code"} {
+		if got, err := b.bots.GetByHandle(t.Context(), b.ada, handle); err != nil || got.Runtime != runtime || !got.Codes() || len(got.Policies) != 0 || len(got.Tools) != 0 {
+			t.Errorf("@%s is %+v: %v", handle, got, err)
+		}
 	}
 	// Houses from before there were bots got the same one.
 	text, err := os.ReadFile("../../db/migrations/000016_bots.up.sql")
@@ -141,7 +146,7 @@ func TestCreate(t *testing.T) {
 	b := setup(t)
 	made := b.create(t, bot.Draft{Handle: " @Reviewer ", Name: "Code reviewer", Instructions: "Review.", Model: "openai/gpt-5", Tools: []string{"say", "run_command", "say"},
 		Limits: bot.Limits{TurnSteps: 5}})
-	if made.Handle != "reviewer" || made.Name != "Code reviewer" || made.Runtime != "pi" || made.Model != "openai/gpt-5" || made.Instructions != "Review." ||
+	if made.Handle != "reviewer" || made.Name != "Code reviewer" || made.Runtime != "arbe" || made.Model != "openai/gpt-5" || made.Instructions != "Review." ||
 		!slices.Equal(made.Tools, []string{"run_command", "say"}) || made.Limits != (bot.Limits{TurnSteps: 5}) {
 		t.Errorf("it is %+v", made)
 	}
@@ -246,11 +251,11 @@ func TestTwoBotsAtOnceWithOneHandle(t *testing.T) {
 			refused(t, err, fault.Exists, "handle: ")
 		}
 	}
-	if r := b.roster(t, b.ada); made != 1 || len(r.Bots) != 2 {
+	if r := b.roster(t, b.ada); made != 1 || len(r.Bots) != 2+len(bot.Coding) {
 		t.Errorf("%d were created, and the house has %d", made, len(r.Bots))
 	}
-	if members, err := b.houses.Members(t.Context(), b.ada, db.Cursor{}, 100); err != nil || len(members) != 3 {
-		t.Errorf("the house has %d members, want Ada, @arbe and the twin: %v", len(members), err)
+	if members, err := b.houses.Members(t.Context(), b.ada, db.Cursor{}, 100); err != nil || len(members) != 3+len(bot.Coding) {
+		t.Errorf("the house has %d members, want Ada, the bots of a new house and the twin: %v", len(members), err)
 	}
 	// Two renames at once to one handle.
 	one, two := b.create(t, bot.Draft{Handle: "one"}), b.create(t, bot.Draft{Handle: "two"})
@@ -406,13 +411,13 @@ func TestABotThatIsRemoved(t *testing.T) {
 	before := b.roster(t, b.ada)
 	must(t, b.houses.Remove(t.Context(), b.ada, made.ID, nil))
 	after := b.roster(t, b.ada)
-	if after.Version <= before.Version || len(after.Bots) != 1 {
+	if after.Version <= before.Version || len(after.Bots) != 1+len(bot.Coding) {
 		t.Errorf("the roster is %+v", after)
 	}
 	if again := b.create(t, bot.Draft{Handle: "temp"}); again.ID == made.ID {
 		t.Error("it is the old one")
 	}
-	if other := b.roster(t, b.bob); len(other.Bots) != 1 {
+	if other := b.roster(t, b.bob); len(other.Bots) != 1+len(bot.Coding) {
 		t.Errorf("Bob's roster is %+v", other)
 	}
 }

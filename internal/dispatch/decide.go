@@ -53,6 +53,8 @@ type News struct {
 	House, Thread string
 	// Direct is the agent to whom the thread is a direct message; empty if it is none.
 	Direct string
+	// Driver is the bot that drives the thread; empty for a chat.
+	Driver string
 	// Roster is the version of the house's bots.
 	Roster int64
 
@@ -356,7 +358,7 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 		var err error
 		if c.choose != nil {
 			m.upto = min(m.upto, m.behind+room)
-			news := &News{House: row.HouseID, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, decider: c, log: m.ref, move: m}
+			news := &News{House: row.HouseID, Thread: row.ThreadID, Direct: row.Direct, Driver: row.Driver, Roster: row.Roster, decider: c, log: m.ref, move: m}
 			work, err = c.choose(ctx, news)
 			m = news.move
 			room -= m.upto - m.behind

@@ -46,11 +46,11 @@ func triggersOf(n *News, bots []bot.Bot, entries []entry.Entry) (matter []*trigg
 // case here.
 func triggerOf(n *News, e entry.Entry) *trigger {
 	said, ok := chatOf(e)
-	if !ok {
+	if !ok || said.Run != nil { // the result of a run says nothing to anyone but the bot that waits for it
 		return nil
 	}
 	t := &trigger{entry: e, think: said.Think, Trigger: policy.Trigger{
-		Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Confined: said.Confined,
+		Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Driver: n.Driver, Confined: said.Confined,
 	}}
 	if said.Turn != nil {
 		t.by = said.Turn.TurnID

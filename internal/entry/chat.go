@@ -32,6 +32,9 @@ type Chat struct {
 	Confined bool `json:"confined,omitempty"`
 	// Attachments are the files that belong to the message.
 	Attachments []Attachment `json:"attachments,omitempty"`
+	// Run says that it is the result of a child thread: what a coding agent said at the end of a run. It wakes no bot, and only
+	// arbe itself sets it. Nil in every other chat.
+	Run *RunSummary `json:"run,omitempty"`
 }
 
 // Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever writes
@@ -114,6 +117,9 @@ func (Chat) Type() string { return "chat" }
 // parts: a chat with a summary ends the turn that wrote it.
 func (c Chat) parts(e Entry) []Part {
 	parts := []Part{{Work{ChatWork, e.ID}, Opens}}
+	if c.Run != nil {
+		parts = append(parts, Part{Work{ChildWork, c.Run.ThreadID}, Updates})
+	}
 	if c.Turn == nil {
 		return parts
 	}

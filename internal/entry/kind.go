@@ -35,6 +35,8 @@ type Writer int
 const (
 	// Server: only arbe itself, when it does what the entry records. Otherwise an agent could forge a command's result.
 	Server Writer = iota
+	// Runner: the runner of a coding agent, with the token of its run, in the thread that the agent drives.
+	Runner
 	// Anyone: every agent of the house, through any door.
 	Anyone
 )
@@ -58,9 +60,9 @@ var registry = []Kind{
 	kind[Command](Server),
 	kind[CommandResult](Server),
 	kind[CommandWaiting](Server),
-	kind[PiAssistant](Server),
-	kind[PiToolResult](Server),
-	kind[PiCompaction](Server),
+	kind[PiAssistant](Runner),
+	kind[PiToolResult](Runner),
+	kind[PiCompaction](Runner),
 	kind[TurnStarted](Server),
 	kind[TurnSteered](Server),
 	kind[TurnWaiting](Server),
@@ -74,6 +76,13 @@ var registry = []Kind{
 	kind[HostRefused](Server),
 	kind[HostAllowed](Server),
 	kind[StatusChanged](Server),
+	kind[AgentSpawn](Server),
+	kind[Heartbeat](Runner),
+	kind[RunFinished](Runner),
+	kind[PiFailed](Server),
+	kind[SessionOrphaned](Server),
+	kind[CancelRequested](Server),
+	kind[ChildFinished](Server),
 	kind[Forked](Server),
 	kind[HouseCreated](Server),
 	kind[Invited](Server),
@@ -156,14 +165,43 @@ func Check(d Draft, writer Writer) error {
 		if err := k.readOneWay(d.Payload); err != nil {
 			return err
 		}
-		if c, isChat := p.(Chat); isChat && c.Turn != nil && writer == Anyone {
-			return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
-		}
-		if c, isChat := p.(Chat); isChat && c.Confined && writer == Anyone {
-			return fault.New(fault.Forbidden, "confined: only arbe itself writes with which credential something was said", "leave it out")
+		if err := checkMarks(p, writer); err != nil {
+			return err
 		}
 		return p.Validate()
 	}
+}
+
+// checkMarks refuses the fields with which arbe itself marks a payload.
+func checkMarks(p Payload, writer Writer) error {
+	if writer == Server {
+		return nil
+	}
+	turn := false
+	switch p := p.(type) {
+	case Chat:
+		turn = p.Turn != nil
+		switch {
+		case p.Run != nil:
+			return fault.New(fault.Forbidden, "run: only arbe itself writes the result of a run", "leave it out")
+		case p.Confined:
+			return fault.New(fault.Forbidden, "confined: only arbe itself writes with which credential something was said", "leave it out")
+		}
+	case PiAssistant:
+		turn = p.Turn != ""
+	case PiToolResult:
+		turn = p.Turn != ""
+	case PiCompaction:
+		turn = p.Turn != ""
+	case RunFinished:
+		if p.PatchArtifactID != "" {
+			return fault.New(fault.Forbidden, "patch_artifact_id: only arbe itself keeps files as artifacts", "give patch_path instead")
+		}
+	}
+	if turn {
+		return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
+	}
+	return nil
 }
 
 // CheckID checks the id of a draft, which may be empty.
@@ -173,8 +211,10 @@ func CheckID(id string, writer Writer) error {
 		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(id))
 	case !utf8.ValidString(id) || strings.ContainsRune(id, 0):
 		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
-	case writer == Anyone && strings.HasPrefix(id, TurnPrefix):
+	case writer != Server && strings.HasPrefix(id, TurnPrefix):
 		return fault.Newf(fault.Invalid, "choose another id", "id: ids that begin with %q are reserved for the turns of bots", TurnPrefix)
+	case writer == Anyone && strings.HasPrefix(id, RunPrefix):
+		return fault.Newf(fault.Invalid, "choose another id", "id: ids that begin with %q are reserved for the runs of coding agents", RunPrefix)
 	}
 	return nil
 }

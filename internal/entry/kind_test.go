@@ -35,7 +35,15 @@ var samples = []entry.Payload{
 	entry.SandboxResumed{SandboxID: "b2", PreviousSandboxID: "b1"},
 	entry.HostRefused{CommandID: "c1", SandboxID: "b1", EnvironmentID: "v1", Host: "example.com:22", Program: "ssh", Private: true},
 	entry.HostAllowed{EnvironmentID: "v1", Host: "example.com"},
-	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came"},
+	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came", Epoch: 3},
+	entry.AgentSpawn{ChildThreadID: "t2", AgentID: "a2", Runtime: "pi", Task: "fix the test"},
+	entry.Heartbeat{Epoch: 3, Phase: "tool", LastTool: "bash", Through: 12},
+	entry.RunFinished{Epoch: 3, Outcome: "failed", StopReason: "error", ExitCode: new(1), Error: "overloaded", Phase: "execution", LastLines: "boom",
+		Usage: &entry.TurnUsage{Input: 3, Output: 4}, Result: "I tried", Through: 12, PatchPath: "/tmp/tree.patch", PatchArtifactID: "f1"},
+	entry.PiFailed{Epoch: 3, Error: "overloaded", Next: "continue later", ExitCode: new(1), Phase: "execution", LastLines: "boom"},
+	entry.SessionOrphaned{Epoch: 3, Reason: "its sandbox is gone", LastLines: "boom"},
+	entry.CancelRequested{Epoch: 3},
+	entry.ChildFinished{ChildThreadID: "t2", Epoch: 3, Outcome: "completed", Runtime: "pi", DurationMS: 40_000, Usage: &entry.TurnUsage{Input: 3}, PatchArtifactID: "f1", Wakes: "a1", Root: "t1/e1"},
 	entry.Forked{ThreadID: "t1", Seq: 12},
 	entry.HouseCreated{HouseID: "h1", Name: "Home"},
 	entry.Invited{InviteID: "i1", Role: "member", Note: "Bob from work", By: "Ada"},
@@ -88,6 +96,35 @@ func TestEveryKind(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
+	t.Run("lets a runner write what its agent does, without arbe's own marks", func(t *testing.T) {
+		for _, p := range []entry.Payload{
+			entry.Chat{Text: "hello"}, entry.PiAssistant{StopReason: entry.PiStopped}, entry.PiToolResult{ToolCallID: "1"}, entry.PiCompaction{Summary: "they looked", FirstKeptSeq: 1},
+			entry.Heartbeat{Epoch: 1}, entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted},
+		} {
+			if err := entry.Check(entry.NewDraft(entry.RunEntryID(1, 0), "", p), entry.Runner); err != nil {
+				t.Errorf("%s: %v", p.Type(), err)
+			}
+		}
+		for what, p := range map[string]entry.Payload{
+			"a status": entry.StatusChanged{To: "completed"}, "a result for the parent": entry.ChildFinished{ChildThreadID: "t", Outcome: "completed"}, "a command": entry.Command{Command: "true"},
+			"a chat as another run's result": entry.Chat{Text: "done", Run: &entry.RunSummary{ThreadID: "t"}}, "a step of a bot's turn": entry.PiAssistant{Turn: "n1", StopReason: entry.PiStopped},
+			"a tool's result of a bot's turn": entry.PiToolResult{Turn: "n1", ToolCallID: "1"}, "an artifact": entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, PatchArtifactID: "f1"},
+		} {
+			if err := entry.Check(entry.NewDraft("", "", p), entry.Runner); fault.CodeOf(err) != fault.Forbidden {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+	t.Run("keeps the ids of runs for runners", func(t *testing.T) {
+		if err := entry.Check(entry.NewDraft(entry.RunEntryID(1, 0), "", entry.Chat{Text: "mine"}), entry.Anyone); fault.CodeOf(err) != fault.Invalid || !strings.HasPrefix(err.Error(), "id: ") {
+			t.Errorf("it says %v", err)
+		}
+		for id, want := range map[string]string{"run.3.17": "run.3", "run.3.17.call0": "run.3", "run.3": "", "run.03.1": "", "run.-1.1": "", "run.x.1": "", "turn.3.1": "", "run.0.1": ""} {
+			if got := entry.RunOf(id); got != want {
+				t.Errorf("%s is of run %q, want %q", id, got, want)
+			}
+		}
+	})
 	t.Run("lets anyone write a chat, and arbe alone the rest", func(t *testing.T) {
 		for _, p := range samples {
 			err := entry.Check(entry.NewDraft("", "", p), entry.Anyone)

@@ -181,7 +181,7 @@ func (PiAssistant) Type() string { return "pi.assistant" }
 
 // parts: only an answer that ended with [PiToolUse] opens its calls, because nobody runs the others.
 func (a PiAssistant) parts(e Entry) []Part {
-	parts := []Part{{Work{StepWork, e.ID}, Completes}, {Work{TurnWork, a.Turn}, Updates}}
+	parts := []Part{{Work{StepWork, e.ID}, Completes}, {Work{TurnWork, a.Turn}, Updates}, {Work{RunWork, RunOf(e.ID)}, Updates}}
 	if a.StopReason == PiToolUse {
 		for n := range a.Calls() {
 			parts = append(parts, Part{Work{CallWork, CallResultID(e.ID, n)}, Opens})
@@ -217,7 +217,7 @@ func (a PiAssistant) Plain() string {
 func (PiToolResult) Type() string { return "pi.tool_result" }
 
 func (r PiToolResult) parts(e Entry) []Part {
-	return []Part{{Work{CallWork, e.ID}, Completes}, {Work{TurnWork, r.Turn}, Updates}}
+	return []Part{{Work{CallWork, e.ID}, Completes}, {Work{TurnWork, r.Turn}, Updates}, {Work{RunWork, RunOf(e.ID)}, Updates}}
 }
 
 // Validate requires the id of the call.
@@ -245,7 +245,9 @@ type PiCompaction struct {
 
 func (PiCompaction) Type() string { return "pi.compaction" }
 
-func (c PiCompaction) parts(Entry) []Part { return []Part{{Work{TurnWork, c.Turn}, Notes}} }
+func (c PiCompaction) parts(e Entry) []Part {
+	return []Part{{Work{TurnWork, c.Turn}, Notes}, {Work{RunWork, RunOf(e.ID)}, Notes}}
+}
 
 // Validate requires a summary.
 func (c PiCompaction) Validate() error {

@@ -19,6 +19,8 @@ const (
 	ReasonSelf         Reason = "self"
 	ReasonNotMentioned Reason = "not_mentioned"
 	ReasonConfined     Reason = "confined"
+	ReasonChild        Reason = "child"
+	ReasonCodes        Reason = "codes"
 	// ReasonBreadth and ReasonQueue are said of turns that a policy asks for and that the installation's limits do not admit.
 	ReasonBreadth Reason = "breadth"
 	ReasonQueue   Reason = "queue"
@@ -39,6 +41,8 @@ var explanations = map[Reason]string{
 	ReasonSelf:         "It wrote this itself.",
 	ReasonNotMentioned: "It was not mentioned.",
 	ReasonConfined:     "This was said with a credential that is valid for this thread alone, and bots act in the whole house.",
+	ReasonChild:        "The work that it delegated has ended.",
+	ReasonCodes:        "It is a coding agent, which works on tasks in a thread of its own. Give it one with: /delegate, its @handle, and the task.",
 	ReasonBreadth:      "One message of a person had led to as much work as it may, so this was left to people.",
 	ReasonQueue:        "Too many turns of bots waited already.",
 }

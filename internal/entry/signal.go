@@ -13,9 +13,22 @@ type StatusChanged struct {
 	To   string `json:"to"`
 	// Reason is a short reason; empty if the new status is enough.
 	Reason string `json:"reason,omitempty"`
+	// Epoch is the run that begins or ends with it; 0 if none does.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 func (StatusChanged) Type() string { return "signal.thread.status_changed" }
+
+// parts: a run begins when its thread begins to run, and ends when that ends.
+func (s StatusChanged) parts(Entry) []Part {
+	switch {
+	case s.Epoch == 0:
+		return nil
+	case s.To == "running":
+		return []Part{{Work{RunWork, RunID(s.Epoch)}, Opens}}
+	}
+	return []Part{{Work{RunWork, RunID(s.Epoch)}, Completes}}
+}
 
 func (s StatusChanged) Validate() error {
 	if s.To == "" {

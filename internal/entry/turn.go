@@ -35,7 +35,7 @@ func CallResultID(step string, n int) string { return step + ".call" + strconv.I
 // StepOfResult returns the id of the step to which the result of a tool call belongs; ok is false if id is no result's.
 func StepOfResult(id string) (step string, ok bool) {
 	at := strings.LastIndex(id, ".call")
-	if at < 0 || TurnOf(id) == "" {
+	if at < 0 || AnswerOf(id) == "" {
 		return "", false
 	}
 	return id[:at], true
@@ -51,7 +51,7 @@ func TurnEndID(turn string) string { return TurnPrefix + turn + ".end" }
 // to call of its model. ok is false for deltas of something else.
 func StepDelta(id string) (step, call string, ok bool) {
 	step, call, ok = strings.Cut(id, "~")
-	return step, call, ok && TurnOf(step) != ""
+	return step, call, ok && AnswerOf(step) != ""
 }
 
 // StepCall returns which call of a step's model the rest of a delta's id names: the attempt-th server to work on the step,

@@ -36,6 +36,10 @@ const (
 	ChatWork
 	// HostWork is a host that an environment did not allow; see [HostID].
 	HostWork
+	// RunWork is one run of the coding agent that drives a thread, by its [RunID].
+	RunWork
+	// ChildWork is what was delegated, by the id of the child thread. It is never complete, because the child may run again.
+	ChildWork
 )
 
 // Stage is what an entry does to a work.

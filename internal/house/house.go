@@ -73,9 +73,9 @@ type Environments interface {
 	CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe sandbox.Recipe) (sandbox.Environment, error)
 }
 
-// Bots creates the first bot of a new house; see [bot.Bots].
+// Bots creates the bots of a new house; see [bot.Bots].
 type Bots interface {
-	CreateDefaultTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (bot.Bot, error)
+	CreateDefaultsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) error
 }
 
 // New returns a Houses.
@@ -131,7 +131,7 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if _, err := h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: id, Name: name})); err != nil {
 			return err
 		}
-		if _, err := h.bots.CreateDefaultTx(ctx, tx, scope); err != nil {
+		if err := h.bots.CreateDefaultsTx(ctx, tx, scope); err != nil {
 			return err
 		}
 		made, err = h.get(ctx, tx, id)

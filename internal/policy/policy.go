@@ -49,6 +49,8 @@ type Trigger struct {
 	Mentions []string
 	// Direct is the agent to whom the thread is a direct message; empty if it is none.
 	Direct string
+	// Driver is the bot that drives the thread; empty for a chat. What is said there reaches it without a policy.
+	Driver string
 	// Chain is how many answers bots have given in a row up to this entry, itself included: 0 for an entry of a person, and 1
 	// for the answer of a bot to it.
 	Chain int
@@ -118,6 +120,9 @@ func Listens(thread, direct string, roster []bot.Bot) bool {
 // decide returns the decision about one bot: the best of those of its policies.
 func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 	mentioned := slices.Contains(t.Mentions, b.Handle)
+	if b.Codes() {
+		return Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonCodes}, mentioned && t.Driver != b.ID
+	}
 	if mentioned {
 		best, matters = Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonNoPolicy}, true
 	}

@@ -49,7 +49,7 @@ func TestBots(t *testing.T) {
 		must(t, err)
 	})
 	t.Run("a bot is what was asked for", func(t *testing.T) {
-		if made.Handle != "helper" || made.Name != "helper" || made.Runtime != "pi" || made.Limits.TurnUsd != 0.5 || !slices.Equal(made.Tools, []string{"say"}) || len(made.Policies) != 2 {
+		if made.Handle != "helper" || made.Name != "helper" || made.Runtime != "arbe" || made.Limits.TurnUsd != 0.5 || !slices.Equal(made.Tools, []string{"say"}) || len(made.Policies) != 2 {
 			t.Errorf("it is %v", made)
 		}
 		for _, req := range []*arbev1.GetBotRequest{{Which: &arbev1.GetBotRequest_Id{Id: made.Id}}, {Which: &arbev1.GetBotRequest_Handle{Handle: "@HELPER"}}} {
@@ -79,7 +79,7 @@ func TestBots(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(handles, []string{"arbe", "coder", "helper"}) {
+		if !slices.Equal(handles, []string{"arbe", "claude", "coder", "codex", "helper", "pi"}) {
 			t.Errorf("they are %q", handles)
 		}
 	})

@@ -37,7 +37,7 @@ func TestHouse(t *testing.T) {
 		}
 		members, err := ada.Houses.ListMembers(t.Context(), &arbev1.ListMembersRequest{HouseId: h.Id})
 		must(t, err)
-		if len(members.Members) != 2 || members.Members[0].Agent.Id != ada.id || members.Members[0].Role != "owner" || members.Members[1].Agent.Name != "arbe" {
+		if len(members.Members) != 2+len(bot.Coding) || members.Members[0].Agent.Id != ada.id || members.Members[0].Role != "owner" || members.Members[1].Agent.Name != "arbe" {
 			t.Errorf("its members are %v", members.Members)
 		}
 	})

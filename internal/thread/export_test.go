@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+	"github.com/arbe-dev/arbe/internal/entry"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,5 +13,5 @@ func (t *Threads) SetStatusTx(ctx context.Context, tx pgx.Tx, id string, to Stat
 	if err != nil || th.Status == to {
 		return err
 	}
-	return t.changeStatus(ctx, tx, th, to, author, reason)
+	return t.changeStatus(ctx, tx, th, to, author, entry.StatusChanged{Reason: reason})
 }

@@ -49,17 +49,29 @@ func initialStatus(driver string) Status {
 }
 
 // changeStatus changes a thread's status and records it in the thread's log in the same transaction. The caller has
-// locked the row, so that th has the current status. author is the agent who did it, or empty for arbe itself; reason
-// may be empty. A transition that is not allowed is a [fault.Precondition].
-func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author, reason string) error {
-	if !slices.Contains(transitions[th.Status], to) {
-		return fault.Newf(fault.Precondition, "see its status with: arbe thread show "+th.ID,
-			"a thread that is %s cannot become %s", th.Status, to)
+// locked the row, so that th has the current status. author is the agent who did it, or empty for arbe itself; what may say
+// more. A transition that is not allowed is a [fault.Precondition].
+func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author string, what entry.StatusChanged) error {
+	if err := th.may(to); err != nil {
+		return err
 	}
 	if err := t.q.SetThreadStatus(ctx, tx, string(to), th.ID); err != nil {
 		return err
 	}
-	_, err := t.log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", author,
-		entry.StatusChanged{From: string(th.Status), To: string(to), Reason: reason}))
+	_, err := t.log.AppendTx(ctx, tx, th.Stream(), th.changed(to, author, what))
 	return err
+}
+
+// may returns an error if the thread's status must not become another one.
+func (t Thread) may(to Status) error {
+	if slices.Contains(transitions[t.Status], to) {
+		return nil
+	}
+	return fault.Newf(fault.Precondition, "see its status with: arbe thread show "+t.ID, "a thread that is %s cannot become %s", t.Status, to)
+}
+
+// changed returns the entry that records a change of status.
+func (t Thread) changed(to Status, author string, what entry.StatusChanged) entry.Draft {
+	what.From, what.To = string(t.Status), string(to)
+	return entry.NewDraft("", author, what)
 }

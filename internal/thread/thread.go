@@ -38,6 +38,10 @@ type Thread struct {
 	ParentThread, ParentAgent string
 	// Agent is the bot that drives it; empty for a chat.
 	Agent string
+	// AskedBy is who delegated it to that bot; empty for every other thread.
+	AskedBy string
+	// Run is the last run of that bot.
+	Run Run
 	// Environment is its own environment, and Sandbox the sandbox that it runs on.
 	Environment, Sandbox string
 	Tags                 []string
@@ -99,8 +103,10 @@ type Draft struct {
 	Name                      string
 	ParentThread, ParentAgent string
 	Agent, Environment        string
-	Tags                      []string
-	Pinned                    bool
+	// AskedBy is who delegates it to the Agent.
+	AskedBy string
+	Tags    []string
+	Pinned  bool
 	// Root is the entry of a person because of which a bot creates it, and RootMost how many threads may have this root; a
 	// further one is a [fault.Exhausted]. Root defaults to "": no bot creates it.
 	Root     string
@@ -161,6 +167,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		ID: d.ID, HouseID: scope.House, StreamID: StreamName(d.ID), Name: db.Null(name),
 		ParentThreadID: db.Null(d.ParentThread), ParentAgentID: db.Null(d.ParentAgent),
 		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(initialStatus(d.Agent)), Root: db.Null(d.Root),
+		AskedBy: db.Null(d.AskedBy),
 	}
 	if d.Pinned {
 		row.PinnedAt = db.Null(time.Now())
@@ -385,7 +392,7 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 			return explainReference(err)
 		}
 		if c.Status != nil && *c.Status != th.Status {
-			if err := t.changeStatus(ctx, tx, th, *c.Status, scope.Agent, ""); err != nil {
+			if err := t.changeStatus(ctx, tx, th, *c.Status, scope.Agent, entry.StatusChanged{}); err != nil {
 				return err
 			}
 		}
@@ -503,6 +510,7 @@ func fromRow(r query.ThreadHead) Thread {
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: r.Tail, LastActivity: r.LastActivity,
 		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
+	t.AskedBy, t.Run = db.Zero(r.AskedBy), Run{Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes}
 	if r.LastSaid != nil {
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: r.LastSaidName, Text: *r.LastSaid}
 	}

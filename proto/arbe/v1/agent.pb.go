@@ -30,7 +30,7 @@ type Agent struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "human" or "bot".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The coding agent that a bot runs: "pi", "codex" or "claude-code". Empty for a human.
+	// Who does the work of a bot: "arbe", or a coding agent: "pi", "codex" or "claude-code". Empty for a human.
 	Runtime   string                 `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -927,11 +927,11 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\tthread_id\x18\x04 \x01(\tR\bthreadId\x12\x16\n" +
 	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x129\n" +
 	"\n" +
-	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x92\x01\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x98\x01\n" +
 	"\x12CreateAgentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
-	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x127\n" +
-	"\aruntime\x18\x03 \x01(\tB\x1d\xbaH\x1ar\x18R\x02piR\x05codexR\vclaude-codeR\aruntime\";\n" +
+	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12=\n" +
+	"\aruntime\x18\x03 \x01(\tB#\xbaH r\x1eR\x04arbeR\x02piR\x05codexR\vclaude-codeR\aruntime\";\n" +
 	"\x13CreateAgentResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"Q\n" +
 	"\x0fGetAgentRequest\x12$\n" +

@@ -33,7 +33,7 @@ type Bot struct {
 	Handle string `protobuf:"bytes,3,opt,name=handle,proto3" json:"handle,omitempty"`
 	// How pages show it.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The coding agent that it runs: "pi", "codex" or "claude-code".
+	// Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox: "pi", "codex" or "claude-code".
 	Runtime string `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// What it is told before each turn. WatchHouse leaves it out.
 	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
@@ -457,7 +457,7 @@ type CreateBotRequest struct {
 	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	// Defaults to the handle. One of both is required.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Defaults to "pi", whose turns run in the server.
+	// Defaults to "arbe", whose turns run in the server.
 	Runtime string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// At most 64 KiB.
 	Instructions string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
@@ -1794,12 +1794,12 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"updated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
 	"\x05Names\x12)\n" +
-	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xc1\x03\n" +
+	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xc7\x03\n" +
 	"\x10CreateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x06handle\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06handle\x12\x1b\n" +
-	"\x04name\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04name\x12:\n" +
-	"\aruntime\x18\x04 \x01(\tB \xbaH\x1d\xd8\x01\x01r\x18R\x02piR\x05codexR\vclaude-codeR\aruntime\x12.\n" +
+	"\x04name\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04name\x12@\n" +
+	"\aruntime\x18\x04 \x01(\tB&\xbaH#\xd8\x01\x01r\x1eR\x04arbeR\x02piR\x05codexR\vclaude-codeR\aruntime\x12.\n" +
 	"\finstructions\x18\x05 \x01(\tB\n" +
 	"\xbaH\ar\x05(\x80\x80\x80\x01R\finstructions\x12\x1e\n" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05model\x12$\n" +

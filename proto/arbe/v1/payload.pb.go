@@ -73,6 +73,13 @@ type Entry struct {
 	//	*Entry_TurnFellBack
 	//	*Entry_HostRefused
 	//	*Entry_HostAllowed
+	//	*Entry_AgentSpawn
+	//	*Entry_Heartbeat
+	//	*Entry_RunFinished
+	//	*Entry_PiFailed
+	//	*Entry_SessionOrphaned
+	//	*Entry_CancelRequested
+	//	*Entry_ChildFinished
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -434,6 +441,69 @@ func (x *Entry) GetHostAllowed() *HostAllowed {
 	return nil
 }
 
+func (x *Entry) GetAgentSpawn() *AgentSpawn {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_AgentSpawn); ok {
+			return x.AgentSpawn
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetRunFinished() *RunFinished {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_RunFinished); ok {
+			return x.RunFinished
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiFailed() *PiFailed {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiFailed); ok {
+			return x.PiFailed
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetSessionOrphaned() *SessionOrphaned {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_SessionOrphaned); ok {
+			return x.SessionOrphaned
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCancelRequested() *CancelRequested {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_CancelRequested); ok {
+			return x.CancelRequested
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetChildFinished() *ChildFinished {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_ChildFinished); ok {
+			return x.ChildFinished
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -558,6 +628,34 @@ type Entry_HostAllowed struct {
 	HostAllowed *HostAllowed `protobuf:"bytes,37,opt,name=host_allowed,json=hostAllowed,proto3,oneof"`
 }
 
+type Entry_AgentSpawn struct {
+	AgentSpawn *AgentSpawn `protobuf:"bytes,42,opt,name=agent_spawn,json=agentSpawn,proto3,oneof"`
+}
+
+type Entry_Heartbeat struct {
+	Heartbeat *Heartbeat `protobuf:"bytes,43,opt,name=heartbeat,proto3,oneof"`
+}
+
+type Entry_RunFinished struct {
+	RunFinished *RunFinished `protobuf:"bytes,44,opt,name=run_finished,json=runFinished,proto3,oneof"`
+}
+
+type Entry_PiFailed struct {
+	PiFailed *PiFailed `protobuf:"bytes,45,opt,name=pi_failed,json=piFailed,proto3,oneof"`
+}
+
+type Entry_SessionOrphaned struct {
+	SessionOrphaned *SessionOrphaned `protobuf:"bytes,46,opt,name=session_orphaned,json=sessionOrphaned,proto3,oneof"`
+}
+
+type Entry_CancelRequested struct {
+	CancelRequested *CancelRequested `protobuf:"bytes,47,opt,name=cancel_requested,json=cancelRequested,proto3,oneof"`
+}
+
+type Entry_ChildFinished struct {
+	ChildFinished *ChildFinished `protobuf:"bytes,48,opt,name=child_finished,json=childFinished,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -618,6 +716,20 @@ func (*Entry_HostRefused) isEntry_Typed() {}
 
 func (*Entry_HostAllowed) isEntry_Typed() {}
 
+func (*Entry_AgentSpawn) isEntry_Typed() {}
+
+func (*Entry_Heartbeat) isEntry_Typed() {}
+
+func (*Entry_RunFinished) isEntry_Typed() {}
+
+func (*Entry_PiFailed) isEntry_Typed() {}
+
+func (*Entry_SessionOrphaned) isEntry_Typed() {}
+
+func (*Entry_CancelRequested) isEntry_Typed() {}
+
+func (*Entry_ChildFinished) isEntry_Typed() {}
+
 // Chat is what somebody said: "chat".
 type Chat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -632,7 +744,9 @@ type Chat struct {
 	// The files that belong to it, at most 10.
 	Attachments []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// How hard the bots think that answer it, if it says that: "off", "low", "medium" or "high".
-	Think         string `protobuf:"bytes,6,opt,name=think,proto3" json:"think,omitempty"`
+	Think string `protobuf:"bytes,6,opt,name=think,proto3" json:"think,omitempty"`
+	// Of which run of a child thread it is the result; not set in every other chat.
+	Run           *RunSummary `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -709,6 +823,683 @@ func (x *Chat) GetThink() string {
 	return ""
 }
 
+func (x *Chat) GetRun() *RunSummary {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// RunSummary says which run a chat is the result of.
+type RunSummary struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Epoch    int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// "completed", "failed" or "cancelled".
+	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The coding agent: "pi", "codex", "claude-code".
+	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunSummary) Reset() {
+	*x = RunSummary{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunSummary) ProtoMessage() {}
+
+func (x *RunSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunSummary.ProtoReflect.Descriptor instead.
+func (*RunSummary) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RunSummary) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RunSummary) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RunSummary) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *RunSummary) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+// AgentSpawn says that a task was delegated to a coding agent: "agent_spawn". Its author is who asked.
+type AgentSpawn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
+	// The bot that drives the child, and its coding agent.
+	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Runtime string `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	// The beginning of the task; all of it is the first chat of the child.
+	Task          string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSpawn) Reset() {
+	*x = AgentSpawn{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSpawn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSpawn) ProtoMessage() {}
+
+func (x *AgentSpawn) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSpawn.ProtoReflect.Descriptor instead.
+func (*AgentSpawn) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AgentSpawn) GetChildThreadId() string {
+	if x != nil {
+		return x.ChildThreadId
+	}
+	return ""
+}
+
+func (x *AgentSpawn) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AgentSpawn) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *AgentSpawn) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+// Heartbeat says that a run is alive: "signal.thread.heartbeat". The log has the first one of each run. Later ones are
+// deltas, as JSON text.
+type Heartbeat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// What the agent does, in a word.
+	Phase string `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
+	// The tool that it called last; empty if it has called none.
+	LastTool string `protobuf:"bytes,3,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
+	// The position of the last chat that was given to the agent; 0 if the runner does not say.
+	Through       int64 `protobuf:"varint,4,opt,name=through,proto3" json:"through,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeat) Reset() {
+	*x = Heartbeat{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeat) ProtoMessage() {}
+
+func (x *Heartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
+func (*Heartbeat) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Heartbeat) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Heartbeat) GetLastTool() string {
+	if x != nil {
+		return x.LastTool
+	}
+	return ""
+}
+
+func (x *Heartbeat) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+// RunFinished is the report with which a runner ends its run: "signal.thread.run_finished".
+type RunFinished struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// "completed", "failed" or "cancelled".
+	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Why the agent's last answer ended.
+	StopReason string `protobuf:"bytes,3,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
+	// How its program ended; not set if it did not exit.
+	ExitCode *int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	// What went wrong, and when: "dispatch", "execution", "observation" or "result-collection".
+	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Phase string `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
+	// The last lines that the program printed, if it failed.
+	LastLines string `protobuf:"bytes,7,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
+	// What the run's model calls used, as the agent counted it; not set if it did not.
+	Usage *TurnUsage `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The last text of the agent.
+	Result  string `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
+	Through int64  `protobuf:"varint,10,opt,name=through,proto3" json:"through,omitempty"`
+	// The file of the sandbox with the changes of the working tree, and the artifact that keeps it.
+	PatchPath       string `protobuf:"bytes,11,opt,name=patch_path,json=patchPath,proto3" json:"patch_path,omitempty"`
+	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RunFinished) Reset() {
+	*x = RunFinished{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFinished) ProtoMessage() {}
+
+func (x *RunFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFinished.ProtoReflect.Descriptor instead.
+func (*RunFinished) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RunFinished) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RunFinished) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *RunFinished) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
+	}
+	return ""
+}
+
+func (x *RunFinished) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *RunFinished) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *RunFinished) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *RunFinished) GetLastLines() string {
+	if x != nil {
+		return x.LastLines
+	}
+	return ""
+}
+
+func (x *RunFinished) GetUsage() *TurnUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *RunFinished) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *RunFinished) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *RunFinished) GetPatchPath() string {
+	if x != nil {
+		return x.PatchPath
+	}
+	return ""
+}
+
+func (x *RunFinished) GetPatchArtifactId() string {
+	if x != nil {
+		return x.PatchArtifactId
+	}
+	return ""
+}
+
+// PiFailed says why a run failed, whatever its coding agent: "signal.thread.pi_failed".
+type PiFailed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Error string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// What to do about it.
+	Next          string `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
+	ExitCode      *int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	Phase         string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
+	LastLines     string `protobuf:"bytes,6,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiFailed) Reset() {
+	*x = PiFailed{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiFailed) ProtoMessage() {}
+
+func (x *PiFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiFailed.ProtoReflect.Descriptor instead.
+func (*PiFailed) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *PiFailed) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PiFailed) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *PiFailed) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *PiFailed) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *PiFailed) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *PiFailed) GetLastLines() string {
+	if x != nil {
+		return x.LastLines
+	}
+	return ""
+}
+
+// SessionOrphaned says that a run ended without a report: "signal.thread.pi_session_orphaned".
+type SessionOrphaned struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// How that was found out.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	LastLines     string `protobuf:"bytes,3,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionOrphaned) Reset() {
+	*x = SessionOrphaned{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionOrphaned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionOrphaned) ProtoMessage() {}
+
+func (x *SessionOrphaned) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionOrphaned.ProtoReflect.Descriptor instead.
+func (*SessionOrphaned) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SessionOrphaned) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SessionOrphaned) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SessionOrphaned) GetLastLines() string {
+	if x != nil {
+		return x.LastLines
+	}
+	return ""
+}
+
+// CancelRequested asks a run to stop: "signal.thread.cancel_requested". Its author is who asked.
+type CancelRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequested) Reset() {
+	*x = CancelRequested{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequested) ProtoMessage() {}
+
+func (x *CancelRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
+func (*CancelRequested) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CancelRequested) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// ChildFinished says that a run of a child thread has ended: "signal.thread.child_finished".
+type ChildFinished struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
+	Epoch         int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// "completed", "failed" or "cancelled", and why it failed.
+	Outcome    string     `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Error      string     `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	Runtime    string     `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	DurationMs int64      `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Usage      *TurnUsage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The artifact with the changes of the child's working tree; empty if there is none.
+	PatchArtifactId string `protobuf:"bytes,8,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
+	// The bot that delegated, and waits for no further child; empty if a person delegated, or others still run.
+	Wakes string `protobuf:"bytes,9,opt,name=wakes,proto3" json:"wakes,omitempty"`
+	// The entry of a person from which its turn follows.
+	Root          string `protobuf:"bytes,10,opt,name=root,proto3" json:"root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildFinished) Reset() {
+	*x = ChildFinished{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildFinished) ProtoMessage() {}
+
+func (x *ChildFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildFinished.ProtoReflect.Descriptor instead.
+func (*ChildFinished) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ChildFinished) GetChildThreadId() string {
+	if x != nil {
+		return x.ChildThreadId
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChildFinished) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *ChildFinished) GetUsage() *TurnUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *ChildFinished) GetPatchArtifactId() string {
+	if x != nil {
+		return x.PatchArtifactId
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetWakes() string {
+	if x != nil {
+		return x.Wakes
+	}
+	return ""
+}
+
+func (x *ChildFinished) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
 // Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
 // writes a chat gives the artifact_id; the server fills in the rest when it writes the entry.
 type Attachment struct {
@@ -731,7 +1522,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +1534,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +1547,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Attachment) GetArtifactId() string {
@@ -826,7 +1617,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1629,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1642,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Command) GetCommand() string {
@@ -937,7 +1728,7 @@ type CommandTerminal struct {
 
 func (x *CommandTerminal) Reset() {
 	*x = CommandTerminal{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1740,7 @@ func (x *CommandTerminal) String() string {
 func (*CommandTerminal) ProtoMessage() {}
 
 func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1753,7 @@ func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandTerminal.ProtoReflect.Descriptor instead.
 func (*CommandTerminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CommandTerminal) GetRows() uint32 {
@@ -1007,7 +1798,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1810,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1823,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -1094,7 +1885,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1897,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1910,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -1266,7 +2057,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +2069,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +2082,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -1319,7 +2110,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +2122,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +2135,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -1374,7 +2165,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +2177,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +2190,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -1449,7 +2240,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +2252,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +2265,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -1530,7 +2321,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +2333,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +2346,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -1574,17 +2365,19 @@ func (x *HostAllowed) GetHost() string {
 
 // StatusChanged says that a thread's status changed: "signal.thread.status_changed".
 type StatusChanged struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	From   string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To     string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The run that begins or ends with it; 0 if none does.
+	Epoch         int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +2389,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +2402,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -1633,6 +2426,13 @@ func (x *StatusChanged) GetReason() string {
 	return ""
 }
 
+func (x *StatusChanged) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Forked says where a thread was forked from: "signal.thread.forked".
 type Forked struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1645,7 +2445,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +2457,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +2470,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -1698,7 +2498,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +2510,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +2523,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -1755,7 +2555,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +2567,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +2580,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -1824,7 +2624,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +2636,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +2649,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -1895,7 +2695,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2707,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2720,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -1971,7 +2771,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2783,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2796,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -2035,7 +2835,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2847,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2860,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -2121,7 +2921,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2933,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2946,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -2230,7 +3030,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +3042,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +3055,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -2318,7 +3118,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +3130,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +3143,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -2394,7 +3194,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +3206,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +3219,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -2470,7 +3270,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +3282,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +3295,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -2565,7 +3365,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +3377,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +3390,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -2650,7 +3450,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +3462,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +3475,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -2735,7 +3535,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +3547,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +3560,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -2847,7 +3647,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3659,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3672,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -2943,7 +3743,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3755,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3768,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -3028,7 +3828,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3840,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3853,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -3116,7 +3916,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3928,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3941,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -3255,7 +4055,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +4067,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +4080,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -3370,7 +4170,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +4182,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +4195,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -3467,7 +4267,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +4279,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +4292,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PiBlock) GetType() string {
@@ -3616,7 +4416,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +4428,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +4441,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -3701,7 +4501,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +4513,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +4526,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -3786,7 +4586,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4598,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4611,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -3864,7 +4664,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +4676,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4689,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -3936,7 +4736,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4748,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4761,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -4003,7 +4803,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x0f\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x12\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -4046,15 +4846,90 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnswered\x12=\n" +
 	"\x0eturn_fell_back\x18# \x01(\v2\x15.arbe.v1.TurnFellBackH\x00R\fturnFellBack\x129\n" +
 	"\fhost_refused\x18$ \x01(\v2\x14.arbe.v1.HostRefusedH\x00R\vhostRefused\x129\n" +
-	"\fhost_allowed\x18% \x01(\v2\x14.arbe.v1.HostAllowedH\x00R\vhostAllowedB\a\n" +
-	"\x05typed\"\xc8\x01\n" +
+	"\fhost_allowed\x18% \x01(\v2\x14.arbe.v1.HostAllowedH\x00R\vhostAllowed\x126\n" +
+	"\vagent_spawn\x18* \x01(\v2\x13.arbe.v1.AgentSpawnH\x00R\n" +
+	"agentSpawn\x122\n" +
+	"\theartbeat\x18+ \x01(\v2\x12.arbe.v1.HeartbeatH\x00R\theartbeat\x129\n" +
+	"\frun_finished\x18, \x01(\v2\x14.arbe.v1.RunFinishedH\x00R\vrunFinished\x120\n" +
+	"\tpi_failed\x18- \x01(\v2\x11.arbe.v1.PiFailedH\x00R\bpiFailed\x12E\n" +
+	"\x10session_orphaned\x18. \x01(\v2\x18.arbe.v1.SessionOrphanedH\x00R\x0fsessionOrphaned\x12E\n" +
+	"\x10cancel_requested\x18/ \x01(\v2\x18.arbe.v1.CancelRequestedH\x00R\x0fcancelRequested\x12?\n" +
+	"\x0echild_finished\x180 \x01(\v2\x16.arbe.v1.ChildFinishedH\x00R\rchildFinishedB\a\n" +
+	"\x05typed\"\xef\x01\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
 	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\x12\x1a\n" +
 	"\bconfined\x18\x04 \x01(\bR\bconfined\x125\n" +
 	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x14\n" +
-	"\x05think\x18\x06 \x01(\tR\x05think\"\xa2\x01\n" +
+	"\x05think\x18\x06 \x01(\tR\x05think\x12%\n" +
+	"\x03run\x18\a \x01(\v2\x13.arbe.v1.RunSummaryR\x03run\"s\n" +
+	"\n" +
+	"RunSummary\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x18\n" +
+	"\aruntime\x18\x04 \x01(\tR\aruntime\"}\n" +
+	"\n" +
+	"AgentSpawn\x12&\n" +
+	"\x0fchild_thread_id\x18\x01 \x01(\tR\rchildThreadId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x18\n" +
+	"\aruntime\x18\x03 \x01(\tR\aruntime\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"n\n" +
+	"\tHeartbeat\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x1b\n" +
+	"\tlast_tool\x18\x03 \x01(\tR\blastTool\x12\x18\n" +
+	"\athrough\x18\x04 \x01(\x03R\athrough\"\x80\x03\n" +
+	"\vRunFinished\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x1f\n" +
+	"\vstop_reason\x18\x03 \x01(\tR\n" +
+	"stopReason\x12 \n" +
+	"\texit_code\x18\x04 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x14\n" +
+	"\x05phase\x18\x06 \x01(\tR\x05phase\x12\x1d\n" +
+	"\n" +
+	"last_lines\x18\a \x01(\tR\tlastLines\x12(\n" +
+	"\x05usage\x18\b \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12\x16\n" +
+	"\x06result\x18\t \x01(\tR\x06result\x12\x18\n" +
+	"\athrough\x18\n" +
+	" \x01(\x03R\athrough\x12\x1d\n" +
+	"\n" +
+	"patch_path\x18\v \x01(\tR\tpatchPath\x12*\n" +
+	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactIdB\f\n" +
+	"\n" +
+	"_exit_code\"\xaf\x01\n" +
+	"\bPiFailed\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\tR\x04next\x12 \n" +
+	"\texit_code\x18\x04 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x14\n" +
+	"\x05phase\x18\x05 \x01(\tR\x05phase\x12\x1d\n" +
+	"\n" +
+	"last_lines\x18\x06 \x01(\tR\tlastLinesB\f\n" +
+	"\n" +
+	"_exit_code\"^\n" +
+	"\x0fSessionOrphaned\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"last_lines\x18\x03 \x01(\tR\tlastLines\"'\n" +
+	"\x0fCancelRequested\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\"\xb8\x02\n" +
+	"\rChildFinished\x12&\n" +
+	"\x0fchild_thread_id\x18\x01 \x01(\tR\rchildThreadId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
+	"\aruntime\x18\x05 \x01(\tR\aruntime\x12\x1f\n" +
+	"\vduration_ms\x18\x06 \x01(\x03R\n" +
+	"durationMs\x12(\n" +
+	"\x05usage\x18\a \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12*\n" +
+	"\x11patch_artifact_id\x18\b \x01(\tR\x0fpatchArtifactId\x12\x14\n" +
+	"\x05wakes\x18\t \x01(\tR\x05wakes\x12\x12\n" +
+	"\x04root\x18\n" +
+	" \x01(\tR\x04root\"\xa2\x01\n" +
 	"\n" +
 	"Attachment\x12\x1f\n" +
 	"\vartifact_id\x18\x01 \x01(\tR\n" +
@@ -4143,11 +5018,12 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aprivate\x18\x06 \x01(\bR\aprivate\"H\n" +
 	"\vHostAllowed\x12%\n" +
 	"\x0eenvironment_id\x18\x01 \x01(\tR\renvironmentId\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"K\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"a\n" +
 	"\rStatusChanged\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"7\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"7\n" +
 	"\x06Forked\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\"=\n" +
@@ -4378,103 +5254,121 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
-	(*Attachment)(nil),            // 2: arbe.v1.Attachment
-	(*Command)(nil),               // 3: arbe.v1.Command
-	(*CommandTerminal)(nil),       // 4: arbe.v1.CommandTerminal
-	(*CommandWaiting)(nil),        // 5: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 6: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 7: arbe.v1.SandboxResumed
-	(*EnvironmentPrepared)(nil),   // 8: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 9: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 10: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 11: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 12: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 13: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 14: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 15: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 16: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 17: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 18: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 19: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 20: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 21: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 22: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 23: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 24: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 25: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 26: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 27: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 28: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 29: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 30: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 31: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 32: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 33: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 34: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 35: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 36: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 37: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 38: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 39: arbe.v1.BotChanged
-	nil,                           // 40: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 42: google.protobuf.Value
+	(*RunSummary)(nil),            // 2: arbe.v1.RunSummary
+	(*AgentSpawn)(nil),            // 3: arbe.v1.AgentSpawn
+	(*Heartbeat)(nil),             // 4: arbe.v1.Heartbeat
+	(*RunFinished)(nil),           // 5: arbe.v1.RunFinished
+	(*PiFailed)(nil),              // 6: arbe.v1.PiFailed
+	(*SessionOrphaned)(nil),       // 7: arbe.v1.SessionOrphaned
+	(*CancelRequested)(nil),       // 8: arbe.v1.CancelRequested
+	(*ChildFinished)(nil),         // 9: arbe.v1.ChildFinished
+	(*Attachment)(nil),            // 10: arbe.v1.Attachment
+	(*Command)(nil),               // 11: arbe.v1.Command
+	(*CommandTerminal)(nil),       // 12: arbe.v1.CommandTerminal
+	(*CommandWaiting)(nil),        // 13: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 14: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 15: arbe.v1.SandboxResumed
+	(*EnvironmentPrepared)(nil),   // 16: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 17: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 18: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 19: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 20: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 21: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 22: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 23: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 24: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 25: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 26: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 27: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 28: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 29: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 30: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 31: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 32: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 33: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 34: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 35: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 36: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 37: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 38: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 39: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 40: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 41: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 42: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 43: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 44: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 45: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 46: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 47: arbe.v1.BotChanged
+	nil,                           // 48: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 50: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	41, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	49, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	3,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	6,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	5,  // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	7,  // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	12, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	13, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	14, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	15, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	16, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	17, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	18, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	19, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	8,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	31, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	32, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	37, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	22, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	23, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	24, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	26, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	27, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	30, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	38, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	39, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	28, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	29, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	25, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	10, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	11, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
-	20, // 31: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	2,  // 32: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	4,  // 33: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	40, // 34: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	9,  // 35: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	21, // 36: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	20, // 37: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	42, // 38: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	34, // 39: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	35, // 40: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	34, // 41: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	33, // 42: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	42, // 43: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	36, // 44: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	11, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	14, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	13, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	15, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	20, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	21, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	22, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	23, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	24, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	25, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	26, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	27, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	16, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	39, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	40, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	45, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	30, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	31, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	32, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	34, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	35, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	38, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	46, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	47, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	36, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	37, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	33, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	18, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	19, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	3,  // 31: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
+	4,  // 32: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
+	5,  // 33: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
+	6,  // 34: arbe.v1.Entry.pi_failed:type_name -> arbe.v1.PiFailed
+	7,  // 35: arbe.v1.Entry.session_orphaned:type_name -> arbe.v1.SessionOrphaned
+	8,  // 36: arbe.v1.Entry.cancel_requested:type_name -> arbe.v1.CancelRequested
+	9,  // 37: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
+	28, // 38: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	10, // 39: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	2,  // 40: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	29, // 41: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	29, // 42: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	12, // 43: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	48, // 44: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	17, // 45: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	29, // 46: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	28, // 47: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	50, // 48: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	42, // 49: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	43, // 50: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	42, // 51: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	41, // 52: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	50, // 53: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	44, // 54: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -4513,14 +5407,23 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_TurnFellBack)(nil),
 		(*Entry_HostRefused)(nil),
 		(*Entry_HostAllowed)(nil),
+		(*Entry_AgentSpawn)(nil),
+		(*Entry_Heartbeat)(nil),
+		(*Entry_RunFinished)(nil),
+		(*Entry_PiFailed)(nil),
+		(*Entry_SessionOrphaned)(nil),
+		(*Entry_CancelRequested)(nil),
+		(*Entry_ChildFinished)(nil),
 	}
+	file_arbe_v1_payload_proto_msgTypes[5].OneofWrappers = []any{}
+	file_arbe_v1_payload_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEijQwKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAQgcKBXR5cGVkIpUBCgRDaGF0EgwKBHRleHQYASABKAkSEAoIcmVwbHlfdG8YAiABKAkSIgoEdHVybhgDIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkSEAoIY29uZmluZWQYBCABKAgSKAoLYXR0YWNobWVudHMYBSADKAsyEy5hcmJlLnYxLkF0dGFjaG1lbnQSDQoFdGhpbmsYBiABKAkicAoKQXR0YWNobWVudBITCgthcnRpZmFjdF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSDAoEc2l6ZRgEIAEoAxINCgV3aWR0aBgFIAEoAxIOCgZoZWlnaHQYBiABKAMinAIKB0NvbW1hbmQSDwoHY29tbWFuZBgBIAEoCRIMCgRhcmd2GAIgAygJEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKdGltZW91dF9tcxgEIAEoAxIWCg5lbnZpcm9ubWVudF9pZBgFIAEoCRIQCghzZXBhcmF0ZRgGIAEoCBINCgVpbnB1dBgHIAEoCBIqCgh0ZXJtaW5hbBgIIAEoCzIYLmFyYmUudjEuQ29tbWFuZFRlcm1pbmFsEhEKCWRpcmVjdG9yeRgJIAEoCRImCgNlbnYYCiADKAsyGS5hcmJlLnYxLkNvbW1hbmQuRW52RW50cnkaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJMCg9Db21tYW5kVGVybWluYWwSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNEgwKBGtpbmQYAyABKAkSDAoEa2VlcBgEIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSKIAwoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJEhAKCHRlcm1pbmFsGBMgASgIIkEKDlNhbmRib3hSZXN1bWVkEhIKCnNhbmRib3hfaWQYASABKAkSGwoTcHJldmlvdXNfc2FuZGJveF9pZBgCIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIn0KC0hvc3RSZWZ1c2VkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIWCg5lbnZpcm9ubWVudF9pZBgDIAEoCRIMCgRob3N0GAQgASgJEg8KB3Byb2dyYW0YBSABKAkSDwoHcHJpdmF0ZRgGIAEoCCIzCgtIb3N0QWxsb3dlZBIWCg5lbnZpcm9ubWVudF9pZBgBIAEoCRIMCgRob3N0GAIgASgJIjkKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkitgEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCBIQCgh0aGlua2luZxgJIAEoCSJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkipwEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAyKCAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzInIKCVBpRGV0YWlscxIMCgRwYXRoGAEgASgJEgwKBGRpZmYYAiABKAkSDQoFYWRkZWQYAyABKAMSDwoHcmVtb3ZlZBgEIAEoAxITCgthcnRpZmFjdF9pZBgFIAEoCRIUCgxpbnN0cnVjdGlvbnMYBiABKAkisgIKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCRITCgthcnRpZmFjdF9pZBgNIAEoCRINCgV3aWR0aBgOIAEoAxIOCgZoZWlnaHQYDyABKAMihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEi1g4KBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSABCBwoFdHlwZWQitwEKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCBIoCgthdHRhY2htZW50cxgFIAMoCzITLmFyYmUudjEuQXR0YWNobWVudBINCgV0aGluaxgGIAEoCRIgCgNydW4YByABKAsyEy5hcmJlLnYxLlJ1blN1bW1hcnkiUAoKUnVuU3VtbWFyeRIRCgl0aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSDwoHb3V0Y29tZRgDIAEoCRIPCgdydW50aW1lGAQgASgJIlYKCkFnZW50U3Bhd24SFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEdGFzaxgEIAEoCSJNCglIZWFydGJlYXQSDQoFZXBvY2gYASABKAMSDQoFcGhhc2UYAiABKAkSEQoJbGFzdF90b29sGAMgASgJEg8KB3Rocm91Z2gYBCABKAMijQIKC1J1bkZpbmlzaGVkEg0KBWVwb2NoGAEgASgDEg8KB291dGNvbWUYAiABKAkSEwoLc3RvcF9yZWFzb24YAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFZXJyb3IYBSABKAkSDQoFcGhhc2UYBiABKAkSEgoKbGFzdF9saW5lcxgHIAEoCRIhCgV1c2FnZRgIIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEg4KBnJlc3VsdBgJIAEoCRIPCgd0aHJvdWdoGAogASgDEhIKCnBhdGNoX3BhdGgYCyABKAkSGQoRcGF0Y2hfYXJ0aWZhY3RfaWQYDCABKAlCDAoKX2V4aXRfY29kZSJ/CghQaUZhaWxlZBINCgVlcG9jaBgBIAEoAxINCgVlcnJvchgCIAEoCRIMCgRuZXh0GAMgASgJEhYKCWV4aXRfY29kZRgEIAEoBUgAiAEBEg0KBXBoYXNlGAUgASgJEhIKCmxhc3RfbGluZXMYBiABKAlCDAoKX2V4aXRfY29kZSJECg9TZXNzaW9uT3JwaGFuZWQSDQoFZXBvY2gYASABKAMSDgoGcmVhc29uGAIgASgJEhIKCmxhc3RfbGluZXMYAyABKAkiIAoPQ2FuY2VsUmVxdWVzdGVkEg0KBWVwb2NoGAEgASgDItgBCg1DaGlsZEZpbmlzaGVkEhcKD2NoaWxkX3RocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg0KBWVycm9yGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSEwoLZHVyYXRpb25fbXMYBiABKAMSIQoFdXNhZ2UYByABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRIZChFwYXRjaF9hcnRpZmFjdF9pZBgIIAEoCRINCgV3YWtlcxgJIAEoCRIMCgRyb290GAogASgJInAKCkF0dGFjaG1lbnQSEwoLYXJ0aWZhY3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEgwKBHNpemUYBCABKAMSDQoFd2lkdGgYBSABKAMSDgoGaGVpZ2h0GAYgASgDIpwCCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgSKgoIdGVybWluYWwYCCABKAsyGC5hcmJlLnYxLkNvbW1hbmRUZXJtaW5hbBIRCglkaXJlY3RvcnkYCSABKAkSJgoDZW52GAogAygLMhkuYXJiZS52MS5Db21tYW5kLkVudkVudHJ5GioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTAoPQ29tbWFuZFRlcm1pbmFsEgwKBHJvd3MYASABKA0SDwoHY29sdW1ucxgCIAEoDRIMCgRraW5kGAMgASgJEgwKBGtlZXAYBCABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUiiAMKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCRIQCgh0ZXJtaW5hbBgTIAEoCCJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSJ9CgtIb3N0UmVmdXNlZBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSDAoEaG9zdBgEIAEoCRIPCgdwcm9ncmFtGAUgASgJEg8KB3ByaXZhdGUYBiABKAgiMwoLSG9zdEFsbG93ZWQSFgoOZW52aXJvbm1lbnRfaWQYASABKAkSDAoEaG9zdBgCIAEoCSJICg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJEg0KBWVwb2NoGAQgASgDIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIrYBCgtUdXJuU3VtbWFyeRIPCgd0dXJuX2lkGAEgASgJEg8KB2Fuc3dlcnMYAiADKAkSDQoFbW9kZWwYAyABKAkSDQoFc3RlcHMYBCABKAUSEAoIY29tbWFuZHMYBSABKAUSIQoFdXNhZ2UYBiABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRITCgtkdXJhdGlvbl9tcxgHIAEoAxILCgNjdXQYCCABKAgSEAoIdGhpbmtpbmcYCSABKAkifgoJVHVyblVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhMKC2Nvc3RfbWljcm9zGAUgASgDEhQKDGNvc3RfdW5rbm93bhgGIAEoCCJlCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkiUgoLVHVyblN0ZWVyZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkihAEKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMSEAoIcHJvdmlkZXIYBiABKAkSDQoFdHJpZXMYByABKAUicwoMVHVybkZlbGxCYWNrEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbW9kZWwYAyABKAkSEAoIZmFsbGJhY2sYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IqcBCg9QZXJtaXNzaW9uQXNrZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdjYWxsX2lkGAQgASgJEgwKBHRvb2wYBSABKAkSKQoJYXJndW1lbnRzGAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCmV4cGlyZXNfbXMYByABKAMiggEKElBlcm1pc3Npb25BbnN3ZXJlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSEwoLYW5zd2VyZWRfYnkYBSABKAkSDgoGcmVhc29uGAYgASgJImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyJyCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJIrICCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkSEwoLYXJ0aWZhY3RfaWQYDSABKAkSDQoFd2lkdGgYDiABKAMSDgoGaGVpZ2h0GA8gASgDIoYBCgdQaVVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhQKDHRvdGFsX3Rva2VucxgFIAEoAxIdCgRjb3N0GAYgASgLMg8uYXJiZS52MS5QaUNvc3QifAoGUGlDb3N0Eg0KBWlucHV0GAEgASgBEg4KBm91dHB1dBgCIAEoARISCgpjYWNoZV9yZWFkGAMgASgBEhMKC2NhY2hlX3dyaXRlGAQgASgBEg0KBXRvdGFsGAUgASgBEhsKE3RvdGFsX2Zyb21fcHJvdmlkZXIYBiABKAgibQoMUGlDb21wYWN0aW9uEg8KB2hhcm5lc3MYASABKAkSDAoEdHVybhgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEhYKDmZpcnN0X2tlcHRfc2VxGAQgASgDEhUKDXRva2Vuc19iZWZvcmUYBSABKAMiSAoKQm90Q3JlYXRlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIKCgJieRgEIAEoCSJZCgpCb3RDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB2NoYW5nZWQYBCADKAkSCgoCYnkYBSABKAlCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -250,6 +250,48 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: HostAllowed;
     case: "hostAllowed";
+  } | {
+    /**
+     * @generated from field: arbe.v1.AgentSpawn agent_spawn = 42;
+     */
+    value: AgentSpawn;
+    case: "agentSpawn";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Heartbeat heartbeat = 43;
+     */
+    value: Heartbeat;
+    case: "heartbeat";
+  } | {
+    /**
+     * @generated from field: arbe.v1.RunFinished run_finished = 44;
+     */
+    value: RunFinished;
+    case: "runFinished";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiFailed pi_failed = 45;
+     */
+    value: PiFailed;
+    case: "piFailed";
+  } | {
+    /**
+     * @generated from field: arbe.v1.SessionOrphaned session_orphaned = 46;
+     */
+    value: SessionOrphaned;
+    case: "sessionOrphaned";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CancelRequested cancel_requested = 47;
+     */
+    value: CancelRequested;
+    case: "cancelRequested";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChildFinished child_finished = 48;
+     */
+    value: ChildFinished;
+    case: "childFinished";
   } | { case: undefined; value?: undefined };
 };
 
@@ -307,6 +349,13 @@ export type Chat = Message<"arbe.v1.Chat"> & {
    * @generated from field: string think = 6;
    */
   think: string;
+
+  /**
+   * Of which run of a child thread it is the result; not set in every other chat.
+   *
+   * @generated from field: arbe.v1.RunSummary run = 7;
+   */
+  run?: RunSummary | undefined;
 };
 
 /**
@@ -315,6 +364,381 @@ export type Chat = Message<"arbe.v1.Chat"> & {
  */
 export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 1);
+
+/**
+ * RunSummary says which run a chat is the result of.
+ *
+ * @generated from message arbe.v1.RunSummary
+ */
+export type RunSummary = Message<"arbe.v1.RunSummary"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: int64 epoch = 2;
+   */
+  epoch: bigint;
+
+  /**
+   * "completed", "failed" or "cancelled".
+   *
+   * @generated from field: string outcome = 3;
+   */
+  outcome: string;
+
+  /**
+   * The coding agent: "pi", "codex", "claude-code".
+   *
+   * @generated from field: string runtime = 4;
+   */
+  runtime: string;
+};
+
+/**
+ * Describes the message arbe.v1.RunSummary.
+ * Use `create(RunSummarySchema)` to create a new message.
+ */
+export const RunSummarySchema: GenMessage<RunSummary> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 2);
+
+/**
+ * AgentSpawn says that a task was delegated to a coding agent: "agent_spawn". Its author is who asked.
+ *
+ * @generated from message arbe.v1.AgentSpawn
+ */
+export type AgentSpawn = Message<"arbe.v1.AgentSpawn"> & {
+  /**
+   * @generated from field: string child_thread_id = 1;
+   */
+  childThreadId: string;
+
+  /**
+   * The bot that drives the child, and its coding agent.
+   *
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string runtime = 3;
+   */
+  runtime: string;
+
+  /**
+   * The beginning of the task; all of it is the first chat of the child.
+   *
+   * @generated from field: string task = 4;
+   */
+  task: string;
+};
+
+/**
+ * Describes the message arbe.v1.AgentSpawn.
+ * Use `create(AgentSpawnSchema)` to create a new message.
+ */
+export const AgentSpawnSchema: GenMessage<AgentSpawn> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 3);
+
+/**
+ * Heartbeat says that a run is alive: "signal.thread.heartbeat". The log has the first one of each run. Later ones are
+ * deltas, as JSON text.
+ *
+ * @generated from message arbe.v1.Heartbeat
+ */
+export type Heartbeat = Message<"arbe.v1.Heartbeat"> & {
+  /**
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * What the agent does, in a word.
+   *
+   * @generated from field: string phase = 2;
+   */
+  phase: string;
+
+  /**
+   * The tool that it called last; empty if it has called none.
+   *
+   * @generated from field: string last_tool = 3;
+   */
+  lastTool: string;
+
+  /**
+   * The position of the last chat that was given to the agent; 0 if the runner does not say.
+   *
+   * @generated from field: int64 through = 4;
+   */
+  through: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.Heartbeat.
+ * Use `create(HeartbeatSchema)` to create a new message.
+ */
+export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 4);
+
+/**
+ * RunFinished is the report with which a runner ends its run: "signal.thread.run_finished".
+ *
+ * @generated from message arbe.v1.RunFinished
+ */
+export type RunFinished = Message<"arbe.v1.RunFinished"> & {
+  /**
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * "completed", "failed" or "cancelled".
+   *
+   * @generated from field: string outcome = 2;
+   */
+  outcome: string;
+
+  /**
+   * Why the agent's last answer ended.
+   *
+   * @generated from field: string stop_reason = 3;
+   */
+  stopReason: string;
+
+  /**
+   * How its program ended; not set if it did not exit.
+   *
+   * @generated from field: optional int32 exit_code = 4;
+   */
+  exitCode?: number | undefined;
+
+  /**
+   * What went wrong, and when: "dispatch", "execution", "observation" or "result-collection".
+   *
+   * @generated from field: string error = 5;
+   */
+  error: string;
+
+  /**
+   * @generated from field: string phase = 6;
+   */
+  phase: string;
+
+  /**
+   * The last lines that the program printed, if it failed.
+   *
+   * @generated from field: string last_lines = 7;
+   */
+  lastLines: string;
+
+  /**
+   * What the run's model calls used, as the agent counted it; not set if it did not.
+   *
+   * @generated from field: arbe.v1.TurnUsage usage = 8;
+   */
+  usage?: TurnUsage | undefined;
+
+  /**
+   * The last text of the agent.
+   *
+   * @generated from field: string result = 9;
+   */
+  result: string;
+
+  /**
+   * @generated from field: int64 through = 10;
+   */
+  through: bigint;
+
+  /**
+   * The file of the sandbox with the changes of the working tree, and the artifact that keeps it.
+   *
+   * @generated from field: string patch_path = 11;
+   */
+  patchPath: string;
+
+  /**
+   * @generated from field: string patch_artifact_id = 12;
+   */
+  patchArtifactId: string;
+};
+
+/**
+ * Describes the message arbe.v1.RunFinished.
+ * Use `create(RunFinishedSchema)` to create a new message.
+ */
+export const RunFinishedSchema: GenMessage<RunFinished> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 5);
+
+/**
+ * PiFailed says why a run failed, whatever its coding agent: "signal.thread.pi_failed".
+ *
+ * @generated from message arbe.v1.PiFailed
+ */
+export type PiFailed = Message<"arbe.v1.PiFailed"> & {
+  /**
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * @generated from field: string error = 2;
+   */
+  error: string;
+
+  /**
+   * What to do about it.
+   *
+   * @generated from field: string next = 3;
+   */
+  next: string;
+
+  /**
+   * @generated from field: optional int32 exit_code = 4;
+   */
+  exitCode?: number | undefined;
+
+  /**
+   * @generated from field: string phase = 5;
+   */
+  phase: string;
+
+  /**
+   * @generated from field: string last_lines = 6;
+   */
+  lastLines: string;
+};
+
+/**
+ * Describes the message arbe.v1.PiFailed.
+ * Use `create(PiFailedSchema)` to create a new message.
+ */
+export const PiFailedSchema: GenMessage<PiFailed> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 6);
+
+/**
+ * SessionOrphaned says that a run ended without a report: "signal.thread.pi_session_orphaned".
+ *
+ * @generated from message arbe.v1.SessionOrphaned
+ */
+export type SessionOrphaned = Message<"arbe.v1.SessionOrphaned"> & {
+  /**
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * How that was found out.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string last_lines = 3;
+   */
+  lastLines: string;
+};
+
+/**
+ * Describes the message arbe.v1.SessionOrphaned.
+ * Use `create(SessionOrphanedSchema)` to create a new message.
+ */
+export const SessionOrphanedSchema: GenMessage<SessionOrphaned> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 7);
+
+/**
+ * CancelRequested asks a run to stop: "signal.thread.cancel_requested". Its author is who asked.
+ *
+ * @generated from message arbe.v1.CancelRequested
+ */
+export type CancelRequested = Message<"arbe.v1.CancelRequested"> & {
+  /**
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.CancelRequested.
+ * Use `create(CancelRequestedSchema)` to create a new message.
+ */
+export const CancelRequestedSchema: GenMessage<CancelRequested> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 8);
+
+/**
+ * ChildFinished says that a run of a child thread has ended: "signal.thread.child_finished".
+ *
+ * @generated from message arbe.v1.ChildFinished
+ */
+export type ChildFinished = Message<"arbe.v1.ChildFinished"> & {
+  /**
+   * @generated from field: string child_thread_id = 1;
+   */
+  childThreadId: string;
+
+  /**
+   * @generated from field: int64 epoch = 2;
+   */
+  epoch: bigint;
+
+  /**
+   * "completed", "failed" or "cancelled", and why it failed.
+   *
+   * @generated from field: string outcome = 3;
+   */
+  outcome: string;
+
+  /**
+   * @generated from field: string error = 4;
+   */
+  error: string;
+
+  /**
+   * @generated from field: string runtime = 5;
+   */
+  runtime: string;
+
+  /**
+   * @generated from field: int64 duration_ms = 6;
+   */
+  durationMs: bigint;
+
+  /**
+   * @generated from field: arbe.v1.TurnUsage usage = 7;
+   */
+  usage?: TurnUsage | undefined;
+
+  /**
+   * The artifact with the changes of the child's working tree; empty if there is none.
+   *
+   * @generated from field: string patch_artifact_id = 8;
+   */
+  patchArtifactId: string;
+
+  /**
+   * The bot that delegated, and waits for no further child; empty if a person delegated, or others still run.
+   *
+   * @generated from field: string wakes = 9;
+   */
+  wakes: string;
+
+  /**
+   * The entry of a person from which its turn follows.
+   *
+   * @generated from field: string root = 10;
+   */
+  root: string;
+};
+
+/**
+ * Describes the message arbe.v1.ChildFinished.
+ * Use `create(ChildFinishedSchema)` to create a new message.
+ */
+export const ChildFinishedSchema: GenMessage<ChildFinished> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 9);
 
 /**
  * Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
@@ -369,7 +793,7 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
  * Use `create(AttachmentSchema)` to create a new message.
  */
 export const AttachmentSchema: GenMessage<Attachment> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 2);
+  messageDesc(file_arbe_v1_payload, 10);
 
 /**
  * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -445,7 +869,7 @@ export type Command = Message<"arbe.v1.Command"> & {
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 3);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * CommandTerminal is the terminal of a command, as it was when it was requested.
@@ -479,7 +903,7 @@ export type CommandTerminal = Message<"arbe.v1.CommandTerminal"> & {
  * Use `create(CommandTerminalSchema)` to create a new message.
  */
 export const CommandTerminalSchema: GenMessage<CommandTerminal> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 4);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -512,7 +936,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 5);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -641,7 +1065,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 6);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
@@ -665,7 +1089,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 7);
+  messageDesc(file_arbe_v1_payload, 15);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -689,7 +1113,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 8);
+  messageDesc(file_arbe_v1_payload, 16);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -723,7 +1147,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 9);
+  messageDesc(file_arbe_v1_payload, 17);
 
 /**
  * HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
@@ -774,7 +1198,7 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
  * Use `create(HostRefusedSchema)` to create a new message.
  */
 export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 18);
 
 /**
  * HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
@@ -798,7 +1222,7 @@ export type HostAllowed = Message<"arbe.v1.HostAllowed"> & {
  * Use `create(HostAllowedSchema)` to create a new message.
  */
 export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 19);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -820,6 +1244,13 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
    * @generated from field: string reason = 3;
    */
   reason: string;
+
+  /**
+   * The run that begins or ends with it; 0 if none does.
+   *
+   * @generated from field: int64 epoch = 4;
+   */
+  epoch: bigint;
 };
 
 /**
@@ -827,7 +1258,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 20);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -853,7 +1284,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -877,7 +1308,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -915,7 +1346,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 15);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -949,7 +1380,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 16);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -990,7 +1421,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 17);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -1021,7 +1452,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 18);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -1062,7 +1493,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 19);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * TurnSummary is what a bot's turn did and used.
@@ -1131,7 +1562,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 20);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * TurnUsage is what the model calls of a turn used.
@@ -1181,7 +1612,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -1228,7 +1659,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
@@ -1262,7 +1693,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
@@ -1319,7 +1750,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
@@ -1368,7 +1799,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
  * Use `create(TurnFellBackSchema)` to create a new message.
  */
 export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -1409,7 +1840,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -1476,7 +1907,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 35);
 
 /**
  * PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
@@ -1535,7 +1966,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 36);
 
 /**
  * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
@@ -1587,7 +2018,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 37);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -1628,7 +2059,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 38);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -1712,7 +2143,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 39);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -1778,7 +2209,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 40);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -1826,7 +2257,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 41);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -1921,7 +2352,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 42);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -1967,7 +2398,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 35);
+  messageDesc(file_arbe_v1_payload, 43);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -2011,7 +2442,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 36);
+  messageDesc(file_arbe_v1_payload, 44);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -2052,7 +2483,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 37);
+  messageDesc(file_arbe_v1_payload, 45);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -2090,7 +2521,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 38);
+  messageDesc(file_arbe_v1_payload, 46);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -2133,5 +2564,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 39);
+  messageDesc(file_arbe_v1_payload, 47);
 

@@ -1,0 +1,112 @@
+package thread
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Run is what the row of a driven thread says of its last run. The log has the full report.
+type Run struct {
+	// Epoch counts the runs of the thread; 0 before the first one.
+	Epoch     int64
+	StartedAt time.Time
+	// HeartbeatAt is when its runner last said that it is alive; zero if it has not.
+	HeartbeatAt time.Time
+	// From is where the log ended when it began. Through is the last chat that was given to the agent, in this run or an
+	// earlier one, as far as the runners said.
+	From, Through int64
+	// Entries is how many entries it has written, and Bytes their size, as of its last heartbeat.
+	Entries, Bytes int64
+}
+
+// Terminal reports whether a driven thread rests after a run.
+func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Cancelled }
+
+// BeginRunTx begins the next run of a driven thread, whose row the caller has locked, and returns the thread as it is then. The
+// log records it in the same transaction. A thread that runs, or that nobody drives, is a [fault.Precondition].
+func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason string) (Thread, error) {
+	if err := th.may(Running); err != nil {
+		return th, err
+	}
+	epoch, err := t.q.BeginRun(ctx, tx, th.Tail, th.ID)
+	if err != nil {
+		return th, err
+	}
+	_, err = t.log.AppendTx(ctx, tx, th.Stream(), th.changed(Running, "", entry.StatusChanged{Reason: reason, Epoch: epoch}))
+	if err != nil {
+		return th, err
+	}
+	return t.GetTx(ctx, tx, th.ID)
+}
+
+// EndRunTx ends the run of a thread that is running, whose row the caller has locked: its status is then to. It returns the
+// entry that records it, which the caller appends to the thread's log in the same transaction, behind those that say why.
+// through is the last chat that was given to the agent; 0 if that is not known. It ends all tokens of the thread.
+func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, to Status, reason string, through int64) (entry.Draft, error) {
+	if err := th.may(to); err != nil {
+		return entry.Draft{}, err
+	}
+	if err := t.q.SetThreadStatus(ctx, tx, string(to), th.ID); err != nil {
+		return entry.Draft{}, err
+	}
+	if err := t.q.EndRunAt(ctx, tx, min(through, th.Tail), th.ID); err != nil {
+		return entry.Draft{}, err
+	}
+	return th.changed(to, "", entry.StatusChanged{Reason: reason, Epoch: th.Run.Epoch}), nil
+}
+
+// Progress is what the runner of a run says of itself.
+type Progress struct {
+	// Through is the last chat that was given to the agent; 0 if that is not known.
+	Through int64
+	// Entries and Bytes are what it has written since the last progress.
+	Entries, Bytes int64
+}
+
+// MoveRunTx records a heartbeat of a run. If the run is over, the error is a [fault.Forbidden].
+func (t *Threads) MoveRunTx(ctx context.Context, tx pgx.Tx, id string, epoch int64, p Progress) error {
+	th, err := t.GetTx(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	moved, err := t.q.MoveRun(ctx, tx, query.MoveRunParams{ID: id, Epoch: epoch, Through: p.Through, Tail: th.Tail, Entries: p.Entries, Bytes: p.Bytes})
+	if err == nil && moved == 0 {
+		err = fault.New(fault.Forbidden, "this run is over", "stop the agent")
+	}
+	return err
+}
+
+// RunningAfter returns up to most running threads of all houses behind a thread, in the order of their ids.
+func (t *Threads) RunningAfter(ctx context.Context, after string, most int) (list []Thread, err error) {
+	err = t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := t.q.RunningThreads(ctx, tx, after, int32(most))
+		for _, r := range rows {
+			list = append(list, Thread{ID: r.ID, House: r.HouseID})
+		}
+		return err
+	})
+	return list, err
+}
+
+// RunningBelowTx returns the ids of the running threads among a thread and all its descendants.
+func (t *Threads) RunningBelowTx(ctx context.Context, tx pgx.Tx, id string) ([]string, error) {
+	return t.q.RunningBelow(ctx, tx, id)
+}
+
+// BusyChildrenTx returns how many of the threads that an agent delegated from a thread have not ended, beside one.
+func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent, askedBy, beside string) (int64, error) {
+	return t.q.BusyChildren(ctx, tx, &parent, askedBy, beside)
+}
+
+// DepthTx returns how many threads are above a thread.
+func (t *Threads) DepthTx(ctx context.Context, tx pgx.Tx, id string) (int, error) {
+	n, err := t.q.ThreadDepth(ctx, tx, id)
+	return int(n), err
+}
