@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/arbe-dev/arbe/internal/bot"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
