@@ -106,14 +106,30 @@ update threads set heartbeat_at = now(), run_through = greatest(run_through, lea
 where id = @id and status = 'running' and run_epoch = @epoch;
 
 -- name: EndRunAt :exec
-update threads set run_through = greatest(run_through, @through::bigint) where id = @id;
+-- What was said until now was said to the run that ends: whoever ends it sees to it.
+update threads set run_through = greatest(run_through, @through::bigint), run_from = @tail where id = @id;
+
+-- name: UnreadByDriver :one
+-- Whether somebody has said something to a thread's agent behind a position that may begin a run.
+select exists (
+  select from entries e join streams s on s.id = e.stream_id
+  where s.house_id = @house_id and s.name = @stream and e.seq > @through and e.type = 'chat' and e.author_agent_id <> @agent_id::uuid
+    and e.payload->>'run' is null and e.payload->>'confined' is null);
+
+-- name: LeaveSandbox :exec
+update threads set sandbox_id = null where id = @id;
+
+-- name: LockChildren :exec
+-- One transaction at a time ends a run below a thread, so that of the last two one sees that nothing else runs.
+select pg_advisory_xact_lock(hashtextextended('arbe.children/' || @parent_thread_id::text, 0));
 
 -- name: RunningThreads :many
 select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads(@after_id::text, @max_rows::int);
 
 -- name: BusyChildren :one
--- How many of the threads that an agent delegated from a thread have not ended.
-select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by = @asked_by::uuid and status in ('idle', 'running') and id <> @beside;
+-- How many of the threads that were delegated from a thread have not ended: by one agent, or by all; beside one.
+select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by is not null and (sqlc.narg(asked_by)::uuid is null or asked_by = sqlc.narg(asked_by)::uuid)
+  and status in ('idle', 'running') and id <> @beside::text;
 
 -- name: RunningBelow :many
 -- The running threads among a thread and all its descendants.

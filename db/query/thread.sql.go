@@ -37,11 +37,12 @@ func (q *Queries) BeginRun(ctx context.Context, db DBTX, runFrom int64, iD strin
 }
 
 const busyChildren = `-- name: BusyChildren :one
-select count(*) from threads where parent_thread_id = $1 and asked_by = $2::uuid and status in ('idle', 'running') and id <> $3
+select count(*) from threads where parent_thread_id = $1 and asked_by is not null and ($2::uuid is null or asked_by = $2::uuid)
+  and status in ('idle', 'running') and id <> $3::text
 `
 
-// How many of the threads that an agent delegated from a thread have not ended.
-func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string, askedBy string, beside string) (int64, error) {
+// How many of the threads that were delegated from a thread have not ended: by one agent, or by all; beside one.
+func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string, askedBy *string, beside string) (int64, error) {
 	row := db.QueryRow(ctx, busyChildren, parentThreadID, askedBy, beside)
 	var count int64
 	err := row.Scan(&count)
@@ -88,11 +89,12 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 }
 
 const endRunAt = `-- name: EndRunAt :exec
-update threads set run_through = greatest(run_through, $1::bigint) where id = $2
+update threads set run_through = greatest(run_through, $1::bigint), run_from = $2 where id = $3
 `
 
-func (q *Queries) EndRunAt(ctx context.Context, db DBTX, through int64, iD string) error {
-	_, err := db.Exec(ctx, endRunAt, through, iD)
+// What was said until now was said to the run that ends: whoever ends it sees to it.
+func (q *Queries) EndRunAt(ctx context.Context, db DBTX, through int64, tail int64, iD string) error {
+	_, err := db.Exec(ctx, endRunAt, through, tail, iD)
 	return err
 }
 
@@ -342,6 +344,15 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 	return exists, err
 }
 
+const leaveSandbox = `-- name: LeaveSandbox :exec
+update threads set sandbox_id = null where id = $1
+`
+
+func (q *Queries) LeaveSandbox(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, leaveSandbox, id)
+	return err
+}
+
 const listForks = `-- name: ListForks :many
 select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.forked_from_id = $1::text
@@ -509,6 +520,16 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockChildren = `-- name: LockChildren :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.children/' || $1::text, 0))
+`
+
+// One transaction at a time ends a run below a thread, so that of the last two one sees that nothing else runs.
+func (q *Queries) LockChildren(ctx context.Context, db DBTX, parentThreadID string) error {
+	_, err := db.Exec(ctx, lockChildren, parentThreadID)
+	return err
 }
 
 const lockDirect = `-- name: LockDirect :exec
@@ -965,6 +986,33 @@ func (q *Queries) TouchThreads(ctx context.Context, db DBTX, streams []int64) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const unreadByDriver = `-- name: UnreadByDriver :one
+select exists (
+  select from entries e join streams s on s.id = e.stream_id
+  where s.house_id = $1 and s.name = $2 and e.seq > $3 and e.type = 'chat' and e.author_agent_id <> $4::uuid
+    and e.payload->>'run' is null and e.payload->>'confined' is null)
+`
+
+type UnreadByDriverParams struct {
+	HouseID string
+	Stream  string
+	Through int64
+	AgentID string
+}
+
+// Whether somebody has said something to a thread's agent behind a position that may begin a run.
+func (q *Queries) UnreadByDriver(ctx context.Context, db DBTX, arg UnreadByDriverParams) (bool, error) {
+	row := db.QueryRow(ctx, unreadByDriver,
+		arg.HouseID,
+		arg.Stream,
+		arg.Through,
+		arg.AgentID,
+	)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const updateThread = `-- name: UpdateThread :exec

@@ -325,11 +325,22 @@ func (b *Bots) GetTx(ctx context.Context, tx pgx.Tx, house, id string) (Bot, err
 // GetByHandle is [Bots.Get] by the handle, which may be written with its @ and in capitals.
 func (b *Bots) GetByHandle(ctx context.Context, scope db.Scope, handle string) (got Bot, err error) {
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
-		r, err := b.q.GetBotByHandle(ctx, tx, scope.House, strings.ToLower(strings.TrimPrefix(handle, "@")))
-		got, err = b.found(ctx, tx, r.Bot, r.Name, r.Runtime, err)
+		if uuid.Validate(handle) == nil { // a handle is shorter
+			return noSuchBot()
+		}
+		got, err = b.FindTx(ctx, tx, scope.House, handle)
 		return err
 	})
 	return got, err
+}
+
+// FindTx is [Bots.Get] by the id or the handle, in the caller's transaction.
+func (b *Bots) FindTx(ctx context.Context, tx pgx.Tx, house, name string) (Bot, error) {
+	if uuid.Validate(name) == nil {
+		return b.GetTx(ctx, tx, house, name)
+	}
+	r, err := b.q.GetBotByHandle(ctx, tx, house, strings.ToLower(strings.TrimPrefix(name, "@")))
+	return b.found(ctx, tx, r.Bot, r.Name, r.Runtime, err)
 }
 
 func (b *Bots) found(ctx context.Context, tx pgx.Tx, row query.Bot, name, runtime string, err error) (Bot, error) {

@@ -31,13 +31,15 @@ type chooser struct {
 	rosters Rosters
 	limits  jobs.Limits
 	roots   turn.RootLimits
+	// said asks for the next run of a driven thread; see [run.Runs.SaidTx].
+	said func(ctx context.Context, tx pgx.Tx, thread string, seq int64) error
 
 	mu   sync.Mutex
 	kept map[string]bot.Roster // by house
 }
 
-func newChooser(d *db.DB, r Rosters, l jobs.Limits, roots turn.RootLimits) *chooser {
-	return &chooser{db: d, rosters: r, limits: l, roots: roots, kept: map[string]bot.Roster{}}
+func newChooser(d *db.DB, r Rosters, l jobs.Limits, roots turn.RootLimits, said func(context.Context, pgx.Tx, string, int64) error) *chooser {
+	return &chooser{db: d, rosters: r, limits: l, roots: roots, said: said, kept: map[string]bot.Roster{}}
 }
 
 // roster returns the bots of a house.
@@ -72,7 +74,7 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 		return nil, err
 	}
 	var handles []string
-	if !policy.Listens(n.Thread, n.Direct, roster.Bots) {
+	if n.Driver == "" && !policy.Listens(n.Thread, n.Direct, roster.Bots) {
 		handles = []string{}
 		for _, b := range roster.Bots {
 			handles = append(handles, b.Handle)
@@ -82,11 +84,16 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	matter := triggersOf(n, roster.Bots, chats)
-	if len(matter) == 0 {
+	matter, told := triggersOf(n, roster.Bots, chats), toldDriver(n, roster.Bots, chats)
+	if len(matter) == 0 && told == 0 {
 		return nil, nil
 	}
 	return func(ctx context.Context, tx pgx.Tx) (Outcome, error) {
+		if told > 0 {
+			if err := c.said(ctx, tx, n.Thread, told); err != nil {
+				return Outcome{}, err
+			}
+		}
 		a := &asking{news: n, triggers: matter}
 		err := a.begin(ctx, tx, c, roster.Bots)
 		for _, t := range matter {

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
@@ -25,6 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -56,6 +58,9 @@ type Config struct {
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
 	Rosters Rosters
+	// Runs is what the runs of coding agents need. DB, Log, Threads, Boxes, Logger, Jobs, Secrets, Artifacts and Wake are set by
+	// the dispatcher. Defaults to the zero value: there are no coding agents.
+	Runs run.Config
 	// Fetch says what bots may fetch from the internet.
 	Fetch Fetch
 	// Select returns the work that new entries ask for. Defaults to the turns of bots, if there are Rosters.
@@ -73,9 +78,10 @@ type Config struct {
 
 // Dispatcher decides which work entries ask for, and has it done. It is safe for concurrent use.
 type Dispatcher struct {
-	// Jobs runs the work, and Commands those of it that are commands.
+	// Jobs runs the work, Commands those of it that are commands, and Runs what is delegated to coding agents.
 	Jobs     *jobs.Jobs
 	Commands *command.Commands
+	Runs     *run.Runs
 
 	db      *db.DB
 	log     *stream.Log
@@ -105,7 +111,8 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	queue := c.Jobs
 	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
-	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), reapQueue}
+	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), run.Queue(d.limits.Runs), reapQueue}
+	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }})
 	var err error
 	if d.Jobs, err = jobs.Open(ctx, queue); err != nil {
 		return nil, err
@@ -114,11 +121,12 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
 		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands,
 	})
+	d.Runs = d.newRuns()
 	d.addKinds()
 	d.tools = d.newTools()
 	d.bots = d.newRunner()
 	if d.config.Select == nil && c.Rosters != nil {
-		d.config.Select = newChooser(c.DB, c.Rosters, d.limits.Turns, c.Bots.Roots).choose
+		d.config.Select = newChooser(c.DB, c.Rosters, d.limits.Turns, c.Bots.Roots, d.Runs.SaidTx).choose
 	}
 	if err = d.begin(ctx); err != nil {
 		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
@@ -143,7 +151,16 @@ func (d *Dispatcher) begin(ctx context.Context) (err error) {
 // addKinds adds the kinds of jobs of this package. A new kind is a file with its arguments and its work, and a line here.
 func (d *Dispatcher) addKinds() {
 	jobs.Add(d.Jobs, jobs.Kind[turnArgs]{Queue: turns, Attempts: 1, Unique: true, Adopted: true, LeavesLost: true, Work: d.runTurn})
+	jobs.Add(d.Jobs, jobs.Kind[wakeArgs]{Queue: turns, Work: d.wake})
 	jobs.Add(d.Jobs, jobs.Kind[reapArgs]{Queue: reaps, Timeout: reapTimeout, Work: d.reap})
+}
+
+// newRuns returns what runs coding agents.
+func (d *Dispatcher) newRuns() *run.Runs {
+	c := d.config.Runs
+	c.DB, c.Log, c.Threads, c.Boxes, c.Logger, c.Jobs = d.db, d.log, d.threads, d.boxes, d.logger, d.Jobs
+	c.Secrets, c.Artifacts, c.Wake = d.config.Secrets, d.config.Artifacts, d.wakeTx
+	return run.New(c)
 }
 
 // newRunner returns what runs the turns of bots.

@@ -28,6 +28,9 @@ const reapTimeout = 5 * time.Minute
 // Deleting a thread that does not exist succeeds.
 func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string) error {
 	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := d.Runs.CancelBelowTx(ctx, tx, id); err != nil {
+			return err
+		}
 		boxes, err := d.threads.DeleteTx(ctx, tx, id)
 		if err != nil {
 			return err

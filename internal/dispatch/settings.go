@@ -10,7 +10,7 @@ import (
 //
 // PersonRunning and PersonWaiting default to twice what a house may, but PersonRunning of turns to what a house may. The
 // defaults of the other fields are those of [LimitSettings].
-type Limits struct{ Commands, Turns jobs.Limits }
+type Limits struct{ Commands, Turns, Runs jobs.Limits }
 
 // withDefaults replaces the fields that are zero.
 func (l Limits) withDefaults() Limits {
@@ -18,7 +18,7 @@ func (l Limits) withDefaults() Limits {
 	for _, of := range []struct {
 		limits, defaults *jobs.Limits
 		running          int // by how much a person may exceed a house
-	}{{&l.Commands, &byDefault.Commands, 2}, {&l.Turns, &byDefault.Turns, 1}} {
+	}{{&l.Commands, &byDefault.Commands, 2}, {&l.Turns, &byDefault.Turns, 1}, {&l.Runs, &byDefault.Runs, 2}} {
 		of.defaults.PersonRunning, of.defaults.PersonWaiting = 0, 0
 		*of.limits = of.limits.Or(*of.defaults)
 		*of.limits = of.limits.Or(jobs.Limits{PersonRunning: of.running * of.limits.HouseRunning, PersonWaiting: 2 * of.limits.HouseWaiting})
@@ -38,6 +38,9 @@ func LimitSettings() []setting.Setting[Limits] {
 		setting.Count("thread_turns", "32", "how many turns of bots in a thread run at once", func(l *Limits) *int { return &l.Turns.ThreadRunning }),
 		setting.Count("house_turns", "256", "how many turns of a house run at once", func(l *Limits) *int { return &l.Turns.HouseRunning }),
 		setting.Count("person_turns", "256", "how many turns of all houses of one person run at once", func(l *Limits) *int { return &l.Turns.PersonRunning }),
+		setting.Count("thread_runs", "1", "how many runs of coding agents in a thread go on at once", func(l *Limits) *int { return &l.Runs.ThreadRunning }),
+		setting.Count("house_runs", "16", "how many runs of a house go on at once", func(l *Limits) *int { return &l.Runs.HouseRunning }),
+		setting.Count("person_runs", "32", "how many runs of all houses of one person go on at once", func(l *Limits) *int { return &l.Runs.PersonRunning }),
 		setting.Count("thread_turn_queue", "200", "how many further turns of a thread may wait", func(l *Limits) *int { return &l.Turns.ThreadWaiting }),
 		setting.Count("house_turn_queue", "1000", "how many further turns of a house may wait", func(l *Limits) *int { return &l.Turns.HouseWaiting }),
 		setting.Count("person_turn_queue", "2000", "how many further turns of all houses of one person may wait", func(l *Limits) *int { return &l.Turns.PersonWaiting }),

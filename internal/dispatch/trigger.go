@@ -81,3 +81,29 @@ func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string,
 	}
 	return before + 1, root, err
 }
+
+// toldDriver returns the position of the last of some chats that a person says to the coding agent that drives the thread; 0 if
+// nobody does. A chat that mentions other bots, and not that one, is for them.
+func toldDriver(n *News, bots []bot.Bot, chats []entry.Entry) (seq int64) {
+	if n.Driver == "" {
+		return 0
+	}
+	handles, driver := map[string]bool{}, ""
+	for _, b := range bots {
+		handles[b.Handle] = true
+		if b.ID == n.Driver {
+			driver = b.Handle
+		}
+	}
+	for _, e := range chats {
+		said, ok := chatOf(e)
+		if !ok || said.Run != nil || said.Confined || slices.ContainsFunc(bots, func(b bot.Bot) bool { return b.ID == e.Author }) {
+			continue
+		}
+		mentions := entry.Mentions(said.Text)
+		if slices.Contains(mentions, driver) || !slices.ContainsFunc(mentions, func(m string) bool { return handles[m] }) {
+			seq = e.Seq
+		}
+	}
+	return seq
+}

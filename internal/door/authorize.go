@@ -40,7 +40,11 @@ func Members(a *auth.Auth) Authorize {
 			_, err := a.Authorize(p.With(ctx), auth.Write, target)
 			return err
 		}
-		return Pass{scope, while, mayRun, p.Thread != ""}, err
+		if err != nil {
+			return Pass{}, err
+		}
+		renewed, err := a.RenewRunToken(ctx, p)
+		return Pass{Scope: scope, While: while, MayRun: mayRun, Confined: p.Thread != "", Run: p.Run, Renewed: renewed}, err
 	}
 }
 

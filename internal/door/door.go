@@ -65,6 +65,10 @@ type Pass struct {
 	MayRun func(context.Context) error
 	// Confined is that of [dispatch.Speaker].
 	Confined bool
+	// Run is the epoch of the run whose token the request carries; 0 for every other credential. Renewed is another token of that
+	// run, once it is time for one.
+	Run     int64
+	Renewed string
 }
 
 // who returns the member of a house who has the pass.
@@ -138,8 +142,9 @@ type request struct {
 	watch func(context.Context) (context.Context, context.CancelFunc)
 	// mayRun is [Pass.MayRun].
 	mayRun func(context.Context) error
-	// confined is [Pass.Confined].
+	// confined is [Pass.Confined], and run [Pass.Run].
 	confined bool
+	run      int64
 }
 
 // operation answers a request. The caller answers its error.
@@ -195,7 +200,10 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 		pass.While = context.WithCancel
 	}
 	_, thread := threadOf(name)
-	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun, pass.Confined}
+	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun, pass.Confined, pass.Run}
+	if pass.Renewed != "" {
+		w.Header().Set(headerToken, pass.Renewed)
+	}
 	// Without the time limit, because a read may follow the stream.
 	if r.Method == http.MethodGet {
 		req.Request = r

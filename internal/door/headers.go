@@ -30,6 +30,7 @@ const (
 	headerProducerSeq  = "Producer-Seq"
 	headerSeqExpected  = "Producer-Expected-Seq"
 	headerSeqReceived  = "Producer-Received-Seq"
+	headerToken        = "Arbe-Stream-Token" // ours: another token of the run whose token the request carries
 	methods            = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 	maxTTL             = 100 * 365 * 24 * time.Hour
 	maxProducerCounter = 1<<53 - 1 // a greater one would not be exact in JavaScript

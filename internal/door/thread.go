@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -35,12 +36,16 @@ func (r request) drafts(contentType string, body []byte) (drafts []entry.Draft, 
 		drafts, err = stream.Drafts(contentType, r.agent, body)
 		return drafts, nil, err
 	}
-	return threadDrafts(r.agent, body)
+	return threadDrafts(r.agent, r.run != 0, body)
 }
 
 // append writes a request's entries. In a thread, a chat that is a command is run if its author may run commands.
 func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written, error) {
 	thread, ok := threadOf(r.ref.Name)
+	if ok && r.run != 0 && d.Dispatcher != nil {
+		done, err := d.Dispatcher.Runs.Accept(r.Context(), run.Poster{House: r.ref.House, Thread: thread, Agent: r.agent, Epoch: r.run}, w)
+		return done, unprocessable(err)
+	}
 	if !ok || d.Dispatcher == nil {
 		for i, draft := range w.Content {
 			if ok && r.confined {
@@ -53,8 +58,9 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
 }
 
-// threadDrafts returns the entry or the entries in an array, in the name of agent, and which of them are literal.
-func threadDrafts(agent string, body []byte) (drafts []entry.Draft, literal []bool, err error) {
+// threadDrafts returns the entry or the entries in an array, in the name of agent, and which of them are literal. What a runner
+// posts is checked by whoever takes it.
+func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft, literal []bool, err error) {
 	var list []posted
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
 		err = json.Unmarshal(body, &list)
@@ -69,7 +75,7 @@ func threadDrafts(agent string, body []byte) (drafts []entry.Draft, literal []bo
 	}
 	drafts, literal = make([]entry.Draft, len(list)), make([]bool, len(list))
 	for i, p := range list {
-		if drafts[i], err = p.draft(agent); err != nil {
+		if drafts[i], err = p.draft(agent, runner); err != nil {
 			return nil, nil, err
 		}
 		literal[i] = p.Literal
@@ -78,7 +84,7 @@ func threadDrafts(agent string, body []byte) (drafts []entry.Draft, literal []bo
 }
 
 // draft validates what was posted and returns its draft.
-func (p posted) draft(agent string) (entry.Draft, error) {
+func (p posted) draft(agent string, runner bool) (entry.Draft, error) {
 	if p.AuthorID != "" && p.AuthorID != agent {
 		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: you can write entries in your own name only", "leave it out")
 	}
@@ -89,10 +95,10 @@ func (p posted) draft(agent string) (entry.Draft, error) {
 		return entry.Draft{}, unprocessable(fault.New(fault.Invalid, "payload.type: it is missing", `send a payload such as {"type": "chat", "text": "hello"}`))
 	}
 	d := entry.Draft{ID: p.ID, Author: agent, Type: kind.Type, Payload: p.Payload}
-	if err := entry.Check(d, entry.Anyone); err != nil {
-		return entry.Draft{}, unprocessable(err)
+	if runner {
+		return d, nil
 	}
-	return d, nil
+	return d, unprocessable(entry.Check(d, entry.Anyone))
 }
 
 // unprocessable marks an error as one about an entry's content rather than about the request.

@@ -177,6 +177,13 @@ type RunFinished struct {
 	// keeps it.
 	PatchPath       string `json:"patch_path,omitempty"`
 	PatchArtifactID string `json:"patch_artifact_id,omitempty"`
+	// PatchBytes, PatchFiles and PatchSHA256 describe that file. PatchBase is the commit that it applies to, and PatchError says
+	// why there is none, or what it lacks.
+	PatchBytes  int64  `json:"patch_bytes,omitempty"`
+	PatchFiles  int    `json:"patch_files,omitempty"`
+	PatchSHA256 string `json:"patch_sha256,omitempty"`
+	PatchBase   string `json:"patch_base,omitempty"`
+	PatchError  string `json:"patch_error,omitempty"`
 }
 
 func (RunFinished) Type() string { return "signal.thread.run_finished" }
@@ -191,7 +198,7 @@ func (f RunFinished) Validate() error {
 		return fault.Newf(fault.Invalid, "use completed, failed or cancelled", "outcome: there is no outcome %.40q", f.Outcome)
 	case !slices.Contains(phases, f.Phase):
 		return fault.Newf(fault.Invalid, "use dispatch, execution, observation or result-collection", "phase: there is no phase %.40q", f.Phase)
-	case len(f.Error) > maxRunText || len(f.LastLines) > maxRunText || len(f.StopReason) > 200 || len(f.PatchPath) > 4096:
+	case len(f.Error) > maxRunText || len(f.LastLines) > maxRunText || len(f.PatchError) > maxRunText || len(f.StopReason) > 200 || len(f.PatchPath) > 4096:
 		return fault.Newf(fault.Exhausted, "shorten them", "error, last_lines, stop_reason, patch_path: one is too long; an error may have %d bytes", maxRunText)
 	case len(f.Result) > MaxText:
 		return fault.Newf(fault.Exhausted, "shorten it", "result: it may have at most %d bytes, and this has %d", MaxText, len(f.Result))

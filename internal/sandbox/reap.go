@@ -86,9 +86,9 @@ func (r *Reaper) leaveToMachine(ctx context.Context, scope db.Scope, machine str
 	})
 }
 
-// confirm asks the provider whether a sandbox's box exists, and marks the record dead if the answer is Gone. Unknown
+// Confirm asks the provider whether a sandbox's box exists, and marks the record dead if the answer is Gone. Unknown
 // changes nothing, because a provider that cannot be asked says nothing about the box.
-func (r *Reaper) confirm(ctx context.Context, scope db.Scope, id string) (Liveness, error) {
+func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Liveness, error) {
 	box, err := r.sandboxes.Sandbox(ctx, scope, id)
 	switch {
 	case err != nil:

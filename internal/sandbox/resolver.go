@@ -144,7 +144,7 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		if retried || fault.CodeOf(err) != fault.NotFound {
 			return err
 		}
-		if alive, err := r.Reaper.confirm(ctx, scope, box.ID); err != nil || alive != Gone {
+		if alive, err := r.Reaper.Confirm(ctx, scope, box.ID); err != nil || alive != Gone {
 			return errors.Join(err, fault.New(fault.Unavailable, "the sandbox does not answer", "run the command again"))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -58,6 +59,7 @@ type Config struct {
 	// Work, Roots, Budget and BotMaxima bound what houses, persons and bots may use.
 	Work      dispatch.Limits
 	Roots     turn.RootLimits
+	Runs      run.Limits
 	Budget    turn.Budget
 	BotMaxima bot.Limits
 	// ModelHouses are the ids of the houses that use the installation's models. Defaults to all.

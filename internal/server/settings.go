@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/setting"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -57,6 +58,7 @@ var Settings = slices.Concat(
 	},
 	setting.Within(func(c *Config) *dispatch.Limits { return &c.Work }, dispatch.LimitSettings()...),
 	setting.Within(func(c *Config) *turn.RootLimits { return &c.Roots }, turn.RootSettings()...),
+	setting.Within(func(c *Config) *run.Limits { return &c.Runs }, run.LimitSettings()...),
 	setting.Within(func(c *Config) *bot.Limits { return &c.BotMaxima }, bot.MaximaSettings()...),
 	setting.Within(func(c *Config) *turn.Budget { return &c.Budget }, turn.BudgetSettings()...),
 	[]Setting{

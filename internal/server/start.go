@@ -205,8 +205,8 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work,
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
-		Fetch: p.cfg.Fetch,
-		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
+		Fetch: p.cfg.Fetch, Runs: p.runs(),
+		Bots: botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
 		Jobs: jobs.Config{Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},

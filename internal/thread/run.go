@@ -19,7 +19,7 @@ type Run struct {
 	StartedAt time.Time
 	// HeartbeatAt is when its runner last said that it is alive; zero if it has not.
 	HeartbeatAt time.Time
-	// From is where the log ended when it began. Through is the last chat that was given to the agent, in this run or an
+	// From is where the log ended when it began, or when it ended, if it has. Through is the last chat that was given to the agent, in this run or an
 	// earlier one, as far as the runners said.
 	From, Through int64
 	// Entries is how many entries it has written, and Bytes their size, as of its last heartbeat.
@@ -56,7 +56,7 @@ func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, to Status,
 	if err := t.q.SetThreadStatus(ctx, tx, string(to), th.ID); err != nil {
 		return entry.Draft{}, err
 	}
-	if err := t.q.EndRunAt(ctx, tx, min(through, th.Tail), th.ID); err != nil {
+	if err := t.q.EndRunAt(ctx, tx, min(through, th.Tail), th.Tail, th.ID); err != nil {
 		return entry.Draft{}, err
 	}
 	return th.changed(to, "", entry.StatusChanged{Reason: reason, Epoch: th.Run.Epoch}), nil
@@ -100,9 +100,29 @@ func (t *Threads) RunningBelowTx(ctx context.Context, tx pgx.Tx, id string) ([]s
 	return t.q.RunningBelow(ctx, tx, id)
 }
 
-// BusyChildrenTx returns how many of the threads that an agent delegated from a thread have not ended, beside one.
-func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent, askedBy, beside string) (int64, error) {
-	return t.q.BusyChildren(ctx, tx, &parent, askedBy, beside)
+// BusyChildrenTx returns how many of the threads that were delegated from a thread have not ended.
+func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent string) (int64, error) {
+	return t.q.BusyChildren(ctx, tx, &parent, nil, "")
+}
+
+// BusyBesideTx returns how many of the threads that the same agent delegated from the same thread have not ended, beside one.
+func (t *Threads) BusyBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64, error) {
+	return t.q.BusyChildren(ctx, tx, &th.ParentThread, &th.AskedBy, th.ID)
+}
+
+// LockChildrenTx lets one transaction at a time end runs below a thread.
+func (t *Threads) LockChildrenTx(ctx context.Context, tx pgx.Tx, parent string) error {
+	return t.q.LockChildren(ctx, tx, parent)
+}
+
+// UnreadTx reports whether somebody has said something to a driven thread's agent that it was not given.
+func (t *Threads) UnreadTx(ctx context.Context, tx pgx.Tx, th Thread) (bool, error) {
+	return t.q.UnreadByDriver(ctx, tx, query.UnreadByDriverParams{HouseID: th.House, Stream: th.StreamID, Through: th.Run.Through, AgentID: th.Agent})
+}
+
+// LeaveSandboxTx takes a thread off its sandbox. Its next run gets another one.
+func (t *Threads) LeaveSandboxTx(ctx context.Context, tx pgx.Tx, id string) error {
+	return t.q.LeaveSandbox(ctx, tx, id)
 }
 
 // DepthTx returns how many threads are above a thread.

@@ -38,8 +38,9 @@ type Thread struct {
 	ParentThread, ParentAgent string
 	// Agent is the bot that drives it; empty for a chat.
 	Agent string
-	// AskedBy is who delegated it to that bot; empty for every other thread.
-	AskedBy string
+	// AskedBy is who delegated it to that bot; empty for every other thread. Root is the entry of a person because of which a bot
+	// created it; empty if no bot did.
+	AskedBy, Root string
 	// Run is the last run of that bot.
 	Run Run
 	// Environment is its own environment, and Sandbox the sandbox that it runs on.
@@ -510,7 +511,7 @@ func fromRow(r query.ThreadHead) Thread {
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: r.Tail, LastActivity: r.LastActivity,
 		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
-	t.AskedBy, t.Run = db.Zero(r.AskedBy), Run{Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes}
+	t.AskedBy, t.Root, t.Run = db.Zero(r.AskedBy), db.Zero(r.Root), Run{Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes}
 	if r.LastSaid != nil {
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: r.LastSaidName, Text: *r.LastSaid}
 	}

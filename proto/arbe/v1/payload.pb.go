@@ -1068,8 +1068,15 @@ type RunFinished struct {
 	// The file of the sandbox with the changes of the working tree, and the artifact that keeps it.
 	PatchPath       string `protobuf:"bytes,11,opt,name=patch_path,json=patchPath,proto3" json:"patch_path,omitempty"`
 	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	PatchBytes      int64  `protobuf:"varint,13,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
+	PatchFiles      int32  `protobuf:"varint,14,opt,name=patch_files,json=patchFiles,proto3" json:"patch_files,omitempty"`
+	PatchSha256     string `protobuf:"bytes,15,opt,name=patch_sha256,json=patchSha256,proto3" json:"patch_sha256,omitempty"`
+	// The commit that it applies to.
+	PatchBase string `protobuf:"bytes,16,opt,name=patch_base,json=patchBase,proto3" json:"patch_base,omitempty"`
+	// Why there is none, or what it lacks.
+	PatchError    string `protobuf:"bytes,17,opt,name=patch_error,json=patchError,proto3" json:"patch_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunFinished) Reset() {
@@ -1182,6 +1189,41 @@ func (x *RunFinished) GetPatchPath() string {
 func (x *RunFinished) GetPatchArtifactId() string {
 	if x != nil {
 		return x.PatchArtifactId
+	}
+	return ""
+}
+
+func (x *RunFinished) GetPatchBytes() int64 {
+	if x != nil {
+		return x.PatchBytes
+	}
+	return 0
+}
+
+func (x *RunFinished) GetPatchFiles() int32 {
+	if x != nil {
+		return x.PatchFiles
+	}
+	return 0
+}
+
+func (x *RunFinished) GetPatchSha256() string {
+	if x != nil {
+		return x.PatchSha256
+	}
+	return ""
+}
+
+func (x *RunFinished) GetPatchBase() string {
+	if x != nil {
+		return x.PatchBase
+	}
+	return ""
+}
+
+func (x *RunFinished) GetPatchError() string {
+	if x != nil {
+		return x.PatchError
 	}
 	return ""
 }
@@ -4880,7 +4922,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x1b\n" +
 	"\tlast_tool\x18\x03 \x01(\tR\blastTool\x12\x18\n" +
-	"\athrough\x18\x04 \x01(\x03R\athrough\"\x80\x03\n" +
+	"\athrough\x18\x04 \x01(\x03R\athrough\"\xa5\x04\n" +
 	"\vRunFinished\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x1f\n" +
@@ -4897,7 +4939,16 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	" \x01(\x03R\athrough\x12\x1d\n" +
 	"\n" +
 	"patch_path\x18\v \x01(\tR\tpatchPath\x12*\n" +
-	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactIdB\f\n" +
+	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\x12\x1f\n" +
+	"\vpatch_bytes\x18\r \x01(\x03R\n" +
+	"patchBytes\x12\x1f\n" +
+	"\vpatch_files\x18\x0e \x01(\x05R\n" +
+	"patchFiles\x12!\n" +
+	"\fpatch_sha256\x18\x0f \x01(\tR\vpatchSha256\x12\x1d\n" +
+	"\n" +
+	"patch_base\x18\x10 \x01(\tR\tpatchBase\x12\x1f\n" +
+	"\vpatch_error\x18\x11 \x01(\tR\n" +
+	"patchErrorB\f\n" +
 	"\n" +
 	"_exit_code\"\xaf\x01\n" +
 	"\bPiFailed\x12\x14\n" +

@@ -1,0 +1,199 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// This file puts into a sandbox what a run needs there. Everything is found by its content or its version, so that a sandbox in
+// which a run was before needs nothing but the new specification.
+
+// home is where our files are in a sandbox.
+const home = sandbox.Home + "/.arbe"
+
+const (
+	// lookTimeout limits a look at what is there, and installTimeout the installation of an agent.
+	lookTimeout, installTimeout = 30 * time.Second, 20 * time.Minute
+	// shownInstall is how much of the end of a failed installation's output its error has, in bytes.
+	shownInstall = 2 << 10
+)
+
+// placed is where things are in the sandbox.
+type placed struct {
+	runner, spec, program string
+}
+
+// prepare puts our runner and the agent's program into a sandbox. Watchers see the steps as live output of the run.
+func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p placed, err error) {
+	watch := l.watch(ctx)
+	arch, err := output(ctx, h, "uname", "-m")
+	if err != nil {
+		return p, err
+	}
+	program, err := l.config.Program(strings.TrimSpace(arch))
+	if err != nil {
+		return p, err
+	}
+	sum := sha256.Sum256(program)
+	p.runner = home + "/runner-" + hex.EncodeToString(sum[:8])
+	p.program = home + "/agents/" + l.bot.Runtime + "-" + agent.Version
+	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + ".json"
+	there, err := output(ctx, h, "/bin/sh", "-c", `test -x "$1" && echo yes || echo no`, "sh", p.runner)
+	if err != nil {
+		return p, err
+	}
+	if strings.TrimSpace(there) != "yes" {
+		watch.step("copy the runner")
+		if err := h.Upload(ctx, p.runner, 0o755, bytes.NewReader(program)); err != nil {
+			return p, err
+		}
+	}
+	return p, l.install(ctx, h, agent, p.program, watch)
+}
+
+// install installs the agent's program, which does nothing if it is there.
+func (l *launch) install(ctx context.Context, h sandbox.Handle, agent Agent, dir string, watch *watch) error {
+	watch.step("install " + agent.Title + " " + agent.Version)
+	var tail tailWriter
+	both := multi{&tail, watch}
+	result, err := h.Exec(ctx, sandbox.Command{
+		Argv: []string{"/bin/sh", "-c", agent.Install}, Env: map[string]string{"DIR": dir}, Stdout: both, Merged: true, Timeout: h.Most(installTimeout),
+	})
+	switch {
+	case err != nil:
+		return err
+	case result.TimedOut:
+		return fault.Newf(fault.Precondition, "continue the thread to try again, or use an image that has it", "the installation of %s took too long", agent.Title)
+	case result.ExitCode != 0:
+		return fault.Newf(fault.Precondition, "allow the hosts that it needs (arbe env allow), or use an image that has it; then continue the thread",
+			"%s %s could not be installed (exit %d):\n%s", agent.Title, agent.Version, result.ExitCode, tail.String())
+	}
+	return nil
+}
+
+// output returns what a small program prints in a sandbox.
+func output(ctx context.Context, h sandbox.Handle, argv ...string) (string, error) {
+	var out tailWriter
+	result, err := h.Exec(ctx, sandbox.Command{Argv: argv, Stdout: &out, Timeout: lookTimeout})
+	if err == nil && result.ExitCode != 0 {
+		err = fault.Newf(fault.Precondition, "use another image", "the sandbox has no working %s", path.Base(argv[0]))
+	}
+	return out.String(), err
+}
+
+// spec is what our runner reads; see runner.Spec. It has no secrets.
+type spec struct {
+	Epoch        int64     `json:"epoch"`
+	Harness      string    `json:"harness"`
+	Program      string    `json:"program"`
+	WorkDir      string    `json:"work_dir"`
+	Session      string    `json:"session"`
+	Fresh        bool      `json:"fresh"`
+	After        int64     `json:"after"`
+	Model        specModel `json:"model"`
+	Instructions string    `json:"instructions"`
+}
+
+type specModel struct {
+	Provider      string `json:"provider"`
+	ID            string `json:"id"`
+	Dialect       string `json:"dialect"`
+	BaseURL       string `json:"base_url"`
+	KeyEnv        string `json:"key_env"`
+	ContextWindow int64  `json:"context_window"`
+	MaxTokens     int64  `json:"max_tokens"`
+}
+
+// putSpec writes the specification of the run into the sandbox.
+func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error {
+	s := spec{
+		Epoch: l.job.Args.Epoch, Harness: l.bot.Runtime, Program: p.program, WorkDir: sandbox.Workspace, Session: home + "/session-" + l.thread.ID,
+		Fresh: l.note.Fresh, After: l.thread.Run.Through, Instructions: l.bot.Instructions,
+	}
+	if l.config.Model != nil {
+		m, err := l.config.Model(ctx, l.scope, l.bot, l.config.Agents[l.bot.Runtime].Dialects)
+		if err != nil {
+			return err
+		}
+		s.Model = specModel(m)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return h.Upload(ctx, p.spec, 0o600, bytes.NewReader(text))
+}
+
+// environment returns the secrets that the sandbox's environment binds, in a map of the caller's.
+func (l *launch) environment(ctx context.Context, h sandbox.Handle) (map[string]string, error) {
+	env := map[string]string{}
+	if l.config.Secrets == nil || len(h.Secrets()) == 0 {
+		return env, nil
+	}
+	received, err := l.config.Secrets.Receive(ctx, l.scope.House, h.Secrets())
+	maps.Copy(env, received.Env)
+	return env, err
+}
+
+// watch shows the steps of a launch, and what they print, to those who watch the thread. It never fails.
+type watch struct {
+	ctx    context.Context
+	log    *stream.Log
+	ref    stream.Ref
+	id     string
+	offset int64
+}
+
+func (l *launch) watch(ctx context.Context) *watch {
+	return &watch{ctx: ctx, log: l.config.Log, ref: log(l.scope.House, l.thread.ID), id: entry.RunID(l.job.Args.Epoch) + ".boot"}
+}
+
+func (w *watch) step(name string) { _, _ = fmt.Fprintf(w, "==> %s\n", name) }
+
+// Write publishes a piece of output.
+func (w *watch) Write(p []byte) (int, error) {
+	// An error does not matter, because whoever watches sees how it ends.
+	_ = w.log.Publish(w.ctx, w.ref, stream.Delta{EntryID: w.id, Offset: w.offset, Data: bytes.Clone(p)})
+	w.offset += int64(len(p))
+	return len(p), nil
+}
+
+// tailWriter keeps the end of what is written to it.
+type tailWriter struct{ kept []byte }
+
+func (t *tailWriter) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	t.kept = t.kept[max(0, len(t.kept)-shownInstall):]
+	return len(p), nil
+}
+
+func (t *tailWriter) String() string { return plain(t.kept) }
+
+// plain returns bytes that a program printed as a text that the log takes.
+func plain(b []byte) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\u2400")
+}
+
+// multi writes to two writers that never fail.
+type multi struct {
+	a, b interface{ Write([]byte) (int, error) }
+}
+
+func (m multi) Write(p []byte) (int, error) {
+	_, _ = m.a.Write(p)
+	return m.b.Write(p)
+}

@@ -1,0 +1,85 @@
+package run
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// Cancel stops the run of a driven thread, or the one that is queued. The runner is asked through the log, and the server that
+// follows it ends it with patience; a run that no server follows is ended at once. It returns false if nothing ran. A chat is a
+// [fault.Precondition].
+func (r *Runs) Cancel(ctx context.Context, scope db.Scope, threadID string) (stopped bool, err error) {
+	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := r.lockDrivenTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		stopped, err = r.cancelTx(ctx, tx, th, scope.Agent)
+		return err
+	})
+	return stopped, err
+}
+
+// cancelTx stops the run of a thread whose row is locked, in the name of an agent.
+func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by string) (stopped bool, err error) {
+	epoch := th.Run.Epoch
+	running := th.Status == thread.Running
+	if !running {
+		epoch++
+	}
+	rows, err := r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": th.ID}, Most: 10})
+	if err != nil {
+		return false, err
+	}
+	followed := false
+	for _, row := range rows {
+		var a launchArgs
+		if row.Args(&a) != nil || a.Epoch != epoch {
+			continue
+		}
+		ended, err := r.config.Jobs.CancelTx(ctx, tx, row.ID())
+		if err != nil {
+			return false, err
+		}
+		stopped, followed = true, followed || !ended
+	}
+	switch {
+	case running && followed: // whoever follows it ends the runner, and then the run
+		_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", by, entry.CancelRequested{Epoch: epoch}))
+		return true, err
+	case running:
+		return true, r.endTx(ctx, tx, th, cancelled())
+	case stopped && !followed: // the run was queued, and its job has ended with it
+		if th, err = r.config.Threads.BeginRunTx(ctx, tx, th, ""); err == nil {
+			err = r.endTx(ctx, tx, th, cancelled())
+		}
+	}
+	return stopped, err
+}
+
+// CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be called
+// before that transaction locks a log.
+func (r *Runs) CancelBelowTx(ctx context.Context, tx pgx.Tx, threadID string) error {
+	running, err := r.config.Threads.RunningBelowTx(ctx, tx, threadID)
+	if err != nil {
+		return err
+	}
+	for _, id := range running {
+		rows, err := r.config.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: launchArgs{}.Kind(), Args: map[string]string{"thread": id}, Most: 10})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if _, err := r.config.Jobs.CancelTx(ctx, tx, row.ID()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

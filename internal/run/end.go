@@ -1,0 +1,198 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// shownResult is how much of a result the thread above is told, in bytes. The child's log has all of it.
+const shownResult = 16 << 10
+
+// end is how a run ends.
+type end struct {
+	// before are what the run wrote with its report, and report says why it ends: a [entry.RunFinished], [entry.PiFailed] or
+	// [entry.SessionOrphaned].
+	before []entry.Draft
+	report []entry.Draft
+	to     thread.Status
+	// reason is what the change of status says, and err what went wrong; both may be empty.
+	reason, err string
+	// result is the last text of the agent, usage what its model calls used, through the last chat that it was given, and patch
+	// the artifact with the changes of its tree.
+	result  string
+	usage   *entry.TurnUsage
+	through int64
+	patch   string
+}
+
+// finished is the end that a runner reports.
+func finished(author string, id string, f entry.RunFinished) end {
+	e := end{to: thread.Status(f.Outcome), err: f.Error, result: f.Result, usage: f.Usage, through: f.Through, patch: f.PatchArtifactID}
+	e.report = []entry.Draft{entry.NewDraft(id, author, f)}
+	if f.Outcome != entry.RunFailed {
+		return e
+	}
+	e.err = cmp.Or(f.Error, "the agent did not say why")
+	e.report = append(e.report, entry.NewDraft("", "", entry.PiFailed{
+		Epoch: f.Epoch, Error: e.err, Next: "continue the thread", ExitCode: f.ExitCode, Phase: cmp.Or(f.Phase, entry.PhaseExecution), LastLines: f.LastLines,
+	}))
+	return e
+}
+
+// failed is the end of a run that this server could not launch, or that it ends because of what it did.
+func failed(epoch int64, phase string, why error) end {
+	f := fault.From(why)
+	return end{to: thread.Failed, err: f.Message, report: []entry.Draft{entry.NewDraft(entry.RunEndID(epoch), "", entry.PiFailed{Epoch: epoch, Error: f.Message, Next: f.Next, Phase: phase})}}
+}
+
+// lost is the end of a run whose runner is gone.
+func lost(epoch int64, reason, lines string) end {
+	return end{to: thread.Failed, err: "the run was lost: " + reason, report: []entry.Draft{
+		entry.NewDraft(entry.RunEndID(epoch), "", entry.SessionOrphaned{Epoch: epoch, Reason: reason, LastLines: lines}),
+	}}
+}
+
+// cancelled is the end of a run whose runner cannot report it.
+func cancelled() end { return end{to: thread.Cancelled, reason: "it was stopped"} }
+
+// endTx ends the run of a running thread, whose row the caller has locked: the row's status, what the log says of it, and what the
+// thread above is told. It ends all tokens of the run. What was said to the agent too late for this run begins the next one.
+func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) error {
+	through := e.through
+	if through == 0 && !th.Run.HeartbeatAt.IsZero() {
+		through = th.Run.From // it has been given at least what made it begin
+	}
+	status, err := r.config.Threads.EndRunTx(ctx, tx, th, e.to, e.reason, through)
+	if err != nil {
+		return err
+	}
+	th.Run.Through = max(th.Run.Through, through)
+	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
+	if err == nil && unread && e.to == thread.Completed {
+		_, err = r.requestTx(ctx, tx, th, note{})
+	}
+	if err != nil {
+		return err
+	}
+	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, e.report, []entry.Draft{status})}
+	if th.ParentThread != "" {
+		if appends[log(th.House, th.ParentThread)], err = r.toldTx(ctx, tx, th, e); err != nil {
+			return err
+		}
+	}
+	// In the order in which logs are always locked.
+	refs := slices.SortedFunc(maps.Keys(appends), func(a, b stream.Ref) int { return cmp.Compare(a.Name, b.Name) })
+	for _, ref := range refs {
+		if err := r.appendTx(ctx, tx, ref, ref == th.Stream(), appends[ref]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendTx appends to a log. If the log of another thread takes nothing, because it is closed or its author has left, nothing is
+// appended to it: whoever closes a thread must not keep its children from ending.
+func (r *Runs) appendTx(ctx context.Context, tx pgx.Tx, ref stream.Ref, own bool, drafts []entry.Draft) error {
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, because a failed statement would abort the transaction
+		_, err := r.config.Log.AppendTx(ctx, tx, ref, drafts...)
+		return err
+	})
+	switch fault.CodeOf(err) {
+	case fault.Precondition, fault.NotFound, fault.Forbidden:
+		if !own {
+			return nil
+		}
+	}
+	return err
+}
+
+// toldTx returns what the thread above is told of the end of a run: that it ended, and its result as a chat of the agent. It wakes
+// the bot that waited for it, if this was the last that it waited for.
+func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) ([]entry.Draft, error) {
+	runtime := ""
+	if b, err := r.config.Bots.GetTx(ctx, tx, th.House, th.Agent); err == nil {
+		runtime = b.Runtime
+	} else if fault.CodeOf(err) != fault.NotFound {
+		return nil, err
+	}
+	told := entry.ChildFinished{
+		ChildThreadID: th.ID, Epoch: th.Run.Epoch, Outcome: string(e.to), Error: entry.Clip(e.err, shownTask), Runtime: runtime,
+		DurationMS: time.Since(th.Run.StartedAt).Milliseconds(), Usage: e.usage, PatchArtifactID: e.patch,
+	}
+	waits, err := r.waitsTx(ctx, tx, th)
+	if err != nil {
+		return nil, err
+	}
+	if waits {
+		told.Wakes, told.Root = th.AskedBy, th.Root
+	}
+	result := uuid.NewString()
+	drafts := []entry.Draft{
+		entry.NewDraft("", th.Agent, told),
+		entry.NewDraft(result, th.Agent, entry.Chat{Text: e.words(th), Run: &entry.RunSummary{ThreadID: th.ID, Epoch: th.Run.Epoch, Outcome: string(e.to), Runtime: runtime}}),
+	}
+	if waits && r.config.Wake != nil {
+		err = r.config.Wake(ctx, tx, Wake{House: th.House, Thread: th.ParentThread, Bot: th.AskedBy, Entry: result, Root: th.Root})
+	}
+	return drafts, err
+}
+
+// waitsTx reports whether a bot delegated a thread, and waits for none of the others that it delegated from the thread above.
+func (r *Runs) waitsTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool, error) {
+	if th.AskedBy == "" {
+		return false, nil
+	}
+	if _, err := r.config.Bots.GetTx(ctx, tx, th.House, th.AskedBy); fault.CodeOf(err) == fault.NotFound {
+		return false, nil // a person, or a bot that left
+	} else if err != nil {
+		return false, err
+	}
+	// Of two that end at once, the second one sees that the first has ended.
+	if err := r.config.Threads.LockChildrenTx(ctx, tx, th.ParentThread); err != nil {
+		return false, err
+	}
+	busy, err := r.config.Threads.BusyBesideTx(ctx, tx, th)
+	return busy == 0, err
+}
+
+// words are what the thread above is told.
+func (e end) words(th thread.Thread) string {
+	text := e.result
+	switch {
+	case e.to == thread.Cancelled:
+		text = "The work was stopped."
+	case e.to == thread.Failed:
+		text = "The work failed: " + e.err
+	case text == "":
+		text = "The work is done. The agent said nothing more."
+	}
+	if len(text) > shownResult {
+		text = entry.Clip(text, shownResult) + "\n\n(The rest is in thread " + th.ID + ".)"
+	}
+	return text
+}
+
+// finish ends a run if it still goes on. over is true if it was over before.
+func (r *Runs) finish(ctx context.Context, house, threadID string, epoch int64, e end) (over bool, err error) {
+	err = r.inThread(ctx, house, threadID, func(tx pgx.Tx, th thread.Thread) error {
+		if over = th.Run.Epoch != epoch || th.Status != thread.Running; over {
+			return nil
+		}
+		return r.endTx(ctx, tx, th, e)
+	})
+	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted
+		return true, nil
+	}
+	return over, err
+}

@@ -1,0 +1,343 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// This file takes what runners post. A runner works in a sandbox in which an agent runs what it likes, so nothing that it says is
+// believed beyond its own run: it writes to its own thread, in the name of its bot, entries whose ids and epochs are those of its
+// run, of kinds that are a runner's, up to the limits of a run. Secrets that the run received are removed.
+
+// Poster is a runner that posts to its thread. The caller has verified its token.
+type Poster struct {
+	House, Thread, Agent string
+	Epoch                int64
+}
+
+// chunkType is the type of a post with a piece of an entry to come. It is not stored.
+const chunkType = "pi.chunk"
+
+// chunk is such a piece. The post's id is that of the entry to come, "~" and the call; see [entry.StepDelta].
+type chunk struct {
+	Offset int64  `json:"offset"`
+	Data   string `json:"data"`
+}
+
+// maxChunk limits a piece, in bytes.
+const maxChunk = 256 << 10
+
+// Accept does what a runner's post asks for, all or nothing: entries go to the log; of heartbeats the first one does, and the row
+// keeps the time of the last; a report ends the run; pieces of entries to come reach those who watch.
+//
+// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for what no runner posts; and those of
+// [stream.Log.Write].
+func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
+	p, err := r.posts.of(ctx, r, by)
+	if err != nil {
+		return done, err
+	}
+	sorted, err := p.sort(by, w.Content)
+	if err != nil {
+		return done, err
+	}
+	if err := r.bound(ctx, by, p, sorted); err != nil {
+		return done, err
+	}
+	ref := log(by.House, by.Thread)
+	for _, d := range sorted.deltas {
+		_ = r.config.Log.Publish(ctx, ref, d) // it may be lost, because the entry has all of it
+	}
+	w.Content = sorted.entries
+	if sorted.report == nil && len(w.Content) > 0 {
+		if done, err = r.config.Log.Write(ctx, ref, w); err != nil {
+			return done, err
+		}
+	} else if done.Stream, err = r.config.Log.Describe(ctx, ref); err != nil {
+		return done, err
+	}
+	switch {
+	case sorted.report != nil:
+		err = r.report(ctx, by, sorted)
+	case sorted.beat != nil:
+		err = r.beat(ctx, by, p, *sorted.beat)
+	}
+	return done, err
+}
+
+// sorted is what a post consists of.
+type sorted struct {
+	entries []entry.Draft
+	deltas  []stream.Delta
+	beat    *entry.Heartbeat
+	// report is a [entry.RunFinished], which is the last of its post, and reportID its id.
+	report   *entry.RunFinished
+	reportID string
+	bytes    int64
+}
+
+// sort checks a post, and sorts its parts.
+func (p *posting) sort(by Poster, drafts []entry.Draft) (s sorted, err error) {
+	for _, d := range drafts {
+		if s.report != nil {
+			return s, fault.New(fault.Invalid, "payload.type: a run's report is the last that it posts", "post it at the end")
+		}
+		d.Author = by.Agent
+		if entry.RunOf(d.ID) != entry.RunID(by.Epoch) || d.ID == entry.RunEndID(by.Epoch) {
+			return s, fault.Newf(fault.Invalid, "use "+entry.RunEntryID(by.Epoch, 0)+", and so on", "id: it is not one of run %d", by.Epoch)
+		}
+		if d.Type == chunkType {
+			if err := s.addChunk(p, d); err != nil {
+				return s, err
+			}
+			continue
+		}
+		d.Payload = redacted(p.redactor, d.Payload)
+		if err := entry.Check(d, entry.Runner); err != nil {
+			return s, err
+		}
+		s.bytes += int64(len(d.Payload))
+		if err := s.add(p, by, d); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// add adds a valid entry.
+func (s *sorted) add(p *posting, by Poster, d entry.Draft) error {
+	at := entry.Entry{Type: d.Type, Payload: d.Payload}
+	if beat, ok := entry.As[entry.Heartbeat](at); ok {
+		s.beat = &beat
+		if p.first() { // the log has one, whichever server takes it
+			s.entries = append(s.entries, entry.Draft{ID: entry.RunID(by.Epoch) + ".alive", Author: d.Author, Type: d.Type, Payload: d.Payload})
+		} else {
+			s.deltas = append(s.deltas, stream.Delta{EntryID: entry.RunID(by.Epoch) + ".beat", Offset: time.Now().UnixMicro(), Data: append(bytes.Clone(d.Payload), '\n')})
+		}
+		return mine(by, beat.Epoch)
+	}
+	if report, ok := entry.As[entry.RunFinished](at); ok {
+		s.report, s.reportID = &report, d.ID
+		return mine(by, report.Epoch)
+	}
+	s.entries = append(s.entries, entry.Confine(d))
+	return nil
+}
+
+// mine refuses what is said of another run.
+func mine(by Poster, epoch int64) error {
+	if epoch == by.Epoch {
+		return nil
+	}
+	return fault.Newf(fault.Forbidden, "use the epoch of the token", "epoch: this is the token of run %d, and not of %d", by.Epoch, epoch)
+}
+
+// addChunk adds a piece of an entry to come.
+func (s *sorted) addChunk(p *posting, d entry.Draft) error {
+	var c chunk
+	_, _, ok := entry.StepDelta(d.ID)
+	if json.Unmarshal(d.Payload, &c) != nil || !ok || c.Offset < 0 || len(c.Data) > maxChunk {
+		return fault.New(fault.Invalid, "payload: it is no piece of an entry", "send {type, offset, data}, with the id of the entry, ~ and the call")
+	}
+	s.deltas = append(s.deltas, stream.Delta{EntryID: d.ID, Offset: c.Offset, Data: []byte(p.redactor.String(c.Data))})
+	return nil
+}
+
+// bound ends a run that writes more than it may.
+func (r *Runs) bound(ctx context.Context, by Poster, p *posting, s sorted) error {
+	entries, size := p.count(len(s.entries), s.bytes)
+	l := r.config.Limits
+	if entries <= int64(l.Entries) && size <= int64(l.Bytes) {
+		return nil
+	}
+	why := fault.Newf(fault.Exhausted, "split the task", "the run has written more than %d entries or %d bytes", l.Entries, l.Bytes)
+	if _, err := r.finish(ctx, by.House, by.Thread, by.Epoch, failed(by.Epoch, entry.PhaseExecution, why)); err != nil {
+		return err
+	}
+	return fault.New(fault.Forbidden, "this run is over: it has written more than it may", "stop the agent")
+}
+
+// beat records a heartbeat on the row.
+func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbeat) error {
+	entries, size := p.take()
+	err := r.config.DB.In(ctx, db.Scope{House: by.House, Agent: by.Agent}, func(tx pgx.Tx) error {
+		return r.config.Threads.MoveRunTx(ctx, tx, by.Thread, by.Epoch, thread.Progress{Through: b.Through, Entries: entries, Bytes: size})
+	})
+	if err != nil {
+		p.giveBack(entries, size)
+	}
+	return err
+}
+
+// report ends the run as its runner says, with the entries that came with the report.
+func (r *Runs) report(ctx context.Context, by Poster, s sorted) error {
+	r.keepPatch(ctx, by, s.report)
+	e := finished(by.Agent, s.reportID, *s.report)
+	e.before = s.entries
+	err := r.inThread(ctx, by.House, by.Thread, func(tx pgx.Tx, th thread.Thread) error {
+		if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
+			return fault.New(fault.Forbidden, "this run is over", "stop the agent")
+		}
+		return r.endTx(ctx, tx, th, e)
+	})
+	if err == nil {
+		r.posts.forget(by.Thread)
+	}
+	return err
+}
+
+// posts are the runs that post through this server.
+type posts struct {
+	mu       sync.Mutex
+	byThread map[string]*posting
+}
+
+// maxPostings limits how many are remembered. What is forgotten is read again.
+const maxPostings = 10_000
+
+// posting is what this server knows of a run that posts.
+type posting struct {
+	epoch    int64
+	redactor *secret.Redactor
+
+	mu sync.Mutex
+	// begun are the entries and bytes that the row knows of, and fresh those since.
+	begunEntries, begunBytes int64
+	freshEntries, freshBytes int64
+	beaten                   bool
+}
+
+// of returns what is known of a run.
+func (p *posts) of(ctx context.Context, r *Runs, by Poster) (*posting, error) {
+	p.mu.Lock()
+	known := p.byThread[by.Thread]
+	p.mu.Unlock()
+	if known != nil && known.epoch == by.Epoch {
+		return known, nil
+	}
+	scope := db.Scope{House: by.House, Agent: by.Agent}
+	th, err := r.config.Threads.Get(ctx, scope, by.Thread)
+	if err != nil {
+		return nil, err
+	}
+	if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
+		return nil, fault.New(fault.Forbidden, "this run is over", "stop the agent")
+	}
+	known = &posting{epoch: by.Epoch, begunEntries: th.Run.Entries, begunBytes: th.Run.Bytes, beaten: !th.Run.HeartbeatAt.IsZero()}
+	if known.redactor, err = r.redactorOf(ctx, scope, by.Thread); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.byThread) >= maxPostings {
+		clear(p.byThread)
+	}
+	p.byThread[by.Thread] = known
+	return known, nil
+}
+
+func (p *posts) forget(threadID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byThread, threadID)
+}
+
+// first reports, once, that the run has posted no heartbeat.
+func (p *posting) first() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := !p.beaten
+	p.beaten = true
+	return first
+}
+
+// count adds what a post has, and returns what the run has written.
+func (p *posting) count(entries int, size int64) (int64, int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.freshEntries, p.freshBytes = p.freshEntries+int64(entries), p.freshBytes+size
+	return p.begunEntries + p.freshEntries, p.begunBytes + p.freshBytes
+}
+
+// take returns what the row does not know of; giveBack undoes it.
+func (p *posting) take() (entries, size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries, size = p.freshEntries, p.freshBytes
+	p.begunEntries, p.begunBytes = p.begunEntries+entries, p.begunBytes+size
+	p.freshEntries, p.freshBytes = 0, 0
+	return entries, size
+}
+
+func (p *posting) giveBack(entries, size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begunEntries, p.begunBytes = p.begunEntries-entries, p.begunBytes-size
+	p.freshEntries, p.freshBytes = p.freshEntries+entries, p.freshBytes+size
+}
+
+// redactorOf returns what removes the secrets that runs of a thread receive.
+func (r *Runs) redactorOf(ctx context.Context, scope db.Scope, threadID string) (*secret.Redactor, error) {
+	if r.config.Secrets == nil {
+		return nil, nil
+	}
+	around, err := r.config.Boxes.Surroundings(ctx, scope, threadID)
+	switch fault.CodeOf(err) {
+	case fault.Precondition, fault.NotFound:
+		return nil, nil // it has no environment any more
+	}
+	if err != nil || len(around.Environment.Recipe.Secrets) == 0 {
+		return nil, err
+	}
+	received, err := r.config.Secrets.Receive(ctx, scope.House, around.Environment.Recipe.Secrets)
+	return received.Redactor, err
+}
+
+// redacted removes secrets from the strings of a JSON text. Names of properties belong to the kind.
+func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
+	if from == nil {
+		return text
+	}
+	var parsed any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&parsed) != nil {
+		return text // it is refused as no JSON
+	}
+	found := false
+	var clean func(any) any
+	clean = func(v any) any {
+		switch v := v.(type) {
+		case string:
+			without := from.String(v)
+			found = found || without != v
+			return without
+		case []any:
+			for i := range v {
+				v[i] = clean(v[i])
+			}
+		case map[string]any:
+			for name := range v {
+				v[name] = clean(v[name])
+			}
+		}
+		return v
+	}
+	if parsed = clean(parsed); !found {
+		return text
+	}
+	without, _ := json.Marshal(parsed) // cannot fail for what was just decoded
+	return without
+}

@@ -1,0 +1,291 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+const (
+	// stopPatience is how long a runner that is told to stop may take to end its agent and to save the tree.
+	stopPatience = 10 * time.Second
+	// stopTimeout limits how long ending a runner takes after that, in case its sandbox does not answer.
+	stopTimeout = 10 * time.Second
+	// followFor is how long a server follows a run before the job begins again, because no job may run for longer than a day.
+	followFor = 12 * time.Hour
+	// lastLines is how much of the end of a runner's output is kept, in bytes.
+	lastLines = 4 << 10
+)
+
+// errOver reports that the run of a job is over, or that another one has begun.
+var errOver = errors.New("the run is over")
+
+// launch is this server's work on the job of one run.
+type launch struct {
+	*Runs
+	job   *jobs.Job[launchArgs]
+	note  note
+	scope db.Scope
+	// thread is the row as it was last read, and bot its driver.
+	thread thread.Thread
+	bot    bot.Bot
+	// tail is the end of what the runner printed.
+	tail []byte
+}
+
+// work launches the run of a job, unless an earlier server has, and follows it until it has ended. If the server stops, the job is
+// left to another one; the run goes on.
+func (r *Runs) work(ctx context.Context, job *jobs.Job[launchArgs]) error {
+	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.Int64("run", job.Args.Epoch))
+	l := &launch{Runs: r, job: job}
+	job.Note(&l.note)
+	err := db.Persist(ctx, func() error { return l.find(ctx) })
+	if err == nil && l.thread.Run.Epoch < job.Args.Epoch {
+		err = l.begin(ctx)
+	}
+	if err == nil {
+		err = l.follow(ctx)
+	}
+	return l.settle(ctx, err)
+}
+
+// find reads the thread of the job. If its run is over, the error is errOver.
+func (l *launch) find(ctx context.Context) error {
+	a := l.job.Args
+	return l.config.DB.In(ctx, db.Scope{House: a.House}, func(tx pgx.Tx) (err error) {
+		if l.thread, err = l.config.Threads.GetTx(ctx, tx, a.Thread); fault.CodeOf(err) == fault.NotFound {
+			return errOver
+		} else if err != nil {
+			return err
+		}
+		l.scope = db.Scope{House: a.House, Agent: l.thread.Agent}
+		if run := l.thread.Run; run.Epoch > a.Epoch || run.Epoch == a.Epoch && l.thread.Status != thread.Running {
+			return errOver
+		}
+		l.bot, err = l.config.Bots.GetTx(ctx, tx, a.House, l.thread.Agent)
+		return err
+	})
+}
+
+// begin puts everything in place, claims the run and launches its runner.
+func (l *launch) begin(ctx context.Context) error {
+	if l.job.Cancelled() {
+		return jobs.ErrCancelled
+	}
+	agent, ok := l.config.Agents[l.bot.Runtime]
+	if !ok {
+		return fault.Newf(fault.Precondition, "delegate to another bot", "this server does not know the coding agent %s", l.bot.Runtime)
+	}
+	return l.config.Boxes.Use(ctx, l.scope, l.thread.ID, "", func(h sandbox.Handle) error {
+		launcher, ok := h.Launcher()
+		if !ok {
+			return fault.New(fault.Precondition, "choose an environment with another driver", "the thread's sandbox cannot run coding agents, because nothing in it outlives a command")
+		}
+		placed, err := l.prepare(ctx, h, agent)
+		if err != nil {
+			return err
+		}
+		if err := l.claim(ctx, h); err != nil {
+			return err
+		}
+		return l.start(ctx, h, launcher, placed)
+	})
+}
+
+// claim begins the run: from now on, whatever happens to this server, somebody ends it.
+func (l *launch) claim(ctx context.Context, h sandbox.Handle) error {
+	l.note.Sandbox = h.ID
+	machine := h.Machine // other machines' servers cannot follow it
+	if err := l.job.SetNote(ctx, l.note, &machine); err != nil {
+		return err
+	}
+	return db.Persist(ctx, func() error {
+		return l.inThread(ctx, l.scope.House, l.thread.ID, func(tx pgx.Tx, th thread.Thread) (err error) {
+			if th.Run.Epoch >= l.job.Args.Epoch {
+				return errOver
+			}
+			l.thread, err = l.config.Threads.BeginRunTx(ctx, tx, th, "")
+			return err
+		})
+	})
+}
+
+// start launches the runner. Repeating it is harmless, because a launch has an id.
+func (l *launch) start(ctx context.Context, h sandbox.Handle, launcher sandbox.Launcher, placed placed) error {
+	if err := l.putSpec(ctx, h, placed); err != nil {
+		return err
+	}
+	token, err := l.config.Token(ctx, l.scope.House, l.thread.ID, l.thread.Agent, l.job.Args.Epoch)
+	if err != nil {
+		return err
+	}
+	env, err := l.environment(ctx, h)
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"ARBE_THREAD_ID": l.thread.ID, "ARBE_STREAM_URL": l.config.StreamURL, "ARBE_STREAM_TOKEN": token, "ARBE_AUTHOR_ID": l.thread.Agent, "ARBE_PI_MIRROR_NEXT_INDEX": "0",
+	} {
+		env[name] = value
+	}
+	return launcher.Launch(ctx, h.Ref, launchID(l.thread.ID, l.job.Args.Epoch), sandbox.Command{
+		Argv: []string{placed.runner, placed.spec}, Dir: sandbox.Workspace, Env: env, Merged: true,
+	})
+}
+
+// launchID returns the name of a run in its sandbox, which threads may share.
+func launchID(threadID string, epoch int64) string {
+	return "run-" + strings.ToLower(threadID) + "-" + strconv.FormatInt(epoch, 10)
+}
+
+// follow waits until the runner has ended, and returns nil if somebody has ended the run by then. Otherwise the error is a
+// [*goneError] that says what is known of it.
+func (l *launch) follow(ctx context.Context) error {
+	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
+	if fault.CodeOf(err) == fault.NotFound {
+		return &goneError{"its sandbox is gone", ""}
+	} else if err != nil {
+		return err
+	}
+	launcher, ok := h.Launcher()
+	if !ok {
+		return &goneError{"its sandbox cannot be followed any more", ""}
+	}
+	bounded, cancel := context.WithTimeout(ctx, followFor)
+	defer cancel()
+	id := launchID(l.thread.ID, l.job.Args.Epoch)
+	var exit sandbox.Record
+	err = launcher.Follow(bounded, h.Ref, id, 0, func(r sandbox.Record) error {
+		switch r.Kind {
+		case sandbox.RecordStdout, sandbox.RecordStderr:
+			l.tail = append(l.tail, r.Data...)
+			l.tail = l.tail[max(0, len(l.tail)-lastLines):]
+		case sandbox.RecordExit:
+			exit = r
+		}
+		return nil
+	})
+	switch {
+	case err != nil && fault.CodeOf(err) == fault.NotFound:
+		return &goneError{"its runner is not known to its sandbox", ""}
+	case err != nil:
+		return err
+	}
+	l.forget(ctx, launcher, h.Ref, id)
+	if exit.BoxEnded {
+		return &goneError{"its sandbox ended while it ran", string(l.tail)}
+	}
+	return &goneError{"its runner ended without a report (exit " + strconv.Itoa(exit.ExitCode) + ")", string(l.tail)}
+}
+
+// forget deletes the record of a runner that has ended.
+func (l *launch) forget(ctx context.Context, launcher sandbox.Launcher, ref, id string) {
+	bounded, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := launcher.Forget(bounded, ref, id); err != nil {
+		l.config.Logger.DebugContext(ctx, "the record of a run stays in its sandbox", "error", fault.From(err).Detail())
+	}
+}
+
+// goneError says that the runner of a run has ended, and how.
+type goneError struct{ reason, lines string }
+
+func (e *goneError) Error() string { return e.reason }
+
+// settle ends the job, and the run if nobody has. err is what the work on it came to.
+func (l *launch) settle(ctx context.Context, err error) error {
+	a := l.job.Args
+	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
+	gone, isGone := errors.AsType[*goneError](err)
+	var e end
+	switch {
+	case err == nil, errors.Is(err, errOver):
+		return nil
+	case jobs.Cancelled(ctx), errors.Is(err, jobs.ErrCancelled):
+		l.stop(ctx)
+		e = cancelled()
+	case jobs.Stopped(ctx), errors.Is(err, jobs.ErrTakenByOther):
+		return l.job.HandOver(ctx, "")
+	case elsewhere:
+		return l.job.HandOver(ctx, away.Machine)
+	case errors.Is(err, context.DeadlineExceeded):
+		return l.job.HandOver(ctx, "") // followFor has passed
+	case isGone:
+		e = lost(a.Epoch, gone.reason, l.shown(ctx, gone.lines))
+	default:
+		l.config.Logger.WarnContext(ctx, "a coding agent could not be launched", "error", fault.From(err).Detail())
+		l.stop(ctx)
+		e = failed(a.Epoch, entry.PhaseDispatch, err)
+	}
+	return l.end(ctx, e)
+}
+
+// end ends the run, also one that was never claimed, and the job. It retries however long the database is unreachable.
+func (l *launch) end(ctx context.Context, e end) error {
+	ctx, cancel := l.config.Jobs.Lasting(ctx)
+	defer cancel()
+	a := l.job.Args
+	return db.Persist(ctx, func() error {
+		err := l.inThread(ctx, a.House, a.Thread, func(tx pgx.Tx, th thread.Thread) (err error) {
+			if err := l.job.EndTx(ctx, tx); err != nil {
+				return err
+			}
+			if th.Run.Epoch == a.Epoch-1 && th.Status != thread.Running { // a run that never began is one that failed at once
+				if th, err = l.config.Threads.BeginRunTx(ctx, tx, th, ""); err != nil {
+					return err
+				}
+			}
+			if th.Run.Epoch != a.Epoch || th.Status != thread.Running {
+				return nil
+			}
+			return l.endTx(ctx, tx, th, e)
+		})
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil // the thread was deleted
+		}
+		return err
+	})
+}
+
+// stop ends the runner, if it was launched. A runner that lives ends its agent and reports; the run is over then.
+func (l *launch) stop(ctx context.Context) {
+	if l.note.Sandbox == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience+stopTimeout)
+	defer cancel()
+	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
+	if err == nil {
+		if launcher, ok := h.Launcher(); ok {
+			id := launchID(l.thread.ID, l.job.Args.Epoch)
+			err = launcher.End(ctx, h.Ref, id, stopPatience)
+			l.forget(ctx, launcher, h.Ref, id)
+		}
+	}
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
+		l.config.Logger.WarnContext(ctx, "a runner could not be ended", "error", fault.From(err).Detail())
+	}
+}
+
+// shown returns lines of a runner's output as the log may have them: without the secrets that the run received.
+func (l *launch) shown(ctx context.Context, lines string) string {
+	from, err := l.redactorOf(ctx, l.scope, l.thread.ID)
+	if err != nil {
+		return ""
+	}
+	return from.String(plain([]byte(lines)))
+}

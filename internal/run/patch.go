@@ -1,0 +1,59 @@
+package run
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// patchKind is the kind of the artifact with the changes of a working tree, and patchTimeout how long the run's report waits until
+// it is kept.
+const (
+	patchKind    = "patch"
+	patchTimeout = 15 * time.Second
+)
+
+// keepPatch keeps the changes of a run's working tree as an artifact, which the report then names. If they cannot be kept, the
+// report says so; they stay in the sandbox.
+func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
+	if f.PatchPath == "" || r.config.Artifacts == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	scope := db.Scope{House: by.House, Agent: by.Agent}
+	kept, err := r.storePatch(ctx, scope, by, f.PatchPath)
+	if err != nil {
+		r.config.Logger.WarnContext(ctx, "the changes of a run's working tree were not kept", "thread", by.Thread, "run", by.Epoch, "error", fault.From(err).Detail())
+		f.PatchError = "the changes stay in the sandbox, because they could not be stored: " + fault.From(err).Message
+		return
+	}
+	f.PatchArtifactID = kept.ID
+}
+
+func (r *Runs) storePatch(ctx context.Context, scope db.Scope, by Poster, path string) (artifact.Artifact, error) {
+	th, err := r.config.Threads.Get(ctx, scope, by.Thread)
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	h, err := r.config.Boxes.Handle(ctx, scope, th.Sandbox)
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	file, err := h.Download(ctx, path)
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	defer file.Close()
+	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the report
+	epoch := strconv.FormatInt(by.Epoch, 10)
+	return r.config.Artifacts.Create(ctx, scope, artifact.Draft{
+		ID: "run/" + by.Thread + "/" + epoch + "/patch", Kind: patchKind, Label: "changes of run " + epoch + ".patch", MIMEType: "text/x-diff", Thread: by.Thread, Run: epoch,
+	}, io.Reader(file))
+}

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// This file looks for runs of which nothing is heard: when somebody reads a thread, when somebody asks, and regularly. The log
+// alone decides what is dead and what still thinks, because a runner that lives says so every five seconds.
+
+const (
+	// quiet is how long a runner must be silent before its sandbox is looked at.
+	quiet = 15 * time.Second
+	// SweepEvery is how often all runs are looked at.
+	SweepEvery = 15 * time.Second
+	// sweepPage is how many runs are read at once, and probeTimeout limits the look at a sandbox.
+	sweepPage    = 500
+	probeTimeout = 5 * time.Second
+)
+
+// Reconciled is what came of a look at a thread.
+type Reconciled struct {
+	// From and To are the statuses before and after. They are equal if nothing was wrong.
+	From, To thread.Status
+	// Reason says what was found; empty if nothing was wrong.
+	Reason string
+}
+
+// Reconcile looks at a thread, and ends its run if the log says that it has ended, if its sandbox is gone, or if its runner has been
+// silent for too long. A thread that does not run stays as it is.
+func (r *Runs) Reconcile(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
+	th, err := r.config.Threads.Get(ctx, scope, threadID)
+	if err != nil {
+		return done, err
+	}
+	done = Reconciled{From: th.Status, To: th.Status}
+	silent := time.Since(heard(th))
+	if th.Status != thread.Running || silent < quiet {
+		return done, nil
+	}
+	e, found, err := r.look(ctx, scope, th, silent)
+	if err != nil || !found {
+		return done, err
+	}
+	over, err := r.finish(ctx, th.House, th.ID, th.Run.Epoch, e)
+	if err == nil && !over {
+		done.To, done.Reason = e.to, e.err
+		r.posts.forget(th.ID)
+	}
+	return done, err
+}
+
+// heard returns when something was last heard of a run.
+func heard(th thread.Thread) time.Time {
+	if th.Run.HeartbeatAt.IsZero() {
+		return th.Run.StartedAt
+	}
+	return th.Run.HeartbeatAt
+}
+
+// look finds out whether a silent run has ended.
+func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, silent time.Duration) (e end, found bool, err error) {
+	if report, id, ok, err := r.reported(ctx, th); err != nil || ok {
+		e = finished(th.Agent, id, report)
+		e.report = e.report[1:] // the log has it
+		return e, ok, err
+	}
+	if th.Sandbox != "" {
+		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		alive, err := r.config.Boxes.Confirm(bounded, scope, th.Sandbox)
+		_, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
+		switch {
+		case fault.CodeOf(err) == fault.NotFound, err == nil && alive == sandbox.Gone:
+			return lost(th.Run.Epoch, "its sandbox is gone", ""), true, nil
+		case err != nil && !elsewhere && ctx.Err() != nil:
+			return e, false, err
+		}
+	}
+	l := r.config.Limits
+	switch {
+	case th.Run.HeartbeatAt.IsZero() && silent > l.Start:
+		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard within %s", l.Start), ""), true, nil
+	case !th.Run.HeartbeatAt.IsZero() && silent > l.Silence:
+		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard for %s", entry.Approximately(silent)), ""), true, nil
+	}
+	return e, false, nil
+}
+
+// reported returns the report of a run that is in the log, although its row says that it runs.
+func (r *Runs) reported(ctx context.Context, th thread.Thread) (report entry.RunFinished, id string, ok bool, err error) {
+	for after := th.Run.From; after < th.Tail; {
+		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{After: after, Limit: 1000})
+		if err != nil || len(entries) == 0 {
+			return report, "", false, err
+		}
+		for _, at := range entries {
+			if report, ok := entry.As[entry.RunFinished](at); ok && report.Epoch == th.Run.Epoch {
+				return report, at.ID, true, nil
+			}
+		}
+		after = entries[len(entries)-1].Seq
+	}
+	return report, "", false, nil
+}
+
+// Sweep looks at all runs. It goes on after an error, because the next run may have none.
+func (r *Runs) Sweep(ctx context.Context) (failed error) {
+	for after := ""; ; {
+		list, err := r.config.Threads.RunningAfter(ctx, after, sweepPage)
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for _, th := range list {
+			after = th.ID
+			if _, err := r.Reconcile(ctx, db.Scope{House: th.House}, th.ID); err != nil && fault.CodeOf(err) != fault.NotFound {
+				failed = errors.Join(failed, err)
+			}
+		}
+		if len(list) < sweepPage || ctx.Err() != nil {
+			return failed
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package run_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+func TestARunFromItsTaskToItsResult(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking", Through: 1})
+		r.must(r.says("I look."), entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash"})
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool", LastTool: "bash", Through: 1})
+		r.must(r.says("Fixed."), entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Fixed.", Through: 1, Usage: &entry.TurnUsage{Input: 3, Output: 4}})
+	})
+	child := w.spawn("Fix the failing test.\nIt is in main_test.go.")
+	if child.Name != "Fix the failing test." || child.Status != thread.Idle || child.ParentThread != w.home || child.AskedBy != w.scope.Agent {
+		t.Errorf("the child is %+v", child)
+	}
+	all := w.ends(child.ID, 1, thread.Completed)
+	if kinds := types(all); kinds != "chat status_changed heartbeat assistant tool_result assistant run_finished status_changed" {
+		t.Errorf("its log has %s:\n%s", kinds, story(all))
+	}
+	if all[0].Author != w.scope.Agent || all[3].Author != child.Agent {
+		t.Errorf("the task is by %s and the answer by %s", all[0].Author, all[3].Author)
+	}
+	th := w.get(child.ID)
+	if th.Run.Epoch != 1 || th.Run.Through != 1 || th.Run.HeartbeatAt.IsZero() || th.Run.StartedAt.IsZero() {
+		t.Errorf("the row says %+v", th.Run)
+	}
+	above := w.entries(w.home)
+	spawned, ended, said := of[entry.AgentSpawn](above), of[entry.ChildFinished](above), of[entry.Chat](above)
+	if len(spawned) != 1 || spawned[0].ChildThreadID != child.ID || spawned[0].Runtime != "pi" {
+		t.Errorf("the parent says %+v", spawned)
+	}
+	if len(ended) != 1 || ended[0].Outcome != "completed" || ended[0].Usage == nil || ended[0].Wakes != "" {
+		t.Errorf("the parent was told %+v", ended)
+	}
+	if len(said) != 1 || said[0].Text != "Fixed." || said[0].Run == nil || said[0].Run.ThreadID != child.ID || above[len(above)-1].Author != child.Agent {
+		t.Errorf("the parent hears %+v", said)
+	}
+	runs, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
+	must(t, err)
+	if len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Result != "Fixed." || runs[0].Ended.Before(runs[0].Started) {
+		t.Errorf("its runs are %+v", runs)
+	}
+}
+
+// types are the kinds of entries, without what most of them begin with.
+func types(entries []entry.Entry) string {
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Type[strings.LastIndex(e.Type, ".")+1:])
+	}
+	return strings.Join(list, " ")
+}
+
+func TestARunnerThatDies(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})
+		r.must(r.says("I begin."))
+		r.exit = 137
+	})
+	child := w.spawn("Work.")
+	all := w.ends(child.ID, 1, thread.Failed)
+	lost := of[entry.SessionOrphaned](all)
+	if len(lost) != 1 || !strings.Contains(lost[0].Reason, "exit 137") || !strings.Contains(lost[0].LastLines, "the last words") {
+		t.Errorf("the log says\n%s", story(all))
+	}
+	told(t, w, child, "failed")
+}
+
+// told checks that the parent was told once how a child ended.
+func told(t *testing.T, w *world, child thread.Thread, outcome string) {
+	t.Helper()
+	above := w.entries(w.home)
+	if ended := of[entry.ChildFinished](above); len(ended) != 1 || ended[0].Outcome != outcome || ended[0].ChildThreadID != child.ID {
+		t.Errorf("the parent was told %+v, want once %s", ended, outcome)
+	}
+	if said := of[entry.Chat](above); len(said) != 1 || said[0].Run == nil || said[0].Run.Outcome != outcome {
+		t.Errorf("the parent hears %+v", said)
+	}
+}
+
+func TestASandboxThatIsGone(t *testing.T) {
+	begun := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "thinking"})
+		close(begun)
+		<-r.ctx.Done()
+	})
+	child := w.spawn("Work.")
+	<-begun
+	must(t, w.driver.Destroy(t.Context(), "box-"+w.get(child.ID).Sandbox))
+	all := w.ends(child.ID, 1, thread.Failed)
+	if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "sandbox") {
+		t.Errorf("the log says\n%s", story(all))
+	}
+	told(t, w, child, "failed")
+}
+
+func TestAnAgentThatCannotBeInstalled(t *testing.T) {
+	w := setup(t, func(*runner) { t.Error("it was launched") })
+	w.driver.fails = "npm: not found"
+	child := w.spawn("Work.")
+	all := w.ends(child.ID, 1, thread.Failed)
+	why := of[entry.PiFailed](all)
+	if len(why) != 1 || why[0].Phase != entry.PhaseDispatch || !strings.Contains(why[0].Error, "npm: not found") || !strings.Contains(why[0].Next, "continue") {
+		t.Errorf("the log says\n%s", story(all))
+	}
+	told(t, w, child, "failed")
+}
+
+func TestCancel(t *testing.T) {
+	t.Run("a runner that obeys reports it", func(t *testing.T) {
+		begun := make(chan struct{})
+		w := setup(t, func(r *runner) {
+			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+			close(begun)
+			<-r.asked
+			r.must(entry.RunFinished{Epoch: 1, Outcome: entry.RunCancelled})
+		})
+		child := w.spawn("Work.")
+		<-begun
+		stopped, err := w.runs.Cancel(t.Context(), w.scope, child.ID)
+		must(t, err)
+		all := w.ends(child.ID, 1, thread.Cancelled)
+		if asked := of[entry.CancelRequested](all); !stopped || len(asked) != 1 {
+			t.Errorf("the log says\n%s", story(all))
+		}
+		told(t, w, child, "cancelled")
+		if stopped, err := w.runs.Cancel(t.Context(), w.scope, child.ID); err != nil || stopped {
+			t.Errorf("again, it stops %v: %v", stopped, err)
+		}
+	})
+	t.Run("a runner that is dead is no obstacle", func(t *testing.T) {
+		begun := make(chan struct{})
+		w := setup(t, func(r *runner) {
+			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+			close(begun)
+			<-r.asked // and says nothing
+		})
+		child := w.spawn("Work.")
+		<-begun
+		start := time.Now()
+		_, err := w.runs.Cancel(t.Context(), w.scope, child.ID)
+		must(t, err)
+		w.ends(child.ID, 1, thread.Cancelled)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		told(t, w, child, "cancelled")
+	})
+}
+
+func TestWhatIsSaid(t *testing.T) {
+	var mu sync.Mutex
+	var after []int64
+	steered := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		mu.Lock()
+		after = append(after, r.spec.After)
+		mu.Unlock()
+		if r.spec.Epoch == 1 {
+			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking", Through: 1})
+			<-steered // it ends without having read what was said
+			r.completes("one", 1)
+			return
+		}
+		r.completes("more", r.w.get(r.by.Thread).Tail)
+	})
+	child := w.spawn("Work.")
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == entry.Heartbeat{}.Type() })
+	w.say(child.ID, "Also this.")
+	close(steered)
+	w.ends(child.ID, 2, thread.Completed)
+	w.say(child.ID, "And later, this.")
+	w.ends(child.ID, 3, thread.Completed)
+	if mu.Lock(); len(after) != 3 || after[0] != 0 || after[1] != 1 || after[2] <= after[1] {
+		t.Errorf("the runs began after %v", after)
+	}
+	mu.Unlock()
+}
+
+func TestTwoContinueAtOnce(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("done", r.w.get(r.by.Thread).Tail) })
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Completed)
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			if epoch, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{}); err != nil || epoch < 2 {
+				t.Errorf("it continues as %d: %v", epoch, err)
+			}
+		})
+	}
+	all.Wait()
+	w.ends(child.ID, 2, thread.Completed)
+	if chats := of[entry.Chat](w.entries(child.ID)); w.driver.launched() < 2 || len(chats) > w.driver.launched() {
+		t.Errorf("%d runs, and %d chats", w.driver.launched(), len(chats))
+	}
+	box := w.get(child.ID).Sandbox
+	_, err := w.runs.Continue(t.Context(), w.scope, child.ID, run.Resume{Fresh: true})
+	must(t, err)
+	epoch := w.get(child.ID).Run.Epoch
+	if w.get(child.ID).Status != thread.Running {
+		epoch++
+	}
+	w.ends(child.ID, epoch, thread.Completed)
+	if w.get(child.ID).Sandbox == box {
+		t.Error("the fresh run has the old sandbox")
+	}
+}
+
+func TestAHostileRunner(t *testing.T) {
+	refusals := make(chan error, 20)
+	w := setup(t, func(r *runner) {
+		defer close(refusals)
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		own := entry.RunEntryID(1, 5)
+		for _, d := range []entry.Draft{
+			entry.NewDraft(own, "", entry.StatusChanged{From: "running", To: "completed", Epoch: 1}),
+			entry.NewDraft(own, "", entry.ChildFinished{ChildThreadID: "x", Outcome: "completed"}),
+			entry.NewDraft(entry.RunEntryID(2, 0), "", r.says("from the future")),
+			entry.NewDraft(entry.RunEndID(1), "", r.says("in the way")),
+			entry.NewDraft("mine", "", r.says("by another id")),
+			entry.NewDraft(own, "", entry.RunFinished{Epoch: 2, Outcome: entry.RunCompleted}),
+			entry.NewDraft(own, "", entry.Chat{Text: "hi", Run: &entry.RunSummary{ThreadID: "t"}}),
+			entry.NewDraft(own, "", entry.PiAssistant{Turn: "n1", StopReason: entry.PiStopped}),
+			entry.NewDraft(own, "", entry.Command{Command: "true"}),
+		} {
+			refusals <- r.send(d)
+		}
+		later := r.by
+		later.Epoch = 2
+		_, err := r.w.runs.Accept(r.ctx, later, write(entry.NewDraft(entry.RunEntryID(2, 0), "", r.says("later"))))
+		refusals <- err
+		r.completes("done", 0)
+		refusals <- r.post(r.says("too late"))
+	})
+	child := w.spawn("Work.")
+	n := 0
+	for err := range refusals {
+		n++
+		if code := fault.CodeOf(err); code != fault.Forbidden && code != fault.Invalid {
+			t.Errorf("refusal %d: %v", n, err)
+		}
+	}
+	all := w.ends(child.ID, 1, thread.Completed)
+	if kinds := types(all); n != 11 || kinds != "chat status_changed heartbeat run_finished status_changed" {
+		t.Errorf("after %d refusals, the log has %s", n, kinds)
+	}
+}
+
+func TestARunThatWritesTooMuch(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		for r.post(r.says("again")) == nil {
+		}
+		r.exit = 3
+	}, func(c *dispatch.Config) { c.Runs.Limits.Entries = 20 })
+	child := w.spawn("Work.")
+	all := w.ends(child.ID, 1, thread.Failed)
+	if why := of[entry.PiFailed](all); len(why) != 1 || !strings.Contains(why[0].Error, "written more") || len(all) > 30 {
+		t.Errorf("the log says\n%s", story(all))
+	}
+	told(t, w, child, "failed")
+}
+
+func TestReconcile(t *testing.T) {
+	begun := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		close(begun)
+		<-r.ctx.Done()
+	})
+	child := w.spawn("Work.")
+	<-begun
+	done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID)
+	must(t, err)
+	if done.To != thread.Running {
+		t.Fatalf("a run that lives becomes %+v", done)
+	}
+	w.silence(child.ID, 60*time.Second)
+	if done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Running {
+		t.Fatalf("a run that thinks becomes %+v: %v", done, err)
+	}
+	w.silence(child.ID, 91*time.Second)
+	must(t, w.runs.Sweep(t.Context()))
+	all := w.ends(child.ID, 1, thread.Failed)
+	if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "not heard") {
+		t.Errorf("the log says\n%s", story(all))
+	}
+	told(t, w, child, "failed")
+}
+
+func TestAServerThatStops(t *testing.T) {
+	goOn := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		<-goOn
+		r.completes("done", 0)
+	})
+	child := w.spawn("Work.")
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == entry.Heartbeat{}.Type() })
+	w.driver.stopServer()
+	w.start()
+	close(goOn)
+	w.ends(child.ID, 1, thread.Completed)
+	if n := w.driver.launched(); n != 1 {
+		t.Errorf("%d runners were launched", n)
+	}
+	told(t, w, child, "completed")
+}
+
+func TestWhatCannotBeDelegated(t *testing.T) {
+	w := setup(t, func(r *runner) { <-r.asked }, func(c *dispatch.Config) { c.Runs.Limits.Children = 2 })
+	for what, c := range map[string]struct {
+		task run.Task
+		code fault.Code
+	}{
+		"nothing":                  {run.Task{Text: " \n"}, fault.Invalid},
+		"a novel":                  {run.Task{Text: strings.Repeat("x", entry.MaxTask+1)}, fault.Exhausted},
+		"invalid text":             {run.Task{Text: "\xff"}, fault.Invalid},
+		"a task for nobody":        {run.Task{Text: "x", Agent: "@nobody"}, fault.NotFound},
+		"a task for a chatter":     {run.Task{Text: "x", Agent: "@arbe"}, fault.Precondition},
+		"a task for what is not":   {run.Task{Text: "x", Agent: "@claude"}, fault.Precondition},
+		"a task from nowhere":      {run.Task{Text: "x", Parent: "nowhere"}, fault.NotFound},
+		"a task in no sandbox":     {run.Task{Text: "x", Parent: w.home, Sandbox: "parent"}, fault.Precondition},
+		"a task for a bad machine": {run.Task{Text: "x", Environment: "nothing"}, fault.NotFound},
+	} {
+		if _, err := w.runs.Spawn(t.Context(), w.scope, c.task); fault.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	one, two := w.spawn("- one"), w.spawn("@two")
+	if _, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "three"}); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, th := range []thread.Thread{one, two} {
+		_, err := w.runs.Cancel(t.Context(), w.scope, th.ID)
+		must(t, err)
+		w.ends(th.ID, 1, thread.Cancelled)
+	}
+}
+
+func TestADeletedThread(t *testing.T) {
+	ended := make(chan struct{})
+	begun := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		defer close(ended)
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		close(begun)
+		<-r.asked
+	})
+	child := w.spawn("Work.")
+	<-begun
+	must(t, w.d.DeleteThread(t.Context(), w.scope, child.ID))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("its runner goes on")
+	}
+}

@@ -1,0 +1,50 @@
+package run
+
+import (
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/setting"
+)
+
+// Limits say when a run is taken for lost, and how much it may do. A field that is zero has its default.
+type Limits struct {
+	// Silence is how long a runner that was heard may be silent before its run counts as lost, and Start how long one may
+	// take to be heard at all.
+	Silence, Start time.Duration
+	// Entries and Bytes are what one run may write to its log.
+	Entries, Bytes int
+	// Depth is how many threads may be above one from which a task is delegated, and Children how many of the tasks that were
+	// delegated from one thread may be unfinished.
+	Depth, Children int
+}
+
+// LimitSettings are what an operator can set of [Limits].
+func LimitSettings() []setting.Setting[Limits] {
+	return []setting.Setting[Limits]{
+		setting.Duration("run_silence", "90s", "how long the runner of a coding agent may be silent before its run counts as lost", func(l *Limits) *time.Duration { return &l.Silence }),
+		setting.Duration("run_start", "30m", "how long a coding agent may take to be heard for the first time", func(l *Limits) *time.Duration { return &l.Start }),
+		setting.Count("run_entries", "200000", "how many entries one run of a coding agent may write", func(l *Limits) *int { return &l.Entries }),
+		setting.Count("run_bytes", "1073741824", "how many bytes these entries may have", func(l *Limits) *int { return &l.Bytes }),
+		setting.Count("run_depth", "4", "how deep tasks may be delegated", func(l *Limits) *int { return &l.Depth }),
+		setting.Count("run_children", "20", "how many tasks that were delegated from one thread may be unfinished", func(l *Limits) *int { return &l.Children }),
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	d := setting.Defaults(LimitSettings())
+	or(&l.Silence, d.Silence)
+	or(&l.Start, d.Start)
+	or(&l.Entries, d.Entries)
+	or(&l.Bytes, d.Bytes)
+	or(&l.Depth, d.Depth)
+	or(&l.Children, d.Children)
+	return l
+}
+
+// or gives a field its default if it is zero.
+func or[T comparable](field *T, byDefault T) {
+	var zero T
+	if *field == zero {
+		*field = byDefault
+	}
+}

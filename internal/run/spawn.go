@@ -1,0 +1,169 @@
+package run
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// Task is what is delegated.
+type Task struct {
+	// ID makes a retry harmless: the same task with the same ID returns the first child. If it is empty, each call delegates.
+	ID string
+	// Parent is the thread from which it is delegated; empty for a task of its own.
+	Parent string
+	// Text is what the agent is to do. Required.
+	Text string
+	// Agent is the bot that does it, by its id or its handle. Defaults to @pi.
+	Agent string
+	// Environment is what the child's sandbox is built from. Defaults to the parent's, or the house's.
+	Environment string
+	// Sandbox is a sandbox to work in, or "parent" for that of the parent. Defaults to a new one.
+	Sandbox string
+	// Root is the entry of a person because of which a bot delegates, and RootMost how many threads may have this root.
+	Root     string
+	RootMost int
+}
+
+// inParent is the [Task].Sandbox that names the parent's.
+const inParent = "parent"
+
+// defaultAgent is the handle of the bot that does what is delegated to nobody in particular.
+const defaultAgent = "pi"
+
+// shownTask is how much of a task the parent's log shows, and shownName how much of it names the child, in characters.
+const (
+	shownTask = 500
+	shownName = 60
+)
+
+// Spawn delegates a task in the name of the scope's agent: it creates the child thread, records it in the parent, says the task
+// in the child, and queues the child's first run, in one transaction. It returns the child.
+//
+// Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment that the
+// house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for too many tasks.
+func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.Thread, err error) {
+	if err := t.check(); err != nil {
+		return child, err
+	}
+	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		child, err = r.spawnTx(ctx, tx, scope, t)
+		return err
+	})
+	return child, err
+}
+
+func (t Task) check() error {
+	switch {
+	case strings.TrimSpace(t.Text) == "":
+		return fault.New(fault.Invalid, "task: it is empty", "say what is to be done")
+	case len(t.Text) > entry.MaxTask:
+		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text))
+	}
+	if !utf8.ValidString(t.Text) || strings.ContainsRune(t.Text, 0) {
+		return fault.New(fault.Invalid, "task: it is not valid UTF-8 text", "send it as UTF-8 text")
+	}
+	return nil
+}
+
+func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (thread.Thread, error) {
+	b, err := r.coderTx(ctx, tx, scope, t.Agent)
+	if err != nil {
+		return thread.Thread{}, err
+	}
+	parent, err := r.parentTx(ctx, tx, scope, t)
+	if err != nil {
+		return thread.Thread{}, err
+	}
+	if t.Environment == "" {
+		t.Environment = parent.Environment
+	}
+	child, err := r.config.Threads.CreateTx(ctx, tx, scope, thread.Draft{
+		ID: t.ID, Name: nameOf(t.Text), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: t.Root, RootMost: t.RootMost,
+	})
+	if err != nil || child.Tail > 0 { // the call is a retry
+		return child, err
+	}
+	if err := r.placeTx(ctx, tx, parent, child, t.Sandbox); err != nil {
+		return child, err
+	}
+	if _, err := r.config.Log.AppendTx(ctx, tx, child.Stream(), entry.NewDraft("", scope.Agent, entry.Chat{Text: t.Text})); err != nil {
+		return child, err
+	}
+	if _, err := r.requestTx(ctx, tx, child, note{}); err != nil {
+		return child, err
+	}
+	if parent.ID != "" {
+		_, err = r.config.Log.AppendTx(ctx, tx, parent.Stream(), entry.NewDraft("", scope.Agent, entry.AgentSpawn{
+			ChildThreadID: child.ID, AgentID: b.ID, Runtime: b.Runtime, Task: entry.Clip(t.Text, shownTask),
+		}))
+	}
+	return child, err
+}
+
+// coderTx returns the coding agent of the scope's house that somebody names.
+func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string) (b bot.Bot, err error) {
+	if name == "" {
+		name = defaultAgent
+	}
+	if b, err = r.config.Bots.FindTx(ctx, tx, scope.House, name); err != nil {
+		return b, err
+	}
+	if !b.Codes() {
+		return b, fault.Newf(fault.Precondition, "mention it in a thread, or delegate to a coding agent, such as @pi", "@%s is no coding agent", b.Handle)
+	}
+	if _, ok := r.config.Agents[b.Runtime]; !ok {
+		return b, fault.Newf(fault.Precondition, "delegate to another bot; arbe bot list shows their runtimes", "this server does not know the coding agent %s of @%s", b.Runtime, b.Handle)
+	}
+	return b, nil
+}
+
+// parentTx returns the thread from which a task is delegated, if another one may be delegated from it.
+func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (parent thread.Thread, err error) {
+	if t.Parent == "" {
+		return parent, nil
+	}
+	if parent, err = r.config.Threads.GetTx(ctx, tx, t.Parent); err != nil {
+		return parent, err
+	}
+	l := r.config.Limits
+	depth, err := r.config.Threads.DepthTx(ctx, tx, parent.ID)
+	if err != nil {
+		return parent, err
+	}
+	if depth >= l.Depth {
+		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "%d threads are above this one, and tasks are delegated no deeper", depth)
+	}
+	busy, err := r.config.Threads.BusyChildrenTx(ctx, tx, parent.ID)
+	if err == nil && busy >= int64(l.Children) {
+		err = fault.Newf(fault.Exhausted, "wait until some have ended, or cancel some", "%d tasks that were delegated from this thread have not ended, and no more may", busy)
+	}
+	return parent, err
+}
+
+// placeTx puts a child on the sandbox that its task names.
+func (r *Runs) placeTx(ctx context.Context, tx pgx.Tx, parent, child thread.Thread, box string) error {
+	switch {
+	case box == "":
+		return nil
+	case box == inParent && parent.Sandbox == "":
+		return fault.New(fault.Precondition, "sandbox: the thread has none yet", "run a command in it first, or leave the sandbox out for a new one")
+	case box == inParent:
+		box = parent.Sandbox
+	}
+	return r.config.Threads.PutOnSandboxTx(ctx, tx, child.ID, box)
+}
+
+// nameOf returns a title for a task: the beginning of its first line.
+func nameOf(task string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(task), "\n")
+	return entry.Clip(strings.Join(strings.Fields(entry.Visible(first, func(rune) string { return " " })), " "), shownName)
+}
