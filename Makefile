@@ -44,14 +44,14 @@ RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair 
 
 # Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
 .PHONY: test
-test: prerequisites build ts web/axe/node_modules ## Run every test, race detector and browser tests included, and list the slowest
+test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
 	go run ./db/dbtest/gotest -race -timeout 30m $(RACED) -- -timeout 30m ./cmd/arbe $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
 .PHONY: race
-race: prerequisites build web/axe/node_modules ## Run every Go test with the race detector
+race: prerequisites build web/axe/node_modules agents ## Run every Go test with the race detector
 	@go run ./db/dbtest/gotest -race -timeout 30m ./...
 
 .PHONY: conformance
@@ -61,6 +61,13 @@ conformance: build internal/door/conformance/node_modules ## Run the official su
 internal/door/conformance/node_modules: internal/door/conformance/package-lock.json
 web/axe/node_modules: web/axe/package-lock.json
 internal/door/conformance/node_modules web/axe/node_modules:
+	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
+
+# The coding agents that the tests of harnesses and runners start, each at the version that its harness installs. They take 1.1 GB.
+AGENTS := $(patsubst %/package-lock.json,%/node_modules,$(wildcard internal/harness/harnesstest/programs/*/package-lock.json))
+.PHONY: agents
+agents: $(AGENTS)
+internal/harness/harnesstest/programs/%/node_modules: internal/harness/harnesstest/programs/%/package-lock.json
 	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
 
 FOR ?= 10m
@@ -108,7 +115,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
 	@templ generate -path web -log-level error
 	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
-	@go generate ./internal/sandbox/local ./web/markup
+	@go generate ./internal/sandbox/local ./internal/runner/program ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
 

@@ -9,7 +9,7 @@ import (
 
 func TestProcess1IsBuiltFromItsSources(t *testing.T) {
 	t.Parallel()
-	if out, err := exec.CommandContext(t.Context(), "go", "run", "./supervisor/build", "-check").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "run", "../build", "-check", "supervisor/pid1", "./supervisor/pid1").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

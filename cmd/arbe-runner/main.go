@@ -1,0 +1,20 @@
+// The program arbe-runner runs one coding agent inside a sandbox; see package runner. It is embedded in arbe, which puts it there.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/harness/all"
+	"github.com/arbe-dev/arbe/internal/runner"
+)
+
+func main() {
+	// A box that is stopped ends its processes so; the run is then found to be lost, and can be continued.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := runner.Main(ctx, os.Args[1:], os.Environ(), all.Named)
+	stop()
+	os.Exit(code)
+}

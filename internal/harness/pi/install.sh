@@ -1,0 +1,29 @@
+# Installs pi $VERSION and Node.js 22, which it needs, into $DIR.
+set -eu
+: "${DIR:?}"
+if [ -f "$DIR/.installed" ] && [ "$(cat "$DIR/.installed")" = "$VERSION" ]; then exit 0; fi
+for need in npm node; do
+	command -v $need >/dev/null 2>&1 || {
+		echo "pi cannot be installed: $need is missing. Choose an image with Node.js and npm, such as node:22, or install them in the environment's setup." >&2
+		exit 1
+	}
+done
+mkdir -p "$(dirname "$DIR")"
+half="$DIR.$$"
+trap 'rm -rf "$half"' EXIT
+rm -rf "$half" && mkdir -p "$half"
+printf '{"private":true,"dependencies":{"@earendil-works/pi-coding-agent":"%s","@earendil-works/pi-agent-core":"%s","@earendil-works/pi-ai":"%s","@earendil-works/pi-tui":"%s","@earendil-works/chord":"%s","node":"22.23.3"}}\n' \
+	"$VERSION" "$VERSION" "$VERSION" "$VERSION" "$VERSION" >"$half/package.json"
+(cd "$half" && npm install --no-audit --no-fund --loglevel=error --ignore-scripts=false >npm.log 2>&1) || {
+	tail -n 5 "$half/npm.log" >&2
+	echo "pi cannot be installed: npm install failed. The sandbox must reach registry.npmjs.org: arbe env allow ENV registry.npmjs.org" >&2
+	exit 1
+}
+"$half/node_modules/.bin/node" -e 'process.exit(+process.versions.node.split(".")[0] < 22)' 2>/dev/null || {
+	echo "pi cannot be installed: the node program of npm's package node does not run here. It needs glibc on x86-64 or arm64; choose another image." >&2
+	exit 1
+}
+rm -f "$half/npm.log"
+echo "$VERSION" >"$half/.installed"
+rm -rf "$DIR"
+mv "$half" "$DIR"

@@ -1,0 +1,65 @@
+package pi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// Rebuild writes a session file of version 3. It has no directory, because pi would run its tools there instead of where it is
+// started.
+func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
+	var out bytes.Buffer
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(object{"type": "session", "version": 3, "id": "arbe", "timestamp": stamp(0)}); err != nil {
+		return nil, "", err
+	}
+	var parent any
+	for i, m := range messages {
+		id := fmt.Sprintf("%08x", i+1)
+		var at int64
+		switch p := m.(type) {
+		case entry.PiUser:
+			at = p.Timestamp
+		case entry.PiAssistant:
+			at = p.Timestamp
+			m = foreign(p)
+		case entry.PiToolResult:
+			at = p.Timestamp
+		}
+		if err := to.Encode(object{"type": "message", "id": id, "parentId": parent, "timestamp": stamp(at), "message": m}); err != nil {
+			return nil, "", err
+		}
+		parent = id
+	}
+	return []harness.File{{Path: sessionFile, Content: out.Bytes()}}, sessionFile, nil
+}
+
+// foreign returns an answer as pi takes it: thinking that it did not get itself proves nothing to its provider, and it adds up
+// the costs that it finds.
+func foreign(a entry.PiAssistant) entry.PiAssistant {
+	if a.Harness != name {
+		kept := make([]entry.PiBlock, 0, len(a.Content))
+		for _, b := range a.Content {
+			if b.Type != entry.PiThinkingBlock {
+				kept = append(kept, b)
+			}
+		}
+		a.Content = kept
+	} else {
+		a.Provider = provider
+	}
+	if a.Usage.Cost == nil {
+		a.Usage.Cost = &entry.PiCost{}
+	}
+	return a
+}
+
+func stamp(milliseconds int64) string {
+	return time.UnixMilli(milliseconds).UTC().Format("2006-01-02T15:04:05.000Z")
+}

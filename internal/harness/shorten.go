@@ -1,0 +1,117 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Limits of what an entry holds of one message. What agents read and print is larger than people read.
+const (
+	maxResult    = 64 << 10
+	maxAnswer    = 1 << 20
+	maxArguments = 256 << 10
+)
+
+// Shorten returns a message as the log keeps it: long results, answers and arguments without their middle, and images as a
+// line that says what they were.
+func Shorten(p entry.Payload) entry.Payload {
+	switch m := p.(type) {
+	case entry.PiAssistant:
+		m.Content = shortBlocks(m.Content, maxAnswer)
+		m.ErrorMessage = Middle(m.ErrorMessage, 4<<10)
+		return m
+	case entry.PiToolResult:
+		m.Content = shortBlocks(m.Content, maxResult)
+		return m
+	case entry.PiCompaction:
+		m.Summary = Middle(m.Summary, maxAnswer)
+		return m
+	}
+	return p
+}
+
+// shortBlocks shortens blocks that together have more than room bytes.
+func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
+	kept := make([]entry.PiBlock, 0, len(blocks))
+	for _, b := range blocks {
+		switch b.Type {
+		case entry.PiTextBlock:
+			b.Text = Middle(b.Text, max(room, 200))
+			room -= len(b.Text)
+		case entry.PiThinkingBlock:
+			if len(b.Thinking)+len(b.ThinkingSignature) > max(room, 200) {
+				b.Thinking, b.ThinkingSignature = Middle(b.Thinking, max(room, 200)), "" // which proves the whole only
+			}
+			room -= len(b.Thinking) + len(b.ThinkingSignature)
+		case entry.PiCallBlock:
+			b.Arguments = shortArguments(b.Arguments)
+			room -= len(b.Arguments)
+		case entry.PiImageBlock:
+			b = entry.PiText(fmt.Sprintf("[an image (%s, %s) is not kept]", b.MIMEType, entry.FileSize(int64(len(b.Data))*3/4)))
+		default:
+			b = entry.PiText("[content of the type " + entry.OneLine(b.Type, 60) + " is not kept]")
+		}
+		if kept = append(kept, b); len(kept) == maxBlocks && len(blocks) > maxBlocks {
+			return append(kept, entry.PiText(fmt.Sprintf("[%d more blocks are not kept]", len(blocks)-maxBlocks)))
+		}
+	}
+	return kept
+}
+
+// maxBlocks is how many blocks of a message are kept.
+const maxBlocks = 500
+
+// shortArguments shortens the strings in arguments that are long.
+func shortArguments(arguments json.RawMessage) json.RawMessage {
+	if len(arguments) <= maxArguments {
+		return arguments
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(arguments, &fields) != nil {
+		text, _ := json.Marshal(Middle(string(arguments), maxResult)) // a string
+		return text
+	}
+	for name, value := range fields {
+		if len(value) <= maxResult {
+			continue
+		}
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		fields[name], _ = json.Marshal(Middle(text, maxResult)) // a string
+	}
+	if text, err := json.Marshal(fields); err == nil && len(text) <= 2*maxArguments {
+		return text
+	}
+	text, _ := json.Marshal(Middle(string(arguments), maxResult)) // a string
+	return text
+}
+
+// Middle returns a text of more than n bytes without its middle, with a line in place of that.
+func Middle(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	half := n / 2
+	head, tail := strings.ToValidUTF8(text[:half], ""), strings.ToValidUTF8(text[len(text)-half:], "")
+	return fmt.Sprintf("%s\n\n[%s left out]\n\n%s", head, entry.FileSize(int64(len(text)-len(head)-len(tail))), tail)
+}
+
+// callOfLine finds the id and name of a tool call at the beginning of a line that is too long to be decoded.
+var callOfLine = regexp.MustCompile(`"(?:toolCallId|tool_use_id)"\s*:\s*"([^"\\]{1,200})"(?:[^{]{0,40}?"toolName"\s*:\s*"([^"\\]{1,100})")?`)
+
+// LongResult returns the result of a tool call whose line is too long to be decoded; ok is false if the line's beginning
+// names no call.
+func LongResult(harness string, line []byte, cut int64) (r entry.PiToolResult, ok bool) {
+	m := callOfLine.FindSubmatch(line[:min(len(line), 4<<10)])
+	if m == nil {
+		return r, false
+	}
+	text := fmt.Sprintf("[the result has more than %s and is not kept]", entry.FileSize(int64(len(line))+cut))
+	return entry.PiToolResult{Harness: harness, ToolCallID: string(m[1]), ToolName: string(m[2]), Content: []entry.PiBlock{entry.PiText(text)}}, true
+}

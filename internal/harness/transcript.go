@@ -1,0 +1,126 @@
+package harness
+
+import (
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Transcript returns the conversation that the entries of a thread's log hold, oldest first: what was said up to position
+// after as messages of the user, and all of what the agents did. self is the author whose chats are the agent's own results,
+// which the transcript has already.
+//
+// It is whole whatever the entries are: a tool call without a result has one that says that it was interrupted, and a result
+// without a call is left out, because providers refuse both. A summary replaces what it covers.
+func Transcript(entries []entry.Entry, self string, after int64) []entry.PiMessage {
+	var t transcript
+	for _, e := range entries {
+		switch p := decode(e).(type) {
+		case entry.Chat:
+			if e.Seq <= after && (self == "" || e.Author != self) {
+				t.say(p.Plain(), e.Time.UnixMilli())
+			}
+		case entry.PiAssistant:
+			t.answer(p)
+		case entry.PiToolResult:
+			t.result(p)
+		case entry.PiCompaction:
+			t.compact(p, entries, self, after)
+		}
+	}
+	t.interrupt()
+	return t.messages
+}
+
+func decode(e entry.Entry) entry.Payload {
+	p, _ := entry.Decode(e)
+	return p
+}
+
+type transcript struct {
+	messages []entry.PiMessage
+	// open are the tool calls of the last answer that have no result yet.
+	open []entry.PiBlock
+}
+
+func (t *transcript) say(text string, at int64) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	if len(t.open) > 0 { // it was said while tools ran, and is read after their results
+		t.messages = append(t.messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}, Timestamp: at})
+		return
+	}
+	t.messages = append(t.messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}, Timestamp: at})
+}
+
+func (t *transcript) answer(a entry.PiAssistant) {
+	t.interrupt()
+	if a.StopReason != entry.PiToolUse { // nobody runs the calls of such an answer
+		kept := a.Content[:0:0]
+		for _, b := range a.Content {
+			if b.Type != entry.PiCallBlock {
+				kept = append(kept, b)
+			}
+		}
+		a.Content = kept
+	}
+	if a.Text() == "" && len(a.Calls()) == 0 {
+		return // an error, or nothing
+	}
+	t.messages = append(t.messages, a)
+	t.open = a.Calls()
+}
+
+func (t *transcript) result(r entry.PiToolResult) {
+	for i, call := range t.open {
+		if call.ID == r.ToolCallID {
+			t.open = append(t.open[:i:i], t.open[i+1:]...)
+			t.insert(r)
+			return
+		}
+	}
+}
+
+// insert puts a result behind its answer and the other results, before what was said meanwhile.
+func (t *transcript) insert(r entry.PiToolResult) {
+	at := len(t.messages)
+	for at > 0 && t.messages[at-1].PiRole() == (entry.PiUser{}).PiRole() {
+		at--
+	}
+	t.messages = append(t.messages[:at:at], append([]entry.PiMessage{r}, t.messages[at:]...)...)
+}
+
+// interrupt ends the open calls.
+func (t *transcript) interrupt() {
+	for _, call := range t.open {
+		t.insert(Interrupted(call, ""))
+	}
+	t.open = nil
+}
+
+// compact replaces what a summary covers.
+func (t *transcript) compact(c entry.PiCompaction, entries []entry.Entry, self string, after int64) {
+	var kept []entry.Entry
+	for _, e := range entries {
+		if k := decode(e); k != nil && e.Seq >= c.FirstKeptSeq {
+			if same, ok := k.(entry.PiCompaction); ok && same == c {
+				break
+			}
+			if _, ok := k.(entry.PiCompaction); !ok {
+				kept = append(kept, e)
+			}
+		}
+	}
+	t.open = nil
+	t.messages = []entry.PiMessage{entry.PiUser{Content: []entry.PiBlock{entry.PiText(c.Plain())}}}
+	if c.FirstKeptSeq > 0 {
+		t.messages = append(t.messages, Transcript(kept, self, after)...)
+	}
+}
+
+// Interrupted returns the result of a tool call that was cut.
+func Interrupted(call entry.PiBlock, harness string) entry.PiToolResult {
+	return entry.PiToolResult{Harness: harness, ToolCallID: call.ID, ToolName: call.Name, IsError: true,
+		Content: []entry.PiBlock{entry.PiText("[interrupted: the run ended before this tool call did. What it had done until then is not known.]")}}
+}

@@ -1,0 +1,200 @@
+package runner_test
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/harness/pi"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+)
+
+// children returns the processes whose parent is pid.
+func children(t *testing.T, pid int) (found []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if string(fields[1]) == strconv.Itoa(pid) {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// working makes the agent call a tool that says that it runs, by a file, and does not end. It returns what waits for that.
+func working(t *testing.T) (script modeltest.Script, tool func(*world) int) {
+	script = func(r *modeltest.Request) modeltest.Reply {
+		if r.Seen > 0 {
+			return modeltest.Reply{Text: "It has ended."}
+		}
+		return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["pi"]("echo $$ > pid; echo more >> README.md; (setsid sleep 1000 &) ; sleep 1000")}}
+	}
+	return script, func(w *world) int {
+		t.Helper()
+		w.await(w.ctx, "the tool call", w.has("pi.assistant", "I wait."))
+		for {
+			if text, err := os.ReadFile(filepath.Join(w.spec.WorkDir, "pid")); err == nil && strings.HasSuffix(string(text), "\n") {
+				pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+				return pid
+			}
+			if w.ctx.Err() != nil {
+				t.Fatal("the tool does not run")
+			}
+			time.Sleep(5 * time.Millisecond) // the file comes from another process
+		}
+	}
+}
+
+// gone fails if a process still runs.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("process %d still runs", pid)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	t.Run("a cancelled run stops agent and tools within two seconds, and keeps the tree", func(t *testing.T) {
+		t.Parallel()
+		script, tool := working(t)
+		w := newWorld(t, pi.Harness{}, script)
+		w.chat("wait")
+		r := w.start()
+		pid := tool(w)
+		began := time.Now()
+		w.say(person, "signal.thread.cancel_requested", map[string]int{"epoch": 1})
+		f := r.finish()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if f.Outcome != "cancelled" || f.Error != "" || f.PatchFiles != 2 {
+			t.Errorf("the report is %+v", f)
+		}
+		gone(t, pid)
+		if !w.has("pi.tool_result", `"isError":true`)() {
+			t.Error("the cut tool call has no result")
+		}
+	})
+	t.Run("the agent is killed", func(t *testing.T) {
+		t.Parallel()
+		script, tool := working(t)
+		w := newWorld(t, pi.Harness{}, script)
+		w.chat("wait")
+		r := w.start()
+		pid := tool(w)
+		for _, child := range children(t, r.cmd.Process.Pid) {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+		}
+		f := r.finish()
+		if f.Outcome != "failed" || f.Phase != "execution" || !strings.Contains(f.Error, "signal 9") {
+			t.Errorf("the report is %+v", f)
+		}
+		gone(t, pid)
+		if got := w.types(); got != "assistant tool_result run_finished" || !w.has("pi.tool_result", "interrupted")() {
+			t.Errorf("the log has %s", got)
+		}
+	})
+	t.Run("the runner is killed, and started again", func(t *testing.T) {
+		t.Parallel()
+		script, tool := working(t)
+		w := newWorld(t, pi.Harness{}, script)
+		w.chat("wait")
+		r := w.start()
+		pid := tool(w)
+		_ = r.cmd.Process.Kill()
+		r.exit()
+		f := w.start().finish()
+		if f.Outcome != "failed" || f.Phase != "observation" {
+			t.Errorf("the report is %+v", f)
+		}
+		gone(t, pid)
+		// The next run is given what was said, and that the call was cut.
+		w.again(f.Through)
+		if f = w.start().finish(); f.Outcome != "completed" || f.Result != "It has ended." {
+			t.Errorf("the report is %+v", f)
+		}
+		requests := w.model.Requests()
+		last := requests[len(requests)-1]
+		if len(requests) != 2 || len(last.Messages) != 4 || last.Messages[0].Text != "wait" || !strings.Contains(last.Messages[2].Text, "interrupted") {
+			t.Errorf("the model was asked %d times, the last time with %+v", len(requests), last.Messages)
+		}
+	})
+	t.Run("the door is away, and loses answers", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+			if r.Seen < 3 {
+				return modeltest.Reply{Text: "step " + strconv.Itoa(r.Seen), Calls: []modeltest.Call{bash["pi"]("echo " + strconv.Itoa(r.Seen))}}
+			}
+			return modeltest.Reply{Text: "done"}
+		})
+		w.chat("count")
+		w.set(func(d *fakeDoor) { d.drop = 2 })
+		r := w.start()
+		w.await(w.ctx, "the first step", w.has("pi.assistant", "step 0"))
+		w.set(func(d *fakeDoor) { d.status = -1 })
+		if _, err := w.model.Await(w.ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		w.set(func(d *fakeDoor) { d.status = http.StatusServiceUnavailable })
+		w.set(func(d *fakeDoor) { d.status, d.renew = 0, "token-two" })
+		if f := r.finish(); f.Outcome != "completed" || f.Result != "done" {
+			t.Errorf("the report is %+v", f)
+		}
+		if got := w.types(); got != "assistant tool_result assistant tool_result assistant tool_result assistant run_finished" {
+			t.Errorf("the log has %s", got)
+		}
+	})
+	t.Run("the run is over for this runner", func(t *testing.T) {
+		t.Parallel()
+		script, tool := working(t)
+		w := newWorld(t, pi.Harness{}, script)
+		w.chat("wait")
+		r := w.start()
+		pid := tool(w)
+		w.set(func(d *fakeDoor) { d.status = http.StatusForbidden })
+		if code := r.exit(); code != 3 {
+			t.Errorf("it ended with %d: %s", code, r.stderr.String())
+		}
+		gone(t, pid)
+	})
+}
+
+func TestSteer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+		if r.Seen == 0 {
+			return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["pi"]("until test -e go; do sleep 0.02; done")}}
+		}
+		return modeltest.Reply{Text: "You said " + r.Asked()}
+	})
+	w.chat("wait")
+	r := w.start()
+	w.await(w.ctx, "the tool call", w.has("pi.assistant", "I wait."))
+	steer := w.chat("something else")
+	w.await(w.ctx, "a heartbeat that says what was given", func() bool {
+		return len(w.beats) > 0 && strings.Contains(string(w.beats[len(w.beats)-1].Payload), `"through":`+strconv.FormatInt(steer, 10))
+	})
+	if err := os.WriteFile(filepath.Join(w.spec.WorkDir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.finish(); f.Outcome != "completed" || f.Result != "You said something else" || f.Through != steer {
+		t.Errorf("the report is %+v", f)
+	}
+}

@@ -1,0 +1,210 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/wait"
+)
+
+// poster posts the spool, and what is ephemeral. One goroutine does all of it, so that the door gets everything in order.
+type poster struct {
+	door   *door
+	spool  *spool
+	author string
+	// over is closed when the run is over for this runner, for the reason in why.
+	over chan struct{}
+	why  error
+	once sync.Once
+	// drained is closed when the door has accepted the run's report.
+	drained chan struct{}
+
+	mu sync.Mutex
+	// lines are what was written of the answer with the id delta, from offset on; those before were posted or dropped.
+	delta  string
+	offset int64
+	lines  []byte
+	open   *entry.PiChunk
+	beat   []byte
+	soon   chan struct{}
+}
+
+// Times and limits of posting.
+const (
+	// gather is how long text that is being written is gathered before it is posted.
+	gather = 60 * time.Millisecond
+	// maxLines is how much of it is kept.
+	maxLines = 128 << 10
+	minPause = 200 * time.Millisecond
+	maxPause = 10 * time.Second
+)
+
+func newPoster(d *door, s *spool, author string) *poster {
+	return &poster{door: d, spool: s, author: author, over: make(chan struct{}), drained: make(chan struct{}), soon: make(chan struct{}, 1)}
+}
+
+// run posts until the door has accepted the run's report, or the run is over.
+func (p *poster) run(ctx context.Context) {
+	pause := minPause
+	for ctx.Err() == nil {
+		again, err := false, p.ephemeral(ctx, pause > minPause)
+		if err == nil {
+			again, err = p.batch(ctx)
+		}
+		switch {
+		case errors.Is(err, errOver):
+			p.fail(err)
+			return
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "arbe-runner:", err, "- trying again")
+			wait.For(ctx, pause+rand.N(pause))
+			pause = min(2*pause, maxPause)
+			continue
+		}
+		pause = minPause
+		if again {
+			continue
+		}
+		if p.spool.finished() {
+			close(p.drained)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.spool.more:
+		case <-p.soon:
+			select { // more of it comes at once
+			case <-ctx.Done():
+			case <-p.spool.more:
+			case <-time.After(gather):
+			}
+		}
+	}
+}
+
+// batch posts the oldest records. again reports that there may be more.
+func (p *poster) batch(ctx context.Context) (again bool, err error) {
+	records, size, err := p.spool.peek()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
+		p.spool.spoil()
+		return true, nil
+	}
+	if len(records) == 0 {
+		return false, nil
+	}
+	err = p.door.post(ctx, records)
+	if no, isRefused := errors.AsType[refused](err); isRefused {
+		if len(records) > 1 { // one of them is the cause
+			records, size = records[:1], int64(len(records[0]))+1
+			err = p.door.post(ctx, records)
+			no, isRefused = errors.AsType[refused](err)
+		}
+		if isRefused {
+			if p.spool.onlyReport() {
+				return false, no // without it nobody would know of the end
+			}
+			fmt.Fprintln(os.Stderr, "arbe-runner: an entry is dropped:", no)
+			err = nil
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	p.spool.accept(len(records), size)
+	return true, nil
+}
+
+// fail ends the run for this runner.
+func (p *poster) fail(err error) {
+	p.once.Do(func() {
+		p.why = err
+		close(p.over)
+	})
+}
+
+// ephemeral posts the heartbeat and what was written since the last time. Its error is errOver; others do not matter, because the
+// next batch has them, too.
+func (p *poster) ephemeral(ctx context.Context, away bool) error {
+	p.mu.Lock()
+	p.close()
+	var records [][]byte
+	if p.beat != nil {
+		records = append(records, p.beat)
+	}
+	if len(p.lines) > 0 {
+		if r, err := p.door.record(p.delta, p.author, time.Now(), chunk{}.Type(), chunk{p.offset, string(p.lines)}); err == nil {
+			records = append(records, r)
+		}
+		p.offset += int64(len(p.lines))
+	}
+	p.beat, p.lines = nil, nil
+	p.mu.Unlock()
+	if len(records) == 0 || away {
+		return nil
+	}
+	err := p.door.post(ctx, records)
+	if err != nil && !errors.Is(err, errOver) {
+		fmt.Fprintln(os.Stderr, "arbe-runner: a heartbeat is lost:", err)
+		err = nil
+	}
+	return err
+}
+
+// heartbeat posts that the run is alive.
+func (p *poster) heartbeat(id string, h heartbeat) {
+	r, err := p.door.record(id, p.author, time.Now(), h.Type(), h)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	p.beat = r
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// chunk posts a piece of the answer whose delta has this id.
+func (p *poster) chunk(id string, c entry.PiChunk) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if id != p.delta {
+		p.delta, p.offset, p.lines, p.open = id, 0, nil, nil
+	}
+	if o := p.open; o != nil && o.Kind == c.Kind && o.Block == c.Block && o.CallID == c.CallID && len(o.Text) < 8<<10 && c.Kind != "retry" {
+		o.Text += c.Text
+	} else {
+		p.close()
+		p.open = &c
+	}
+	p.nudge()
+}
+
+// close ends the piece to which others were added.
+func (p *poster) close() {
+	if p.open == nil {
+		return
+	}
+	line, err := json.Marshal(p.open)
+	if p.open = nil; err != nil {
+		return
+	}
+	if len(p.lines)+len(line) > maxLines {
+		p.offset += int64(len(p.lines))
+		p.lines = nil
+	}
+	p.lines = append(append(p.lines, line...), '\n')
+}
+
+func (p *poster) nudge() {
+	select {
+	case p.soon <- struct{}{}:
+	default:
+	}
+}

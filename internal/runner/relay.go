@@ -1,0 +1,73 @@
+package runner
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// relay passes the agent's model calls on to the gateway with the run's current token. The agent itself has no token, so that
+// none of its tools shows it, and a run may last longer than a token. Nothing is buffered.
+type relay struct {
+	// url is the base URL for the agent, and key what it has to send, so that other users of the machine cannot use the relay.
+	url, key string
+}
+
+// The headers in which clients send a key.
+var keyHeaders = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"}
+
+// startRelay starts a relay to a base URL on a loopback address.
+func startRelay(base string, d *door) (*relay, error) {
+	to, err := url.Parse(base)
+	if err != nil || to.Host == "" {
+		return nil, fmt.Errorf("model: base_url is not a URL")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	key := rand.Text()
+	proxy := &httputil.ReverseProxy{FlushInterval: -1,
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 20 * time.Second}).DialContext,
+			// Some agents wait for headers without limit.
+			ResponseHeaderTimeout: 10 * time.Minute, MaxIdleConnsPerHost: 8, DisableCompression: true},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = to.Host
+			for _, name := range keyHeaders {
+				if r.In.Header.Get(name) != "" {
+					r.Out.Header.Set(name, d.current())
+				}
+			}
+			r.Out.Header.Set("Authorization", "Bearer "+d.current())
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "arbe-runner: the model gateway cannot be reached: "+err.Error(), http.StatusBadGateway)
+		}}
+	s := &http.Server{ReadHeaderTimeout: 30 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !sent(r.Header, key) {
+			http.Error(w, "arbe-runner: this relay is for the agent of a run only", http.StatusUnauthorized)
+			return
+		}
+		// Otherwise the first byte of the answer closes the body of the request, and the transport, which then cannot see the end of
+		// that, closes the connection in the middle of the answer.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+	})}
+	go s.Serve(listener) //nolint:errcheck // it ends with the program
+	return &relay{url: "http://" + listener.Addr().String(), key: key}, nil
+}
+
+func sent(h http.Header, key string) bool {
+	for _, name := range keyHeaders {
+		if strings.TrimPrefix(h.Get(name), "Bearer ") == key {
+			return true
+		}
+	}
+	return false
+}

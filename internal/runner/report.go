@@ -1,0 +1,191 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// Limits of what is posted, in bytes.
+const (
+	// maxRecord is below what the door takes of an entry.
+	maxRecord = 3 << 20
+	maxText   = 30 << 10
+)
+
+// add posts a message.
+func (r *run) add(p entry.Payload) {
+	if n := r.spool.takeLost(); n > 0 {
+		r.put(entryID(r.Epoch, r.spool.take()), entry.PiAssistant{Harness: r.Harness, StopReason: entry.PiError, ErrorMessage: fmt.Sprintf(
+			"%d entries are not kept: the server could not be reached, and the space for them was used up", n)}, false)
+	}
+	p = harness.Shorten(p)
+	var id string
+	switch m := p.(type) {
+	case entry.PiAssistant:
+		id = entryID(r.Epoch, r.spool.take())
+		r.answers++
+		r.count(m.Usage)
+		if m.StopReason == entry.PiToolUse {
+			r.open(id, m.Calls())
+		}
+		r.turn("thinking")
+	case entry.PiToolResult:
+		if c, ok := r.calls[m.ToolCallID]; ok {
+			id = c.entry
+			if m.ToolName == "" {
+				m.ToolName = c.block.Name
+				p = m
+			}
+			delete(r.calls, m.ToolCallID)
+		} else {
+			id = entryID(r.Epoch, r.spool.take())
+		}
+	case entry.PiCompaction:
+		id = entryID(r.Epoch, r.spool.take())
+		m.FirstKeptSeq = r.recent()
+		p = m
+	default:
+		return
+	}
+	r.put(id, p, false)
+}
+
+// open remembers tool calls until their results come.
+func (r *run) open(id string, calls []entry.PiBlock) {
+	for n, block := range calls {
+		if _, twice := r.calls[block.ID]; !twice && block.ID != "" {
+			r.calls[block.ID] = call{block, entry.CallResultID(id, n)}
+			r.order = append(r.order, block.ID)
+		}
+	}
+}
+
+// recent returns the position from which on an agent keeps messages beside a summary: the last 80 kB or so.
+func (r *run) recent() int64 {
+	room := int64(80 << 10)
+	first := int64(1)
+	for i := len(r.sizes) - 1; i >= 0; i-- {
+		if room -= r.sizes[i].bytes; room < 0 {
+			break
+		}
+		first = r.sizes[i].seq
+	}
+	return first
+}
+
+func (r *run) count(u entry.PiUsage) {
+	r.usage.Input += u.Input
+	r.usage.Output += u.Output
+	r.usage.CacheRead += u.CacheRead
+	r.usage.CacheWrite += u.CacheWrite
+	if u.Cost != nil {
+		r.usage.CostMicros += int64(u.Cost.Total * 1e6)
+	} else if u.TotalTokens > 0 {
+		r.usage.CostUnknown = true
+	}
+}
+
+// put spools an entry.
+func (r *run) put(id string, p interface{ Type() string }, last bool) {
+	record, err := r.door.record(id, r.author, time.Now(), p.Type(), p)
+	if err != nil || len(record) > maxRecord {
+		record, err = r.door.record(id, r.author, time.Now(), p.Type(), tooLarge(p))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner: an entry cannot be written:", err)
+		return
+	}
+	r.spool.add(record, last)
+}
+
+// tooLarge returns an entry in place of one that is too large even without its long texts.
+func tooLarge(p interface{ Type() string }) any {
+	const note = "[this is too large to be kept]"
+	switch m := p.(type) {
+	case entry.PiAssistant:
+		m.Content = []entry.PiBlock{entry.PiText(note)}
+		if m.StopReason == entry.PiToolUse {
+			m.StopReason = entry.PiStopped
+		}
+		return m
+	case entry.PiToolResult:
+		m.Content = []entry.PiBlock{entry.PiText(note)}
+		return m
+	}
+	return p
+}
+
+// judge decides how the run ended, from what the agent wrote and how it exited. again reports that something was said that the
+// agent was not given: then it did what it was asked, and is asked that.
+func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
+	o := r.reader.Decide(exit)
+	f = runFinished{Outcome: completed, StopReason: string(o.Stop), ExitCode: &exit.Code, Result: o.Text}
+	switch {
+	case r.cancelled:
+		f.Outcome = cancelled
+	case r.overtime:
+		f.Outcome, f.Phase, f.Error = failed, inExecution, fmt.Sprintf("the agent was stopped after %s, which is as long as a run may take", r.max())
+	case o.Failed != "":
+		f.Outcome, f.Phase, f.Error, f.LastLines = failed, inExecution, o.Failed, exit.Stderr
+	case len(r.waiting) > 0:
+		return f, true
+	}
+	return f, false
+}
+
+// finish saves the tree and reports how the run ended.
+func (r *run) finish(ctx context.Context, f runFinished) {
+	for _, id := range r.order {
+		if c, open := r.calls[id]; open {
+			r.add(harness.Interrupted(c.block, r.Harness))
+		}
+	}
+	r.phase = "saving"
+	r.beat()
+	f.Epoch, f.Through = r.Epoch, r.through
+	if r.usage != (entry.TurnUsage{}) {
+		f.Usage = &r.usage
+	}
+	f.Error, f.LastLines = harness.Middle(f.Error, maxText), harness.Middle(strings.ToValidUTF8(f.LastLines, "\uFFFD"), maxText)
+	f.Result = harness.Middle(f.Result, 256<<10)
+	r.save(ctx, &f)
+	r.put(entryID(r.Epoch, r.spool.take()), f, true)
+}
+
+// save saves the working tree.
+func (r *run) save(ctx context.Context, f *runFinished) {
+	base, _ := os.ReadFile(r.baseFile())
+	done := make(chan struct{})
+	var p patch
+	var err error
+	go func() {
+		defer close(done)
+		p, err = r.tree.save(ctx, string(base), filepath.Join(r.dir, fmt.Sprintf("tree-%d.patch", r.Epoch)))
+	}()
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for saved := false; !saved; {
+		select {
+		case <-done:
+			saved = true
+		case <-r.inbox:
+		case <-beat.C:
+			r.beat()
+		}
+	}
+	f.PatchPath, f.PatchBytes, f.PatchFiles, f.PatchSHA256, f.PatchBase, f.PatchError = p.path, p.bytes, p.files, p.sha256, p.base, p.missing
+	if err != nil {
+		f.PatchError = entry.OneLine(err.Error(), 500)
+	}
+}
+
+// signalAgent sends a signal to the agent itself.
+func signalAgent(pid int, signal syscall.Signal) { _ = syscall.Kill(pid, signal) }

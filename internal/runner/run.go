@@ -1,0 +1,554 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// The exit codes of the program.
+const (
+	// exitReported: the door has accepted the run's report.
+	exitReported = 0
+	// exitUnusable: the specification or the environment is wrong, so that nothing could be reported.
+	exitUnusable = 2
+	// exitOver: the run is over for this runner.
+	exitOver = 3
+)
+
+// Times of a run.
+const (
+	beatEvery = 5 * time.Second
+	// stopWithin is how long an interrupted agent has to end by itself. A cancelled run must stop within two seconds.
+	stopWithin = 800 * time.Millisecond
+	// settleWithin is how long an agent that has done its work has to end.
+	settleWithin = 10 * time.Second
+	// outputWithin is how long the output of an agent that has ended is read.
+	outputWithin = 2 * time.Second
+)
+
+// goOn is the prompt of a run that continues, without anything new being said.
+const goOn = "Continue. The previous run of this task was interrupted or failed; go on where it left off."
+
+// run is one run of a coding agent. Everything in it belongs to one goroutine.
+type run struct {
+	*setup
+	door  *door
+	spool *spool
+	post  *poster
+	tree  tree
+	job   harness.Job
+
+	// inbox has the thread's new entries.
+	inbox chan []entry.Entry
+	// waiting are the chats that the agent has not been given, and through the position of the last one that it has.
+	waiting []said
+	through int64
+	session string
+
+	agent   *process
+	reader  harness.Reader
+	settled bool
+	// cancelled and overtime are why the agent was stopped; stop is when it is killed.
+	cancelled, overtime bool
+	stop                <-chan time.Time
+
+	phase, lastTool string
+	beats           int
+	// calls are the tool calls without a result, by their ids, with the ids of their results' entries.
+	calls map[string]call
+	order []string
+	// answers counts the calls of the model, for the deltas' ids.
+	answers int
+	usage   entry.TurnUsage
+	sizes   []size
+}
+
+// said is a chat for the agent.
+type said struct {
+	seq  int64
+	text string
+}
+
+// call is a tool call whose result is to come.
+type call struct {
+	block entry.PiBlock
+	entry string
+}
+
+// size is how large the message at a position is.
+type size struct{ seq, bytes int64 }
+
+// Main runs the program with its arguments and environment, and returns its exit code.
+func Main(ctx context.Context, args, environ []string, find Find) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: arbe-runner SPEC.json")
+		return exitUnusable
+	}
+	s, err := load(args[0], environ, find)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
+		return exitUnusable
+	}
+	if err := adopt(); err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner: processes that leave their group cannot be found again:", err)
+	}
+	mark := "ARBE_RUN=" + filepath.Base(s.stream) + "." + strconv.FormatInt(s.Epoch, 10)
+	s.environ = append(s.environ, mark)
+	spool, resumed, err := openSpool(s.dir, s.Epoch, s.next)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
+		return exitUnusable
+	}
+	d := newDoor(s.stream, s.token)
+	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
+		calls: map[string]call{}, phase: "starting"}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer killTree(0, mark)
+	go r.post.run(ctx)
+	switch {
+	case spool.ended: // an earlier runner only could not post it
+	case resumed:
+		killTree(0, mark)
+		r.through = r.kept()
+		r.finish(ctx, runFinished{Outcome: failed, Phase: inObservation, Error: "the runner was killed, and the agent with it; continue the run to go on"})
+	default:
+		r.work(ctx, mark)
+	}
+	return r.drain(ctx)
+}
+
+// drain waits until everything is posted.
+func (r *run) drain(ctx context.Context) int {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-r.post.drained:
+			return exitReported
+		case <-r.post.over:
+			fmt.Fprintln(os.Stderr, "arbe-runner:", r.post.why)
+			return exitOver
+		case <-r.inbox:
+		case <-beat.C:
+			r.beat()
+		case <-ctx.Done():
+			return 1
+		}
+	}
+}
+
+// work runs the agent until it has done everything, and reports.
+func (r *run) work(ctx context.Context, mark string) {
+	r.beat()
+	entries, offset, err := r.readThread(ctx)
+	if errors.Is(err, errOver) {
+		r.post.fail(err)
+		return
+	} else if ctx.Err() != nil {
+		return
+	} else if err != nil {
+		r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: "the thread cannot be read: " + err.Error()})
+		return
+	}
+	follows, stop := context.WithCancel(ctx)
+	defer stop()
+	go follow(follows, r.door, offset, r.inbox, r.post.fail)
+	if err := r.prepare(ctx, entries); err != nil {
+		r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: err.Error()})
+		return
+	}
+	guard := time.NewTimer(r.max())
+	defer guard.Stop()
+	for {
+		if r.cancelled {
+			r.finish(ctx, runFinished{Outcome: cancelled})
+			return
+		}
+		exit, err := r.once(ctx, guard.C, mark)
+		switch {
+		case errors.Is(err, errOver):
+			return
+		case err != nil:
+			r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: err.Error()})
+			return
+		}
+		report, again := r.judge(exit)
+		if !again {
+			r.finish(ctx, report)
+			return
+		}
+	}
+}
+
+// readThread reads the thread while heartbeats go on.
+func (r *run) readThread(ctx context.Context) (entries []entry.Entry, offset string, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		entries, offset, err = readAll(ctx, r.door)
+	}()
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-done:
+			return entries, offset, err
+		case <-beat.C:
+			r.beat()
+		}
+	}
+}
+
+// prepare finds out what the agent is to do, and makes its session.
+func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
+	r.through = r.After
+	spoken := r.learn(entries)
+	if err := os.MkdirAll(r.Session, 0o700); err != nil {
+		return fmt.Errorf("the session's directory cannot be made: %w", err)
+	}
+	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions,
+		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
+			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens}}
+	if name := r.Model.KeyEnv; name != "" && name != envToken {
+		if r.job.Model.Key = os.Getenv(name); r.job.Model.Key == "" {
+			return fmt.Errorf("the variable %s, which has the model's key, is empty; bind the secret in the environment", name)
+		}
+	} else {
+		relay, err := startRelay(r.Model.BaseURL, r.door)
+		if err != nil {
+			return err
+		}
+		r.job.Model.BaseURL, r.job.Model.Key = relay.url, relay.key
+	}
+	if !r.isBaseKnown() {
+		if base, err := r.tree.commit(ctx); err == nil && base != "" {
+			_ = os.WriteFile(r.baseFile(), []byte(base), 0o600) // otherwise the patch has no commits
+		}
+	}
+	kept, err := os.ReadFile(r.sessionFile())
+	if err == nil && !r.Fresh && spoken.ended {
+		r.session = string(kept)
+		return nil
+	}
+	// What cut the last run may have cut the session's files, too, and they do not say which of the tool calls had ended.
+	messages := harness.Transcript(entries, r.author, r.After)
+	if len(messages) == 0 {
+		return nil
+	}
+	files, session, err := r.harness.Rebuild(r.job, messages)
+	if err != nil {
+		return fmt.Errorf("the session cannot be rebuilt: %w", err)
+	}
+	r.session = session
+	return errors.Join(r.writeFiles(files), r.keepSession())
+}
+
+// spoken is what the log says about the thread's earlier runs.
+type spoken struct {
+	// ended: the last run ended by itself.
+	ended bool
+}
+
+// learn reads entries of the thread: chats that are prompts, and requests to stop. Requests are of an earlier run if the thread
+// began to run after them.
+func (r *run) learn(entries []entry.Entry) (s spoken) {
+	for _, e := range entries {
+		switch e.Type {
+		case "chat":
+			c, ok := entry.As[entry.Chat](e)
+			if text := c.Plain(); ok && e.Seq > r.through && (r.author == "" || e.Author != r.author) && strings.TrimSpace(text) != "" {
+				r.waiting = append(r.waiting, said{e.Seq, text})
+			}
+		case cancelRequested:
+			var c struct{ Epoch int64 }
+			if json.Unmarshal(e.Payload, &c) == nil && (c.Epoch == 0 || c.Epoch == r.Epoch) {
+				r.cancelled = true
+			}
+		case "signal.thread.status_changed":
+			if c, ok := entry.As[entry.StatusChanged](e); ok && c.To == "running" {
+				r.cancelled = false
+			}
+		case runFinished{}.Type():
+			var f runFinished
+			s.ended = json.Unmarshal(e.Payload, &f) == nil && f.Outcome == completed
+		case entry.PiAssistant{}.Type(), entry.PiToolResult{}.Type():
+			if r.sizes = append(r.sizes, size{e.Seq, int64(len(e.Payload))}); len(r.sizes) > 400 {
+				r.sizes = append([]size(nil), r.sizes[200:]...)
+			}
+		}
+	}
+	return s
+}
+
+// give notes that the agent is given what was said up to a position. A runner that is started again after this one was killed
+// reports it, so that the agent is not asked the same again.
+func (r *run) give(seq int64) {
+	r.through = seq
+	_ = os.WriteFile(r.throughFile(), strconv.AppendInt(nil, seq, 10), 0o600) // otherwise it is asked the same again
+}
+
+// kept returns what give noted last.
+func (r *run) kept() int64 {
+	text, err := os.ReadFile(r.throughFile())
+	if err != nil {
+		return r.After
+	}
+	seq, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return r.After
+	}
+	return max(seq, r.After)
+}
+
+func (r *run) throughFile() string { return filepath.Join(r.dir, "through") }
+func (r *run) sessionFile() string { return filepath.Join(r.Session, "arbe-session") }
+func (r *run) baseFile() string    { return filepath.Join(r.Session, "arbe-base") }
+
+func (r *run) isBaseKnown() bool {
+	_, err := os.Stat(r.baseFile())
+	return err == nil
+}
+
+// keepSession writes down with which name the session is continued.
+func (r *run) keepSession() error {
+	return os.WriteFile(r.sessionFile(), []byte(r.session), 0o600)
+}
+
+func (r *run) writeFiles(files []harness.File) error {
+	for _, f := range files {
+		path := filepath.Join(r.Session, filepath.Clean("/"+f.Path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		_ = os.Remove(path) // it may be a link that the agent made
+		if err := os.WriteFile(path, f.Content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prompt returns what is waiting as one prompt.
+func (r *run) prompt() string {
+	var texts []string
+	for _, s := range r.waiting {
+		texts = append(texts, s.text)
+		r.give(s.seq)
+	}
+	if r.waiting = nil; len(texts) == 0 {
+		return goOn
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+// once starts the agent once, and attends to it until it has ended and nothing that it started is left. The error is errOver,
+// or says why the agent could not be started.
+func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (harness.Exit, error) {
+	if r.session == "" && len(r.waiting) == 0 {
+		return harness.Exit{}, errors.New("there is nothing to do: nobody has said anything in the thread")
+	}
+	s, err := r.harness.Start(r.job, r.session, r.prompt())
+	if err != nil {
+		return harness.Exit{}, err
+	}
+	if err := r.writeFiles(s.Files); err != nil {
+		return harness.Exit{}, fmt.Errorf("the agent's files cannot be written: %w", err)
+	}
+	if _, err := os.Stat(r.WorkDir); err != nil {
+		return harness.Exit{}, fmt.Errorf("the working directory %s is gone", r.WorkDir)
+	}
+	if r.agent, err = start(r.WorkDir, environment(r.environ, s.Env), s); err != nil {
+		return harness.Exit{}, fmt.Errorf("%s cannot be started: %w", r.harness.Info().Title, err)
+	}
+	if s.Session != "" {
+		r.session = s.Session
+		_ = r.keepSession() // otherwise it is rebuilt
+	}
+	r.reader, r.settled, r.stop = r.harness.Read(r.job), false, nil
+	r.turn("thinking")
+	exit, err := r.attend(ctx, guard)
+	killTree(r.agent.pid, mark)
+	if err != nil {
+		r.agent.abandon()
+		return exit, err
+	}
+	r.readRest()
+	return exit, nil
+}
+
+// environment returns an environment with changes: "NAME=value" sets, and "NAME" removes.
+func environment(environ, changes []string) []string {
+	out := append([]string(nil), environ...)
+	for _, change := range changes {
+		name, _, set := strings.Cut(change, "=")
+		kept := out[:0]
+		for _, pair := range out {
+			if !strings.HasPrefix(pair, name+"=") {
+				kept = append(kept, pair)
+			}
+		}
+		if out = kept; set {
+			out = append(out, change)
+		}
+	}
+	return out
+}
+
+// attend serves the running agent until it ends. The error is errOver, or that of ctx.
+func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.Exit, err error) {
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	lines := r.agent.lines
+	for {
+		select {
+		case l, ok := <-lines:
+			if lines = r.agent.lines; !ok {
+				lines = nil // it closed its output, and still runs
+				continue
+			}
+			r.read(l)
+		case entries := <-r.inbox:
+			r.hear(entries)
+		case exit := <-r.agent.exited:
+			if r.settled && r.stop != nil && exit.Signal != 0 {
+				exit.Code, exit.Signal = 0, 0 // it had done its work, and only did not end
+			}
+			return exit, nil
+		case <-r.stop:
+			killTree(r.agent.pid, "")
+		case <-guard:
+			r.overtime = true
+			r.interrupt()
+		case <-beat.C:
+			r.beat()
+		case <-r.post.over:
+			return exit, errOver
+		case <-ctx.Done():
+			return exit, ctx.Err()
+		}
+	}
+}
+
+// readRest reads what the agent wrote before it ended.
+func (r *run) readRest() {
+	late := time.After(outputWithin)
+	for {
+		select {
+		case l, ok := <-r.agent.lines:
+			if !ok {
+				return
+			}
+			r.read(l)
+		case entries := <-r.inbox:
+			r.hear(entries)
+		case <-late:
+			r.agent.abandon()
+			return
+		}
+	}
+}
+
+// hear takes in what was said in the thread.
+func (r *run) hear(entries []entry.Entry) {
+	was := r.cancelled
+	r.learn(entries)
+	if r.cancelled && !was {
+		r.interrupt()
+		return
+	}
+	for len(r.waiting) > 0 && !r.cancelled && !r.overtime && !r.settled {
+		input := r.reader.Steer(r.waiting[0].text)
+		if input == nil || !r.agent.input.write(input) {
+			return // it is the next prompt
+		}
+		r.give(r.waiting[0].seq)
+		r.waiting = r.waiting[1:]
+		r.beat()
+	}
+}
+
+// interrupt asks the agent to stop, and kills it a little later.
+func (r *run) interrupt() {
+	if r.stop != nil && !r.settled {
+		return
+	}
+	r.turn("stopping")
+	switch input, signal := r.reader.Interrupt(); {
+	case input != nil:
+		r.agent.input.write(input)
+	case signal != 0:
+		signalAgent(r.agent.pid, signal)
+	}
+	r.stop = time.After(stopWithin)
+}
+
+// read reads a line of the agent's output.
+func (r *run) read(l line) {
+	for _, e := range r.reader.Line(l.text, l.cut) {
+		r.event(e)
+	}
+}
+
+func (r *run) event(e harness.Event) {
+	if e.Session != "" && e.Session != r.session {
+		r.session = e.Session
+		_ = r.keepSession() // otherwise it is rebuilt
+	}
+	if e.Message != nil {
+		r.add(e.Message)
+	}
+	if e.Chunk != nil {
+		r.post.chunk(r.delta(), *e.Chunk)
+	}
+	if e.Tool != "" {
+		r.lastTool = entry.Clip(e.Tool, 100)
+		r.turn("tool")
+	}
+	if e.ToolDone {
+		r.turn("thinking")
+	}
+	if e.Waiting != "" {
+		r.answers++
+		r.post.chunk(r.delta(), entry.PiChunk{Kind: "retry", Text: e.Waiting})
+		r.turn("waiting")
+	}
+	if e.Input != nil {
+		r.agent.input.write(e.Input)
+	}
+	if e.Settled && !r.settled {
+		r.settled = true
+		r.agent.input.end()
+		if r.stop == nil {
+			r.stop = time.After(settleWithin)
+		}
+	}
+}
+
+// delta returns the id of the delta of the answer that is being written.
+func (r *run) delta() string {
+	return entryID(r.Epoch, r.spool.index()) + "~" + entry.StepCall(1, r.answers)
+}
+
+// turn changes the phase, which heartbeats say. A change is told at once if it is one of tools.
+func (r *run) turn(phase string) {
+	if r.phase != phase {
+		r.phase = phase
+		r.beat()
+	}
+}
+
+func (r *run) beat() {
+	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), heartbeat{r.Epoch, r.phase, r.lastTool, r.through})
+	r.beats++
+}

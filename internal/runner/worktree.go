@@ -1,0 +1,272 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// patch is what a run has changed in the working tree, as a file that git apply takes.
+type patch struct {
+	path, base, sha256 string
+	bytes              int64
+	files              int
+	// missing says what could not be saved; empty if everything is.
+	missing string
+}
+
+// Limits of a patch.
+const (
+	maxPatch     = 64 << 20
+	maxUntracked = 16 << 20 // of one file
+	maxNew       = 20_000   // files
+	saveFor      = 60 * time.Second
+)
+
+// tree saves the working tree of a run. It uses a repository of its own that borrows the objects of the tree's, so that git reads
+// neither the tree's configuration, which could name programs to run, nor changes its index. dir is where that is.
+type tree struct {
+	work, dir string
+	environ   []string
+}
+
+func newTree(s *setup) tree {
+	t := tree{work: s.WorkDir, dir: filepath.Join(s.dir, "git")}
+	for _, pair := range s.environ {
+		if !strings.HasPrefix(pair, "GIT_") && !strings.HasPrefix(pair, "HOME=") {
+			t.environ = append(t.environ, pair)
+		}
+	}
+	t.environ = append(t.environ, "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0", "GIT_LITERAL_PATHSPECS=1", "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C")
+	return t
+}
+
+// git runs git and returns its output.
+func (t tree) git(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	var out, errs bytes.Buffer
+	cmd := t.command(ctx, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+func (t tree) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
+		"-c", "core.untrackedCache=false", "-c", "diff.ignoreSubmodules=all", "-c", "core.quotePath=false"}, args...)...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = t.work, t.environ, time.Second
+	return cmd
+}
+
+// own is git in the repository of this package.
+func (t tree) own(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	t.environ = append(t.environ[:len(t.environ):len(t.environ)], "GIT_DIR="+t.dir, "GIT_WORK_TREE="+t.work)
+	return t.git(ctx, stdin, args...)
+}
+
+// errNoRepository says that there is nothing to compare with.
+var errNoRepository = errors.New("the working directory is not a git repository")
+
+// commit returns the commit that is checked out; empty in a repository without one.
+func (t tree) commit(ctx context.Context) (string, error) {
+	if _, err := os.Stat(t.work); err != nil {
+		return "", errors.New("the working directory is gone")
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return "", errors.New("the sandbox has no git")
+	}
+	if _, err := t.git(ctx, nil, "rev-parse", "--git-common-dir"); err != nil {
+		return "", errNoRepository
+	}
+	head, err := t.git(ctx, nil, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+	if err != nil {
+		return "", nil //nolint:nilerr // no commit yet
+	}
+	return strings.TrimSpace(head), nil
+}
+
+// emptyTree is git's name of a tree without files.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+// save writes the difference between a commit and the working tree, with untracked files that are not ignored, into a file. What
+// was committed since is in it, too: it is lost with the sandbox otherwise. An empty base is the current commit.
+func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
+	ctx, cancel := context.WithTimeout(ctx, saveFor)
+	defer cancel()
+	head, err := t.commit(ctx)
+	if err != nil {
+		return p, err
+	}
+	if base == "" {
+		base = head
+	}
+	if err := t.borrow(ctx); err != nil {
+		return p, err
+	}
+	defer os.RemoveAll(t.dir)
+	if base != "" {
+		if _, err := t.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
+			base = head // the other was removed, as by a new clone
+		}
+	}
+	p.base = base
+	if base == "" {
+		base = emptyTree
+	}
+	if _, err := t.own(ctx, nil, "add", "--update"); err != nil {
+		if _, err := t.own(ctx, nil, "read-tree", "--reset", base); err != nil {
+			return p, err
+		}
+		if _, err := t.own(ctx, nil, "add", "--update"); err != nil {
+			return p, err
+		}
+	}
+	if p.missing, err = t.addNew(ctx); err != nil {
+		return p, err
+	}
+	return t.write(ctx, p, base, to)
+}
+
+// borrow makes the repository of this package.
+func (t tree) borrow(ctx context.Context) error {
+	common, err := t.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-common-dir", "--git-path", "index", "--git-path", "info/exclude")
+	if err != nil {
+		return err
+	}
+	paths := strings.Split(strings.TrimSuffix(common, "\n"), "\n")
+	if len(paths) != 3 {
+		return errors.New("the repository's path has an end of line in it")
+	}
+	if err := os.RemoveAll(t.dir); err != nil {
+		return err
+	}
+	format, err := t.git(ctx, nil, "rev-parse", "--show-object-format")
+	if err != nil {
+		return err
+	}
+	if _, err := t.git(ctx, nil, "init", "--quiet", "--bare", "--template=", "--object-format="+strings.TrimSpace(format), t.dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(t.dir, "objects/info"), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, "objects/info/alternates"), []byte(filepath.Join(paths[0], "objects")+"\n"), 0o600); err != nil {
+		return err
+	}
+	// The index spares git from reading every file, and the excludes are the user's wishes. Neither need be there.
+	_ = os.MkdirAll(filepath.Join(t.dir, "info"), 0o700)
+	if copyFile(filepath.Join(t.dir, "index"), paths[1]) != nil {
+		_ = os.Remove(filepath.Join(t.dir, "index")) // half of it is worse than none
+	}
+	_ = copyFile(filepath.Join(t.dir, "info/exclude"), paths[2])
+	_, err = t.own(ctx, nil, "config", "core.bare", "false")
+	return err
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 256<<20 {
+		return errors.New("not a file to copy")
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	// git takes a file for unchanged if it was not written since the index was.
+	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+}
+
+// addNew adds the untracked files that are not too large.
+func (t tree) addNew(ctx context.Context) (missing string, err error) {
+	list, err := t.own(ctx, nil, "ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return "", err
+	}
+	var add []string
+	var large, nested int
+	room := int64(maxPatch)
+	for name := range strings.SplitSeq(list, "\x00") {
+		switch info, err := os.Lstat(filepath.Join(t.work, name)); {
+		case name == "" || err != nil:
+		case strings.HasSuffix(name, "/"): // a repository in the repository
+			nested++
+		case !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0:
+		case info.Size() > maxUntracked || info.Size() > room || len(add) >= maxNew:
+			large++
+		default:
+			add = append(add, name)
+			room -= info.Size()
+		}
+	}
+	if large > 0 {
+		missing = fmt.Sprintf("%d new files are too large, or too many, and are left out", large)
+	} else if nested > 0 {
+		missing = fmt.Sprintf("%d repositories within the working tree are left out", nested)
+	}
+	if len(add) == 0 {
+		return missing, nil
+	}
+	_, err = t.own(ctx, []byte(strings.Join(add, "\x00")), "add", "--force", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
+	if err != nil {
+		return "some new files cannot be read, and are left out", nil //nolint:nilerr // the others are there
+	}
+	return missing, nil
+}
+
+// write writes the patch.
+func (t tree) write(ctx context.Context, p patch, base, to string) (patch, error) {
+	changed, err := t.own(ctx, nil, "diff", "--cached", "--name-only", "-z", "--no-renames", base)
+	if err != nil {
+		return p, err
+	}
+	if p.files = strings.Count(changed, "\x00"); p.files == 0 {
+		return p, nil
+	}
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return p, err
+	}
+	sum := sha256.New()
+	out := &limited{to: io.MultiWriter(file, sum), left: maxPatch}
+	t.environ = append(t.environ, "GIT_DIR="+t.dir, "GIT_WORK_TREE="+t.work)
+	cmd := t.command(ctx, "diff", "--cached", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base)
+	cmd.Stdout = out
+	err = errors.Join(cmd.Run(), file.Close())
+	if out.left < 0 {
+		err = fmt.Errorf("the changes have more than %d MB", maxPatch>>20)
+	}
+	if err != nil {
+		return p, errors.Join(err, os.Remove(to))
+	}
+	p.path, p.bytes, p.sha256 = to, maxPatch-out.left, fmt.Sprintf("%x", sum.Sum(nil))
+	return p, nil
+}
+
+// limited fails once more is written to it than left.
+type limited struct {
+	to   io.Writer
+	left int64
+}
+
+func (l *limited) Write(text []byte) (int, error) {
+	if l.left -= int64(len(text)); l.left < 0 {
+		return 0, errors.New("too much output")
+	}
+	return l.to.Write(text)
+}

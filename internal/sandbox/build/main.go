@@ -1,0 +1,200 @@
+// The program builds a program that runs in sandboxes, for every processor, into the directory in which it is run, for a package there
+// to embed:
+//
+//	go run ./internal/sandbox/build [-check] [-later PACKAGE,…] NAME PACKAGE
+//
+// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current. Changes of the
+// packages that -later names do not make a program stale: it has them from its next build on.
+//
+// With the same version of Go, a build is the same byte for byte. Whether the programs are current is therefore decided
+// by hashes of the sources, which are stored beside them: another version of Go neither makes them stale nor changes
+// them. With the version with which they were built, -check also compares the bytes.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+var processors = []string{"amd64", "arm64"}
+
+func main() {
+	check := flag.Bool("check", false, "report whether the programs are current")
+	later := flag.String("later", "", "`packages` whose changes can wait, separated by commas")
+	flag.Parse()
+	if flag.NArg() != 2 {
+		fmt.Fprintln(os.Stderr, "usage: build [-check] [-later PACKAGE,…] NAME PACKAGE")
+		os.Exit(2)
+	}
+	p := program{name: flag.Arg(0), pkg: flag.Arg(1), later: strings.Split(*later, ",")}
+	if err := p.run(*check); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// program is what is built.
+type program struct {
+	name, pkg string
+	later     []string
+}
+
+// hashes are of the sources: all of them, and those whose changes make the program stale.
+type hashes struct{ all, urgent string }
+
+func (p program) run(check bool) error {
+	now, err := p.hashSources()
+	if err != nil {
+		return err
+	}
+	kept, _ := os.ReadFile(p.record()) // a missing file counts as stale
+	var then hashes
+	var version string
+	_, _ = fmt.Sscan(string(kept), &then.urgent, &then.all, &version)
+	current := then.urgent == now.urgent
+	for _, processor := range processors {
+		if _, err := os.Stat(p.file(processor)); err != nil {
+			current = false
+		}
+	}
+	if check && !current {
+		return fmt.Errorf("%s is not built from its sources: run make generate", p.pkg)
+	}
+	if current && (!check || version != runtime.Version() || then != now) {
+		return nil
+	}
+	for _, processor := range processors {
+		built, err := p.build(processor)
+		if err != nil {
+			return err
+		}
+		if !check {
+			if err := os.WriteFile(p.file(processor), built, 0o644); err != nil {
+				return err
+			}
+		} else if committed, err := os.ReadFile(p.file(processor)); err != nil || !bytes.Equal(committed, built) {
+			return fmt.Errorf("%s does not match its sources and %s: delete it and run make generate", p.file(processor), version)
+		}
+	}
+	if check {
+		return nil
+	}
+	return os.WriteFile(p.record(), fmt.Appendln(nil, now.urgent, now.all, runtime.Version()), 0o644)
+}
+
+func (p program) record() string { return p.name + ".sum" }
+
+func (p program) file(processor string) string { return p.name + "_" + processor + ".gz" }
+
+// listed is a package as go list describes it.
+type listed struct {
+	Dir, ImportPath             string
+	Standard                    bool
+	GoFiles, SFiles, EmbedFiles []string
+	Module                      struct {
+		Path, Version string
+		Main          bool
+	}
+}
+
+// hashSources hashes everything that the program is made of on any processor, except the Go version: the files of this module's
+// packages, without tests, and the versions of other modules.
+func (p program) hashSources() (h hashes, err error) {
+	var all, urgent []string
+	for _, processor := range processors {
+		cmd := command(processor, "list", "-deps", "-json=Dir,ImportPath,Standard,GoFiles,SFiles,EmbedFiles,Module", p.pkg)
+		out, err := cmd.Output()
+		if err != nil {
+			return h, fmt.Errorf("go list: %w", err)
+		}
+		for from := json.NewDecoder(bytes.NewReader(out)); ; {
+			var l listed
+			if err := from.Decode(&l); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return h, err
+			}
+			parts, err := l.sources()
+			if err != nil {
+				return h, err
+			}
+			all = append(all, parts...)
+			if path, _ := strings.CutPrefix(l.ImportPath, l.Module.Path+"/"); !slices.Contains(p.later, path) {
+				urgent = append(urgent, parts...)
+			}
+		}
+	}
+	return hashes{all: hash(all), urgent: hash(urgent)}, nil
+}
+
+func hash(parts []string) string {
+	slices.Sort(parts)
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(slices.Compact(parts), "\n"))))
+}
+
+// sources describes what a package is made of.
+func (l listed) sources() (parts []string, err error) {
+	switch {
+	case l.Standard:
+		return nil, nil
+	case !l.Module.Main:
+		return []string{l.Module.Path + " " + l.Module.Version}, nil
+	}
+	for _, name := range slices.Concat(l.GoFiles, l.SFiles, l.EmbedFiles) {
+		text, err := os.ReadFile(filepath.Join(l.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, fmt.Sprintf("%s/%s %x", l.ImportPath, name, sha256.Sum256(text)))
+	}
+	return parts, nil
+}
+
+// command is the go command for a processor, whatever the environment says.
+func command(processor string, args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+processor, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
+	return cmd
+}
+
+// build compiles the program and compresses it.
+func (p program) build(processor string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "build-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "program")
+	cmd := command(processor, "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", out, p.pkg)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go build: %w: %s", err, said)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(text); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
