@@ -30,6 +30,7 @@ type services struct {
 	models       arbev1connect.ModelServiceClient
 	bots         arbev1connect.BotServiceClient
 	approvals    arbev1connect.ApprovalServiceClient
+	runs         arbev1connect.RunServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -48,6 +49,7 @@ func dial(client connect.HTTPClient, base string) services {
 		models:       arbev1connect.NewModelServiceClient(client, base, as),
 		bots:         arbev1connect.NewBotServiceClient(client, base, as),
 		approvals:    arbev1connect.NewApprovalServiceClient(client, base, as),
+		runs:         arbev1connect.NewRunServiceClient(client, base, as),
 	}
 }
 

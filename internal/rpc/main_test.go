@@ -32,6 +32,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -93,11 +94,12 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	must(t, err)
 	t.Cleanup(func() { store.Close() })
 	artifacts := artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet})
-	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: d.DB, Log: log, Threads: threads, Boxes: boxes, Logger: quiet, Artifacts: artifacts})
+	bots := bot.New(d.DB, threads)
+	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: d.DB, Log: log, Threads: threads, Boxes: boxes, Logger: quiet, Artifacts: artifacts,
+		Runs: run.Config{Bots: bots, Agents: map[string]run.Agent{"pi": {Title: "pi", Version: "1"}}}})
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	bots := bot.New(d.DB, threads)
 	b := &bench{Database: d, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)

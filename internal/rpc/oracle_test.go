@@ -84,6 +84,13 @@ var good = map[string]func(things) proto.Message{
 	"ThreadService.CancelCommand": func(of things) proto.Message {
 		return &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}
 	},
+	"RunService.Delegate": func(of things) proto.Message {
+		return &arbev1.DelegateRequest{HouseId: of.house, ParentThreadId: of.thread, Task: "Fix it.", Agent: of.coder, EnvironmentId: of.environment}
+	},
+	"RunService.ListRuns":        func(of things) proto.Message { return &arbev1.ListRunsRequest{ThreadId: of.thread} },
+	"RunService.ContinueRun":     func(of things) proto.Message { return &arbev1.ContinueRunRequest{ThreadId: of.driven} },
+	"RunService.CancelRun":       func(of things) proto.Message { return &arbev1.CancelRunRequest{ThreadId: of.driven} },
+	"RunService.ReconcileThread": func(of things) proto.Message { return &arbev1.ReconcileThreadRequest{ThreadId: of.driven} },
 	"ThreadService.StopTurn": func(of things) proto.Message {
 		return &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}
 	},

@@ -97,6 +97,11 @@ ThreadService.RunCommand             401    401     401     401     404      ok 
 ThreadService.ReadOutput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.Delegate                  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.ListRuns                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+RunService.ContinueRun               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.CancelRun                 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.ReconcileThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.StopTurn               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.RetryTurn              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 # Only people answer. A key that a person made acts in their name.
@@ -136,6 +141,8 @@ func refusalText(procedure, principal, outcome string) []string {
 // things are the targets of calls: one of each kind, in one house.
 type things struct {
 	house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn, bot, policy, approval string
+	// coder is a coding agent, and driven a thread that it drives.
+	coder, driven string
 }
 
 // call calls one procedure with some things.
@@ -301,6 +308,21 @@ var procedures = map[string]call{
 	},
 	"ThreadService.CancelCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}))
+	},
+	"RunService.Delegate": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.Delegate(ctx, &arbev1.DelegateRequest{HouseId: of.house, Task: "Fix it.", Agent: of.coder}))
+	},
+	"RunService.ListRuns": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: of.thread}))
+	},
+	"RunService.ContinueRun": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ContinueRun(ctx, &arbev1.ContinueRunRequest{ThreadId: of.driven}))
+	},
+	"RunService.CancelRun": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.CancelRun(ctx, &arbev1.CancelRunRequest{ThreadId: of.driven}))
+	},
+	"RunService.ReconcileThread": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: of.driven}))
 	},
 	"ThreadService.StopTurn": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.StopTurn(ctx, &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}))
@@ -471,7 +493,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
 	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite", "0nosuchturn",
-		uuid.NewString(), "0nosuchpolicy", "0nosuchapproval"}
+		uuid.NewString(), "0nosuchpolicy", "0nosuchapproval", uuid.NewString(), "0nosuchthread"}
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
@@ -548,7 +570,23 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 		  select $1, left(md5(turn.id), 12), $2, turn.id, agent_id, 'turn.' || turn.id || '.1.call0', 'say', '{"thread_id":"x","text":"hello"}', now() + interval '1 day' from turn returning id`,
 		house, made.thread).Scan(&made.approval)
 	must(t, err)
+	made.coder, made.driven = b.coder(t, cast, house)
 	return made
+}
+
+// coder creates a coding agent, and a thread that it drives and that rests.
+func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, driven string) {
+	t.Helper()
+	if err := b.owner.QueryRow(t.Context(), "select agent_id::text from bots where house_id = $1 and handle = 'test-coder'", house).Scan(&coder); err != nil {
+		err := b.owner.QueryRow(t.Context(), `
+			with a as (insert into agents (kind, runtime, name) values ('bot', 'pi', 'Coder') returning id),
+			     m as (insert into members (house_id, agent_id, role) select $1, id, 'member' from a returning agent_id)
+			insert into bots (house_id, agent_id, handle, tools) select $1, agent_id, 'test-coder', '{}' from m returning agent_id::text`, house).Scan(&coder)
+		must(t, err)
+	}
+	driven = cast.Thread(t, house)
+	b.exec(t, "update threads set agent_id = $2, status = 'completed', run_epoch = 1 where id = $1", driven, coder)
+	return coder, driven
 }
 
 // furnish creates an environment that no sandbox is built from, and a sandbox of another one.

@@ -107,6 +107,7 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	mount(arbev1connect.NewCredentialServiceHandler(&credentialService{s}, options))
 	mount(arbev1connect.NewThreadServiceHandler(&threadService{s}, options))
 	mount(arbev1connect.NewEntryServiceHandler(&entryService{s}, options))
+	mount(arbev1connect.NewRunServiceHandler(&runService{s}, options))
 	mount(arbev1connect.NewEnvironmentServiceHandler(&environmentService{s}, options))
 	mount(arbev1connect.NewSandboxServiceHandler(&sandboxService{s}, options))
 	mount(arbev1connect.NewArtifactServiceHandler(&artifactService{s}, options))

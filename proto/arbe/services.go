@@ -19,6 +19,7 @@ type Services struct {
 	Environments arbev1connect.EnvironmentServiceClient
 	Houses       arbev1connect.HouseServiceClient
 	Models       arbev1connect.ModelServiceClient
+	Runs         arbev1connect.RunServiceClient
 	Sandboxes    arbev1connect.SandboxServiceClient
 	Secrets      arbev1connect.SecretServiceClient
 	Threads      arbev1connect.ThreadServiceClient
@@ -36,6 +37,7 @@ func Dial(client connect.HTTPClient, baseURL string, options ...connect.ClientOp
 		Environments: arbev1connect.NewEnvironmentServiceClient(client, baseURL, options...),
 		Houses:       arbev1connect.NewHouseServiceClient(client, baseURL, options...),
 		Models:       arbev1connect.NewModelServiceClient(client, baseURL, options...),
+		Runs:         arbev1connect.NewRunServiceClient(client, baseURL, options...),
 		Sandboxes:    arbev1connect.NewSandboxServiceClient(client, baseURL, options...),
 		Secrets:      arbev1connect.NewSecretServiceClient(client, baseURL, options...),
 		Threads:      arbev1connect.NewThreadServiceClient(client, baseURL, options...),

@@ -11,6 +11,7 @@ import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
 import { ModelService } from "./gen/arbe/v1/model_pb.js";
+import { RunService } from "./gen/arbe/v1/run_pb.js";
 import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
 import { SecretService } from "./gen/arbe/v1/secret_pb.js";
 import { ThreadService } from "./gen/arbe/v1/thread_pb.js";
@@ -26,6 +27,7 @@ export interface Services {
   readonly environments: Client<typeof EnvironmentService>;
   readonly houses: Client<typeof HouseService>;
   readonly models: Client<typeof ModelService>;
+  readonly runs: Client<typeof RunService>;
   readonly sandboxes: Client<typeof SandboxService>;
   readonly secrets: Client<typeof SecretService>;
   readonly threads: Client<typeof ThreadService>;
@@ -43,6 +45,7 @@ export function createServices(transport: Transport): Services {
     environments: createClient(EnvironmentService, transport),
     houses: createClient(HouseService, transport),
     models: createClient(ModelService, transport),
+    runs: createClient(RunService, transport),
     sandboxes: createClient(SandboxService, transport),
     secrets: createClient(SecretService, transport),
     threads: createClient(ThreadService, transport),
