@@ -178,7 +178,7 @@ type DelegateRequest struct {
 	// The sandbox to work in: an id, or "parent" for the parent's. Empty for a new one.
 	Sandbox string `protobuf:"bytes,6,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// Makes a retry harmless: the same task with the same id returns the first thread.
-	DedupId       string `protobuf:"bytes,7,opt,name=dedup_id,json=dedupId,proto3" json:"dedup_id,omitempty"`
+	Once          string `protobuf:"bytes,7,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,9 +255,9 @@ func (x *DelegateRequest) GetSandbox() string {
 	return ""
 }
 
-func (x *DelegateRequest) GetDedupId() string {
+func (x *DelegateRequest) GetOnce() string {
 	if x != nil {
-		return x.DedupId
+		return x.Once
 	}
 	return ""
 }
@@ -717,15 +717,15 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x06result\x18\n" +
 	" \x01(\tR\x06result\x12(\n" +
 	"\x05usage\x18\v \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12*\n" +
-	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\"\x95\x02\n" +
+	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\"\x8e\x02\n" +
 	"\x0fDelegateRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x1d\n" +
 	"\x05agent\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18dR\x05agent\x12.\n" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\renvironmentId\x12!\n" +
-	"\asandbox\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18@R\asandbox\x12#\n" +
-	"\bdedup_id\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\adedupId\";\n" +
+	"\asandbox\x18\x06 \x01(\tB\a\xbaH\x04r\x02\x18@R\asandbox\x12\x1c\n" +
+	"\x04once\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04once\";\n" +
 	"\x10DelegateResponse\x12'\n" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"Z\n" +
 	"\x0fListRunsRequest\x12&\n" +
