@@ -272,6 +272,8 @@ CREATE FUNCTION public.charged_today() RETURNS TABLE(installation bigint, person
     select s.house_id, s.charged_micros as micros, 0::bigint as reserved from public.spending s where s.day = (now() at time zone 'utc')::date
     union all
     select t.house_id, t.reserved_micros, t.reserved_micros from public.turns t where t.ended_at is null and t.reserved_micros > 0
+    union all
+    select r.house_id, r.reserved_micros, r.reserved_micros from public.run_calls r where r.ended_at is null and r.lapses_at > now() and r.reserved_micros > 0
   )
   select coalesce(sum(u.micros), 0)::bigint,
     coalesce(sum(u.micros) filter (where h.id = public.current_house()
@@ -779,6 +781,23 @@ CREATE FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uui
     join members m on m.house_id = p.house_id and m.agent_id = q.agent
 $$;
 
+CREATE FUNCTION public.money_lacks(p_micros bigint, p_installation bigint, p_person bigint) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  used record;
+begin
+  perform pg_advisory_xact_lock(hashtext('arbe.money'));
+  select * into used from charged_today();
+  if used.installation >= p_installation or p_micros > p_installation - used.installation then
+    return 'installation';
+  elsif used.person >= p_person or p_micros > p_person - used.person then
+    return 'person';
+  end if;
+  return '';
+end $$;
+
 CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -917,18 +936,15 @@ CREATE FUNCTION public.reserve_call(p_turn text, p_micros bigint, p_installation
     SET search_path TO 'public', 'pg_temp'
     AS $$
 declare
-  used record;
+  lacks text;
 begin
   perform pg_advisory_xact_lock(hashtext('arbe.money'));
   update turns set reserved_micros = 0 where id = p_turn and house_id = current_house() and reserved_micros > 0;
-  select * into used from charged_today();
-  if used.installation >= p_installation or p_micros > p_installation - used.installation then
-    return 'installation';
-  elsif used.person >= p_person or p_micros > p_person - used.person then
-    return 'person';
+  lacks := money_lacks(p_micros, p_installation, p_person);
+  if lacks = '' then
+    update turns set reserved_micros = p_micros where id = p_turn and house_id = current_house() and ended_at is null;
   end if;
-  update turns set reserved_micros = p_micros where id = p_turn and house_id = current_house() and ended_at is null;
-  return '';
+  return lacks;
 end $$;
 
 CREATE FUNCTION public.revoke_keys_of_maker() RETURNS trigger
@@ -1803,6 +1819,60 @@ COMMENT ON TABLE public.producers IS 'The last append of each idempotent produce
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
 
+CREATE TABLE public.run_calls (
+    id bigint NOT NULL,
+    house_id text NOT NULL,
+    thread_id text NOT NULL,
+    epoch bigint NOT NULL,
+    agent_id uuid NOT NULL,
+    root text NOT NULL,
+    model text NOT NULL,
+    began_at timestamp with time zone DEFAULT now() NOT NULL,
+    lapses_at timestamp with time zone NOT NULL,
+    reserved_micros bigint NOT NULL,
+    ended_at timestamp with time zone,
+    outcome text DEFAULT ''::text NOT NULL,
+    status integer DEFAULT 0 NOT NULL,
+    stop text DEFAULT ''::text NOT NULL,
+    input bigint DEFAULT 0 NOT NULL,
+    output bigint DEFAULT 0 NOT NULL,
+    cache_read bigint DEFAULT 0 NOT NULL,
+    cache_write bigint DEFAULT 0 NOT NULL,
+    cost_micros bigint DEFAULT 0 NOT NULL,
+    cost_known boolean DEFAULT true NOT NULL,
+    estimated boolean DEFAULT false NOT NULL,
+    charged_micros bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT run_calls_charged_micros_check CHECK ((charged_micros >= 0)),
+    CONSTRAINT run_calls_cost_micros_check CHECK ((cost_micros >= 0)),
+    CONSTRAINT run_calls_outcome_check CHECK ((outcome = ANY (ARRAY[''::text, 'ok'::text, 'refused'::text, 'broken'::text, 'left'::text]))),
+    CONSTRAINT run_calls_reserved_micros_check CHECK ((reserved_micros >= 0))
+);
+
+COMMENT ON TABLE public.run_calls IS 'Each call of a model that a run of a coding agent made through the gateway. It outlives the thread, as model_calls does.';
+
+COMMENT ON COLUMN public.run_calls.epoch IS 'Which run of the thread it was.';
+
+COMMENT ON COLUMN public.run_calls.root IS 'The entry of a person from which the run follows, as turns have it.';
+
+COMMENT ON COLUMN public.run_calls.lapses_at IS 'When the call counts as over if no server says so, because that one died.';
+
+COMMENT ON COLUMN public.run_calls.reserved_micros IS 'What it may cost of the installation''s money while it is in progress.';
+
+COMMENT ON COLUMN public.run_calls.outcome IS 'ok; refused by the provider; broken off by it; left by the agent; empty while it is in progress.';
+
+COMMENT ON COLUMN public.run_calls.status IS 'The HTTP status of the provider; 0 if it did not answer.';
+
+COMMENT ON COLUMN public.run_calls.stop IS 'Why the answer ended, in pi''s words; empty if it did not, or is not understood.';
+
+ALTER TABLE public.run_calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.run_calls_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.sandboxes (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -1933,7 +2003,7 @@ CREATE TABLE public.spending (
     calls bigint DEFAULT 0 NOT NULL
 );
 
-COMMENT ON TABLE public.spending IS 'What the models of a thread cost in a day (UTC): the sums of model_calls. It outlives the thread, because the house''s limits count it.';
+COMMENT ON TABLE public.spending IS 'What the models of a thread cost in a day (UTC): the sums of model_calls and run_calls. It outlives the thread, because the house''s limits count it.';
 
 COMMENT ON COLUMN public.spending.charged_micros IS 'The calls with keys of the installation, also those whose price is not known.';
 
@@ -2499,6 +2569,9 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
 
+ALTER TABLE ONLY public.run_calls
+    ADD CONSTRAINT run_calls_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.sandboxes
     ADD CONSTRAINT sandboxes_house_id_id_key UNIQUE (house_id, id);
 
@@ -2636,6 +2709,12 @@ CREATE INDEX members_agent_id_idx ON public.members USING btree (agent_id);
 CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, made_at) INCLUDE (thread_id, cost_micros);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
+
+CREATE INDEX run_calls_house_id_root_idx ON public.run_calls USING btree (house_id, root);
+
+CREATE INDEX run_calls_house_id_thread_id_epoch_id_idx ON public.run_calls USING btree (house_id, thread_id, epoch, id);
+
+CREATE INDEX run_calls_lapses_at_house_id_reserved_micros_idx ON public.run_calls USING btree (lapses_at) INCLUDE (house_id, reserved_micros) WHERE (ended_at IS NULL);
 
 CREATE INDEX sandboxes_by_prefix ON public.sandboxes USING btree (house_id, id text_pattern_ops);
 
@@ -2996,6 +3075,9 @@ ALTER TABLE ONLY public.model_endpoints
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.run_calls
+    ADD CONSTRAINT run_calls_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.sandboxes
     ADD CONSTRAINT sandboxes_house_id_environment_id_fkey FOREIGN KEY (house_id, environment_id) REFERENCES public.environments(house_id, id);
 
@@ -3146,6 +3228,8 @@ CREATE POLICY renamed ON public.agents FOR UPDATE TO arbe_app USING ((EXISTS ( S
 
 CREATE POLICY revoked ON public.api_keys FOR UPDATE TO arbe_app USING (((agent_id = public.current_agent()) OR (house_id = public.current_house())));
 
+ALTER TABLE public.run_calls ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.sandboxes ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.sealed_values ENABLE ROW LEVEL SECURITY;
@@ -3209,6 +3293,8 @@ CREATE POLICY tenant ON public.model_calls TO arbe_app USING ((house_id = public
 CREATE POLICY tenant ON public.model_endpoints TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.run_calls TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.sandboxes TO arbe_app USING ((house_id = public.current_house()));
 
@@ -3391,6 +3477,9 @@ REVOKE ALL ON FUNCTION public.link_new_stream() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint, p_person bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint, p_person bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
@@ -3578,6 +3667,8 @@ GRANT SELECT,INSERT ON TABLE public.model_calls TO arbe_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.run_calls TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.sandboxes TO arbe_app;
 

@@ -19,9 +19,9 @@ func streamProxy(a *app) *cobra.Command {
 	var upstream, listen string
 	cmd := &cobra.Command{
 		Use:   "stream-proxy --upstream URL",
-		Short: "Forward requests for streams to a server",
-		Long: "Forward requests for streams to a server, for sandboxes whose network reaches this machine and not the\n" +
-			"server. It changes nothing, buffers nothing, and holds no secret; other paths are not found.",
+		Short: "Forward requests for streams and models to a server",
+		Long: "Forward requests for streams and models to a server, for sandboxes whose network reaches this machine and not\n" +
+			"the server. It changes nothing, buffers nothing, and holds no secret; other paths are not found.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			to, err := url.Parse(upstream)
@@ -37,7 +37,7 @@ func streamProxy(a *app) *cobra.Command {
 					return err
 				}
 			}
-			a.say("forwarding streams from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
+			a.say("forwarding streams and models from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
 			logger := slog.New(slog.NewTextHandler(a.err, nil))
 			return forward(cmd.Context(), listener, httpd.New(door.Proxy(to, logger), httpd.Limits{}, logger))
 		},

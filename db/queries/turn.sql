@@ -148,9 +148,10 @@ select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
 from spending where house_id = @house_id and day = (now() at time zone 'utc')::date;
 
 -- name: RootUsed :one
--- What all turns cost that follow from one entry of a person.
-select coalesce(sum(greatest(c.cost_micros, c.charged_micros)), 0)::bigint from turns t join model_calls c on c.turn_id = t.id
-where t.house_id = @house_id and t.root = @root;
+-- What all turns and runs cost that follow from one entry of a person.
+select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from turns t join model_calls c on c.turn_id = t.id
+    where t.house_id = @house_id and t.root = @root), 0)
+  + coalesce((select sum(greatest(r.cost_micros, r.charged_micros)) from run_calls r where r.house_id = @house_id and r.root = @root), 0))::bigint;
 
 -- name: LockRoot :exec
 -- One transaction at a time adds to what follows from an entry of a person, so that the limits hold exactly.

@@ -346,6 +346,39 @@ type Producer struct {
 	Closed bool
 }
 
+// Each call of a model that a run of a coding agent made through the gateway. It outlives the thread, as model_calls does.
+type RunCall struct {
+	ID       int64
+	HouseID  string
+	ThreadID string
+	// Which run of the thread it was.
+	Epoch   int64
+	AgentID string
+	// The entry of a person from which the run follows, as turns have it.
+	Root    string
+	Model   string
+	BeganAt time.Time
+	// When the call counts as over if no server says so, because that one died.
+	LapsesAt time.Time
+	// What it may cost of the installation's money while it is in progress.
+	ReservedMicros int64
+	EndedAt        *time.Time
+	// ok; refused by the provider; broken off by it; left by the agent; empty while it is in progress.
+	Outcome string
+	// The HTTP status of the provider; 0 if it did not answer.
+	Status int32
+	// Why the answer ended, in pi's words; empty if it did not, or is not understood.
+	Stop          string
+	Input         int64
+	Output        int64
+	CacheRead     int64
+	CacheWrite    int64
+	CostMicros    int64
+	CostKnown     bool
+	Estimated     bool
+	ChargedMicros int64
+}
+
 // Handles of machines. Threads point at them, never the reverse.
 type Sandbox struct {
 	ID            string
@@ -427,7 +460,7 @@ type SigningKey struct {
 	CreatedAt time.Time
 }
 
-// What the models of a thread cost in a day (UTC): the sums of model_calls. It outlives the thread, because the house's limits count it.
+// What the models of a thread cost in a day (UTC): the sums of model_calls and run_calls. It outlives the thread, because the house's limits count it.
 type Spending struct {
 	HouseID  string
 	Day      pgtype.Date

@@ -776,11 +776,12 @@ func (q *Queries) RootTurns(ctx context.Context, db DBTX, houseID string, root s
 }
 
 const rootUsed = `-- name: RootUsed :one
-select coalesce(sum(greatest(c.cost_micros, c.charged_micros)), 0)::bigint from turns t join model_calls c on c.turn_id = t.id
-where t.house_id = $1 and t.root = $2
+select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from turns t join model_calls c on c.turn_id = t.id
+    where t.house_id = $1 and t.root = $2), 0)
+  + coalesce((select sum(greatest(r.cost_micros, r.charged_micros)) from run_calls r where r.house_id = $1 and r.root = $2), 0))::bigint
 `
 
-// What all turns cost that follow from one entry of a person.
+// What all turns and runs cost that follow from one entry of a person.
 func (q *Queries) RootUsed(ctx context.Context, db DBTX, houseID string, root string) (int64, error) {
 	row := db.QueryRow(ctx, rootUsed, houseID, root)
 	var column_1 int64

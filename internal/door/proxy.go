@@ -18,10 +18,26 @@ import (
 // answer to one without entries begins only at its end.
 const answerWithin = 5 * time.Minute
 
-// Proxy forwards requests for streams to the server at upstream, for sandboxes whose network does not reach it. It
-// forwards the method, query, body and Authorization unchanged, and returns answers as they are written. It holds no
-// secret: the server decides who may do what. It forwards only to the streams of upstream: it builds the path from the
-// stream's name, follows no redirects, drops cookies, and allows no protocol upgrade. Every other path is not found.
+// modelPrefix is the path prefix of the gateway to models, and maxModelBody the largest body of a request for one, in bytes.
+const (
+	modelPrefix  = "/api/model/"
+	maxModelBody = 32 << 20
+)
+
+// proxyPath returns the path at which a request for a stream or a model is forwarded, and how large its body may be.
+func proxyPath(r *http.Request) (path string, most int64, err error) {
+	if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), modelPrefix); ok {
+		return modelPrefix + rest, maxModelBody, checkName(rest)
+	}
+	name, err := pathName(r.URL.EscapedPath())
+	return prefixOf(r) + name, maxBody, err
+}
+
+// Proxy forwards requests for streams and models to the server at upstream, for sandboxes whose network does not reach it.
+// It forwards the method, query, body and Authorization unchanged, and returns answers as they are written. It holds no
+// secret: the server decides who may do what. It forwards only to the streams and models of upstream: it builds the path
+// from what it has checked, follows no redirects, drops cookies, and allows no protocol upgrade. Every other path is not
+// found.
 func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -37,10 +53,10 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 	forward := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
-			name, _ := pathName(r.In.URL.EscapedPath()) // already validated
+			path, _, _ := proxyPath(r.In) // already validated
 			r.Out.URL = &url.URL{
 				Scheme: upstream.Scheme, Host: upstream.Host,
-				Path: strings.TrimSuffix(upstream.Path, "/") + prefixOf(r.In) + name, RawQuery: r.Out.URL.RawQuery,
+				Path: strings.TrimSuffix(upstream.Path, "/") + path, RawQuery: r.Out.URL.RawQuery,
 			}
 			r.Out.Host = upstream.Host
 			// With an upgrade, both sides would talk past the checks of this proxy.
@@ -54,6 +70,9 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 				return errors.New("it answers " + r.Status + " to " + to + ": set --upstream to where the server is")
 			}
 			r.Header.Del("Set-Cookie")
+			if strings.HasPrefix(strings.TrimPrefix(r.Request.URL.Path, strings.TrimSuffix(upstream.Path, "/")), modelPrefix) {
+				return nil // it has the gateway's headers
+			}
 			// Keep these headers of the server. prepare adds those that every response has for browsers.
 			caching, vary := r.Header["Cache-Control"], r.Header["Vary"]
 			prepare(r.Header)
@@ -78,17 +97,17 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := pathName(r.URL.EscapedPath())
+		_, most, err := proxyPath(r)
 		switch {
 		case err != nil:
-			refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards streams only", "use a path under "+Prefixes[0]))
+			refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards only what is for streams and models", "use a path under "+Prefixes[0]+" or "+modelPrefix))
 		case !slices.Contains(strings.Split(methods, ", "), r.Method):
 			w.Header().Set("Allow", methods)
 			refuseProxied(w, r, http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods))
-		case r.ContentLength > maxBody:
-			refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(maxBody))
+		case r.ContentLength > most:
+			refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(most))
 		default:
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			r.Body = http.MaxBytesReader(w, r.Body, most)
 			forward.ServeHTTP(w, r)
 		}
 	})

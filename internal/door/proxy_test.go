@@ -154,6 +154,10 @@ func TestTheProxyReachesOnlyStreams(t *testing.T) {
 		"/v1/stream/__ds/subscriptions/s":               "/base/v1/stream/__ds/subscriptions/s",
 		"/v1/stream/__ds/subscriptions/s/streams/a%2Fb": "/base/v1/stream/__ds/subscriptions/s/streams/a/b",
 		"http://elsewhere.example/api/stream/a":         "/base/api/stream/a",
+		"/api/model/anthropic/v1/messages?beta=true":    "/base/api/model/anthropic/v1/messages?beta=true",
+		"/api/model/google/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse": "/base/api/model/google/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+
+		"/api/model/": "", "/api/model": "", "/api/model/../../login": "", "/api/model/a/%2e%2e/%2e%2e/login": "", "/api/model/a%2fb": "", "/api/model//a": "",
 
 		"/": "", "/arbe.v1.AgentService/WhoAmI": "", "/api/stream/": "", "/api/stream": "", "/x/api/stream/s": "", "//api/stream/s": "",
 		"/v1/stream/../../../other-app/api/stream/x":          "",

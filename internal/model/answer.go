@@ -269,14 +269,9 @@ func (s *stream) answer(e Endpoint, model string, w *wire, ends finish, failed e
 			a.Usage.Output, a.Estimated = written, true
 		}
 	}
-	price := Lookup(e.Provider, model).Price
-	a.Message.Usage = a.Usage.pi(price)
-	switch {
-	case w.hasCost:
-		a.Cost, a.CostKnown = Money(w.cost*float64(Dollar)), true
+	a.Message.Usage = a.Usage.pi(Lookup(e.Provider, model).Price)
+	if a.Cost, a.CostKnown = w.price(model, a.Usage); w.hasCost {
 		a.Message.Usage.Cost = &entry.PiCost{Total: w.cost, TotalFromProvider: true}
-	case price != nil:
-		a.Cost, a.CostKnown = price.Of(a.Usage), true
 	}
 	return a
 }

@@ -202,3 +202,38 @@ func (h *Houses) check(ctx context.Context, house string, m Models, model string
 	}
 	return ref, "", nil
 }
+
+// Admit returns the endpoint at which a house may ask a model, by its ref, and records the use of the secret with the key. The
+// error is a [fault.Error] for people of the house: a [fault.NotFound] if the house has no such model, as far as that is known
+// within two seconds.
+func (h *Houses) Admit(ctx context.Context, house, model string) (Endpoint, Ref, error) {
+	m, err := h.Models(ctx, house)
+	if err != nil {
+		return Endpoint{}, Ref{}, err
+	}
+	missing := func(err error) error {
+		f := fault.From(err)
+		return fault.New(fault.NotFound, f.Message, f.Next)
+	}
+	ref, err := ParseRef(model, m.names()...)
+	if err != nil {
+		return Endpoint{}, Ref{}, missing(err)
+	}
+	f, err := m.find(ref)
+	if f.Endpoint.Name == "" {
+		return Endpoint{}, Ref{}, missing(err)
+	} else if err != nil {
+		return Endpoint{}, Ref{}, err
+	}
+	asking, cancel := context.WithTimeout(ctx, listWait)
+	defer cancel()
+	if _, _, err := h.check(asking, house, m, model); fault.CodeOf(err) == fault.Invalid {
+		return Endpoint{}, Ref{}, missing(err)
+	}
+	if f.Secret != "" {
+		if err := h.secrets.Used(ctx, house, f.Secret); err != nil {
+			return Endpoint{}, Ref{}, err
+		}
+	}
+	return f.Endpoint, ref, nil
+}

@@ -102,22 +102,46 @@ func (w *wire) do(r *http.Request) (*http.Response, error) {
 	if w.endpoint.Dialect == Messages {
 		r.Header.Set("Anthropic-Version", "2023-06-01")
 	}
-	if key := w.endpoint.Key; key != "" {
-		switch w.endpoint.Dialect {
-		case Messages:
-			r.Header.Set("X-Api-Key", key)
-		case Gemini:
-			r.Header.Set("X-Goog-Api-Key", key)
-		default:
-			r.Header.Set("Authorization", "Bearer "+key)
-		}
-	}
+	w.unlock(r)
 	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return client.Do(r)
 }
 
+// unlock puts the endpoint's key into a request.
+func (w *wire) unlock(r *http.Request) {
+	key := w.endpoint.Key
+	if key == "" {
+		return
+	}
+	switch w.endpoint.Dialect {
+	case Messages:
+		r.Header.Set("X-Api-Key", key)
+	case Gemini:
+		r.Header.Set("X-Goog-Api-Key", key)
+	default:
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+}
+
 // RoundTrip sends one request, as do prepared it.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := w.send(r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= 400 || w.isJSON() && r.Method == http.MethodPost {
+		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
+		text := w.refused()
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{bytes.NewReader(text), w.body}
+	}
+	return response, nil
+}
+
+// send sends a request, and returns the response, whose body is w.body.
+func (w *wire) send(r *http.Request) (*http.Response, error) {
 	timer := time.AfterFunc(w.header, func() {
 		if w.slow.Load() {
 			w.cancel(errSlow)
@@ -133,22 +157,20 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.retryAfter = retryAfter(response.Header, time.Now())
 	w.body = &tapped{ReadCloser: response.Body, wire: w, timer: timer, patience: w.patience}
 	response.Body = w.body
-	switch {
-	case response.Header.Get("Content-Encoding") != "" && response.Header.Get("Content-Encoding") != "identity":
+	if coding := response.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		w.close()
 		return nil, outOfBounds("it sends a compressed response, which was not asked for")
-	case response.StatusCode >= 400 || w.isJSON() && r.Method == http.MethodPost:
-		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
-		text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
-		if w.said = readError(text); w.said.empty() {
-			w.page = pageText(text)
-		}
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{bytes.NewReader(text), w.body}
 	}
 	return response, nil
+}
+
+// refused reads the body of a refusal, and notes what it says.
+func (w *wire) refused() []byte {
+	text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
+	if w.said = readError(text); w.said.empty() {
+		w.page = pageText(text)
+	}
+	return text
 }
 
 func (w *wire) isJSON() bool { return strings.HasPrefix(w.contentType, "application/json") }
@@ -452,4 +474,16 @@ func (w *wire) use(u *wireUsage) {
 	if u.Cost != nil && w.endpoint.Provider == OpenRouter && *u.Cost >= 0 {
 		w.cost, w.hasCost = min(*u.Cost, maxCost), true
 	}
+}
+
+// price returns what a call cost: what the provider says, or what the tokens of the model cost. known is false if neither is
+// known.
+func (w *wire) price(model string, u Usage) (cost Money, known bool) {
+	if w.hasCost {
+		return Money(w.cost * float64(Dollar)), true
+	}
+	if price := Lookup(w.endpoint.Provider, model).Price; price != nil {
+		return price.Of(u), true
+	}
+	return 0, false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -55,25 +56,31 @@ func boxOf(ctx context.Context) (sandbox.Labels, bool) {
 // thread token of its own house opens anyway, and not what the network that people use would get: no services, no web app,
 // and nothing for a credential that was not made for a box.
 type boxDoors struct {
-	authenticate func(context.Context, string) (auth.Principal, error)
-	streams      http.Handler
+	authenticate    func(context.Context, string) (auth.Principal, error)
+	streams, models http.Handler
 }
 
 func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !door.Serves(r) {
-		refuseBox(w, r, fault.New(fault.NotFound, "sandboxes reach only the streams of this server", "use a path under "+door.Prefixes[0]))
+	var to http.Handler
+	switch {
+	case door.Serves(r):
+		to = b.streams
+	case gateway.Serves(r):
+		to = b.models
+	default:
+		refuseBox(w, r, fault.New(fault.NotFound, "sandboxes reach only the streams and the models of this server", "use a path under "+door.Prefixes[0]+" or "+gateway.Prefix))
 		return
 	}
 	if err := b.check(r); err != nil {
 		refuseBox(w, r, err)
 		return
 	}
-	b.streams.ServeHTTP(w, r)
+	to.ServeHTTP(w, r)
 }
 
 // check checks that a request has a thread token of its box's house.
 func (b boxDoors) check(r *http.Request) error {
-	token, cookie := auth.Credential(r.Header)
+	token, cookie := credential(r)
 	if token == "" || cookie {
 		return fault.New(fault.Unauthenticated, "the request has no bearer token", "send a thread token as Authorization: Bearer TOKEN")
 	}

@@ -62,9 +62,9 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 		"with a cookie":                     {"Cookie: arbe_session=" + ours, stream(thread), "", "no bearer token"},
 		"with nothing":                      {"X: y", stream(thread), "", "no bearer token"},
 		"a browser's question":              {"X: y", stream(thread), "-X OPTIONS", "no bearer token"},
-		"a service":                         {"Authorization: Bearer " + ours, "/arbe.v1.AgentService/WhoAmI", "--json {}", "reach only the streams"},
-		"a page":                            {"Authorization: Bearer " + ours, "/login", "", "reach only the streams"},
-		"health":                            {"Authorization: Bearer " + ours, "/healthz", "", "reach only the streams"},
+		"a service":                         {"Authorization: Bearer " + ours, "/arbe.v1.AgentService/WhoAmI", "--json {}", "reach only the streams and the models"},
+		"a page":                            {"Authorization: Bearer " + ours, "/login", "", "reach only the streams and the models"},
+		"health":                            {"Authorization: Bearer " + ours, "/healthz", "", "reach only the streams and the models"},
 		"a way around":                      {"Authorization: Bearer " + ours, "/api/stream/../../healthz", "--path-as-is", "not a name for a stream"},
 		"the server's public port, by name": {"Authorization: Bearer " + ours, stream(thread), "--connect-to ::localhost:" + s.URL()[strings.LastIndex(s.URL(), ":")+1:], "Failed to connect"},
 	} {

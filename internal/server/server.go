@@ -25,6 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/logging"
@@ -88,7 +89,10 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 	if limits.MaxBody == 0 {
 		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
 	}
-	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
+	limits.Credential = func(h http.Header) string {
+		token, _ := auth.Credential(h)
+		return cmp.Or(token, gateway.Credential(h))
+	}
 	known := &secret.Known{}
 	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, cfg.logFormat(), cfg.LogLevel).Handler(), known))
 	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known, fromBoxes: newInProcess()}
@@ -274,7 +278,7 @@ func personName() string {
 
 // serve serves all doors on the listener: the streams, the services, and the web app, which calls the services inside the
 // process.
-func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door) {
+func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway) {
 	services := rpc.Handler(of)
 	inside := newInProcess()
 	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
@@ -290,13 +294,13 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(of))
 	s.health.routes(mux)
 	mux.Handle("/", bodies.bound(app, refuseForm))
-	boxes := boxDoors{of.Auth.Authenticate, streams}
+	boxes := boxDoors{of.Auth.Authenticate, streams, models}
 	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
 		h := w.Header()
 		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		if token, _ := auth.Credential(r.Header); token == "" {
+		if token, _ := credential(r); token == "" {
 			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 		}
 		_, fromBox := boxOf(r.Context())
@@ -305,6 +309,8 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 			boxes.ServeHTTP(w, r)
 		case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
 			streams.ServeHTTP(w, r)
+		case gateway.Serves(r): // nor may it clean the path of a model
+			models.ServeHTTP(w, r)
 		default:
 			mux.ServeHTTP(w, r)
 		}
@@ -358,6 +364,15 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 	}
 	l.Host, l.URL = s.direct, s.url
 	return dir.writeLogin(l)
+}
+
+// credential returns the credential of a request, and whether it is a cookie. The gateway takes no cookies, but tokens where agents
+// send their keys.
+func credential(r *http.Request) (token string, cookie bool) {
+	if gateway.Serves(r) {
+		return gateway.Credential(r.Header), false
+	}
+	return auth.Credential(r.Header)
 }
 
 // logFormat returns the format of the log on stderr.

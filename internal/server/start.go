@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -25,6 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
@@ -53,6 +55,7 @@ type starting struct {
 	auth      *auth.Auth
 	models    *model.Houses
 	artifacts *artifact.Artifacts
+	turns     turn.Config
 
 	pictures *live.Pictures
 	// closeWatches ends what clients watch.
@@ -202,11 +205,12 @@ func (p *starting) openModels(context.Context) error {
 }
 
 func (p *starting) startDispatcher(ctx context.Context) (err error) {
+	p.turns = botTurns(p.database, p.bots, p.houses, p.models, p.cfg)
 	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work,
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
 		Fetch: p.cfg.Fetch, Runs: p.runs(),
-		Bots: botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
+		Bots: p.turns, Rosters: p.bots,
 		Jobs: jobs.Config{Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
@@ -232,7 +236,10 @@ func (p *starting) openDoors(context.Context) error {
 		Log: p.log, Authorize: door.Members(p.auth), LongPoll: p.cfg.LongPoll, Dispatcher: p.dispatcher, Subscriptions: subscriptions,
 		Logger: p.logger, TagKey: p.sealer.Derive("entity tags"), MaxFollowers: maxConnections() / 2,
 	})
-	p.serve(p.listener, p.closeWatches, services, streams)
+	models := gateway.New(gateway.Config{
+		DB: p.database, Authorize: gateway.Runs(p.auth), Models: p.models, Client: p.providers, Bot: p.turns.Bot, Roots: p.cfg.Roots, Budget: p.cfg.Budget, Logger: p.logger,
+	})
+	p.serve(p.listener, p.closeWatches, services, streams, models)
 	p.onStop(p.dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
 	return nil
 }

@@ -73,50 +73,35 @@ func (r *run) timeMeter() meter {
 
 // turnMeter returns a limit of one turn.
 func (r *run) turnMeter(name string, used, limit float64, words string) meter {
-	return meter{name, used, limit, words, "let it try again, which begins a new turn, or have an owner raise " + r.limitOfBot(name)}
-}
-
-// limitOfBot names a limit of the bot and the command that changes it, as a step of its own that pages leave out.
-func (r *run) limitOfBot(name string) string {
-	return fmt.Sprintf("the bot's limit %s; the command is: arbe bot edit @%s", name, r.bot.Handle)
+	return meter{name, used, limit, words, "let it try again, which begins a new turn, or have an owner raise " + limitOfBot(r.bot.Handle, name)}
 }
 
 // meters returns all limits of the turn.
 func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	var used query.TurnUsedRow
-	var root int64
-	var day query.DayUsedRow
+	var shared []meter
 	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
-		if used, err = queries.TurnUsed(ctx, tx, r.turn.ID); err != nil {
-			return err
+		if used, err = queries.TurnUsed(ctx, tx, r.turn.ID); err == nil {
+			shared, err = r.spender().metersTx(ctx, tx)
 		}
-		if root, err = queries.RootUsed(ctx, tx, r.turn.House, r.turn.Root); err != nil {
-			return err
-		}
-		day, err = queries.DayUsed(ctx, tx, r.turn.Thread, r.turn.House)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.used = used
-	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
 	l := r.bot.Limits.withDefaults()
-	return []meter{
+	return append([]meter{
 		r.turnMeter("turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps)),
 		r.turnMeter("turn_tokens", float64(used.Input+used.Output+used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn has used all of its %d tokens", l.Tokens)),
 		r.turnMeter("turn_usd", dollars(used.CostMicros), dollars(l.Micros), fmt.Sprintf("a turn of this bot may cost $%.2f, and that is spent", dollars(l.Micros))),
 		r.timeMeter(),
-		{"entry_usd", dollars(root), dollars(r.Roots.WithDefaults().Micros),
-			fmt.Sprintf("what follows from one message of a person may cost $%.2f, and that is spent", dollars(r.Roots.WithDefaults().Micros)),
-			"say what to do next, which is a new message; or ask the operator to raise the setting entry_usd"},
-		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),
-			fmt.Sprintf("what bots do in this thread may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
-			"go on in another thread, wait until midnight UTC, or have an owner raise " + r.limitOfBot("thread_usd_day")},
-		{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
-			fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
-			fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", (2*l.HouseMicros+999_999)/1e6, r.turn.House)},
-	}, nil
+	}, shared...), nil
+}
+
+// spender is the turn as one of those that spend.
+func (r *run) spender() Spender {
+	return Spender{House: r.turn.House, Thread: r.turn.Thread, Root: r.turn.Root, Bot: r.bot.Handle, Limits: r.bot.Limits, Roots: r.Roots}
 }
 
 // limited returns a limit that is reached; nil if none is. It reports limits that are near, once each.

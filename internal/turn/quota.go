@@ -10,7 +10,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/setting"
 )
@@ -102,67 +101,35 @@ type Budget struct {
 // expectedOutput is how many tokens an answer is expected to have when money is reserved for it.
 const expectedOutput = 4096
 
-// micros returns what tokens of a model cost, or count if its price is not known.
-func (b Budget) micros(e model.Endpoint, id string, u model.Usage) int64 {
-	if price := model.Lookup(e.Provider, id).Price; price != nil {
-		return price.Of(u).Micros()
-	}
-	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
-}
-
-// charged returns what a call counts against the money of the installation.
-func (r *run) charged(answer model.Answer) int64 {
-	switch {
-	case !r.endpoint.Shared:
-		return 0
-	case answer.CostKnown:
-		return answer.Cost.Micros()
-	}
-	return (answer.Usage.Total()*r.Budget.UnknownMicros + 999_999) / 1_000_000
-}
-
 // stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it makes
 // it, so that calls that begin at the same time cannot all spend the same money. No call begins for which less is left. So
 // the limits are exceeded at most by what calls in progress cost beyond their reservations, which are for what is sent and
 // [expectedOutput] tokens.
 func (r *run) stream(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
-	if r.endpoint.Shared && (r.Budget.DayMicros > 0 || r.Budget.PersonMicros > 0) {
-		if err := r.reserve(ctx, r.Budget.micros(r.endpoint, id, model.Usage{Input: request.Estimate(), Output: expectedOutput})); err != nil {
+	if r.Budget.Bounds(r.endpoint) {
+		if err := r.reserve(ctx, r.Budget.Expected(r.endpoint, id, request.Estimate())); err != nil {
 			return model.Answer{}, err
 		}
 	}
 	return r.show(ctx, id, request, f)
 }
 
-// spentError reports a budget of the installation that leaves no room for a call.
-type spentError struct{ meter }
-
-func (e *spentError) Error() string { return e.words + "; " + e.next }
-func (e *spentError) Unwrap() error { return fault.New(fault.Exhausted, e.words, e.next) }
-
 func (r *run) reserve(ctx context.Context, micros int64) error {
-	noLimit := func(limit int64) int64 { return cmp.Or(limit, 1<<62) }
+	installation, person := r.Budget.Most()
 	var reached string
 	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
 		// What a crash of the database loses of it, it loses of the call, too.
 		if _, err = tx.Exec(ctx, "set local synchronous_commit = off"); err == nil {
 			reached, err = queries.ReserveCall(ctx, tx, query.ReserveCallParams{
-				TurnID: r.turn.ID, Micros: micros, Installation: noLimit(r.Budget.DayMicros), Person: noLimit(r.Budget.PersonMicros),
+				TurnID: r.turn.ID, Micros: micros, Installation: installation, Person: person,
 			})
 		}
 		return err
 	})
-	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
-	const next = "wait until midnight UTC, set a key of the house for the provider (Settings, Models), or ask the operator to raise the setting "
-	switch {
-	case err != nil || reached == "":
+	if err != nil {
 		return err
-	case reached == "person":
-		return &spentError{meter{name: "person_usd_day", next: next + "person_usd_day",
-			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(r.Budget.PersonMicros))}}
 	}
-	return &spentError{meter{name: "installation_usd_day", next: next + "installation_usd_day",
-		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(r.Budget.DayMicros))}}
+	return r.Budget.Lacks(reached)
 }
 
 // ended returns the entry that ends a turn at a limit.

@@ -627,6 +627,6 @@ func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.An
 	return queries.InsertModelCall(ctx, tx, query.InsertModelCallParams{
 		HouseID: r.turn.House, ThreadID: r.turn.Thread, TurnID: r.turn.ID, ID: id, AgentID: r.turn.Bot, Model: r.endpoint.Name + "/" + r.modelID,
 		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated, ChargedMicros: r.charged(answer), Own: !r.endpoint.Shared,
+		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated, ChargedMicros: r.Budget.Charged(r.endpoint, u, answer.Cost, answer.CostKnown), Own: !r.endpoint.Shared,
 	})
 }

@@ -1,0 +1,40 @@
+-- Owner: internal/gateway.
+
+-- name: RootOfThread :one
+-- The entry of a person from which a thread followed. Empty: a person made it.
+select coalesce(root, '')::text from threads where id = @id;
+
+-- name: MoneyLacks :one
+-- The limit that leaves no room for a call that may cost so much; empty if there is room.
+select money_lacks(@micros, @installation, @person)::text;
+
+-- name: BeginRunCall :one
+insert into run_calls (house_id, thread_id, epoch, agent_id, root, model, lapses_at, reserved_micros)
+values (@house_id, @thread_id, @epoch, @agent_id, @root, @model, now() + make_interval(secs => @seconds), @reserved_micros)
+returning id;
+
+-- name: EndRunCall :exec
+-- Records the end of a call once, and adds it to what its house spent on the day.
+with ended as (
+  update run_calls set ended_at = now(), outcome = @outcome, status = @status, stop = @stop, input = @input, output = @output, cache_read = @cache_read, cache_write = @cache_write,
+    cost_micros = @cost_micros, cost_known = @cost_known, estimated = @estimated, charged_micros = @charged_micros, reserved_micros = 0
+  where id = @id and ended_at is null
+  returning *
+)
+insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
+select house_id, (ended_at at time zone 'utc')::date, thread_id, charged_micros, case when @own::bool then cost_micros else 0 end, not cost_known, 1 from ended
+on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
+  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
+
+-- name: RunUsed :one
+-- What the calls of a run used that have ended.
+select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
+  coalesce(sum(cache_write), 0)::bigint as cache_write, coalesce(sum(cost_micros), 0)::bigint as cost_micros,
+  coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
+from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch and ended_at is not null;
+
+-- name: LastRunCall :one
+-- The last call of a run that has ended, of one model if that is named. No row: none has.
+select * from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch and ended_at is not null
+  and (@model::text = '' or model = @model::text)
+order by id desc limit 1;

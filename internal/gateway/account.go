@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+var queries = query.New()
+
+// Outcome is how a call ended.
+type Outcome string
+
+// The outcomes.
+const (
+	// OK: the whole answer was passed on.
+	OK Outcome = "ok"
+	// Refused: the provider did not answer, or answered with an error.
+	Refused Outcome = "refused"
+	// Broken: the provider broke off within its answer, or was silent.
+	Broken Outcome = "broken"
+	// Left: the agent left, or lost its permission, before the answer ended.
+	Left Outcome = "left"
+)
+
+// Call is a call of a run that has ended.
+type Call struct {
+	// Model is its ref.
+	Model   string
+	Outcome Outcome
+	// Status is the provider's HTTP status; 0 if it did not answer.
+	Status int
+	// Stop is why the answer ended; empty if it did not, or is not understood.
+	Stop  entry.PiStop
+	Ended time.Time
+}
+
+// Well reports whether the call ended as calls do: with a whole answer, and no error within it.
+func (c Call) Well() bool { return c.Outcome == OK && c.Stop != entry.PiError }
+
+// Usage is what the calls of a run used that have ended.
+type Usage struct {
+	model.Usage
+	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown: some count nothing in it, because the price of
+	// their model is not known.
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+	// Last is the last of them; nil if there is none.
+	Last *Call
+}
+
+// UsageTx returns what a run used, in the transaction of its house. With a model, by its ref, Last is the last call of that
+// model: agents also ask small models about side issues.
+func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, ref string) (u Usage, err error) {
+	row, err := queries.RunUsed(ctx, tx, house, thread, epoch)
+	if err != nil {
+		return u, err
+	}
+	u = Usage{
+		Usage:      model.Usage{Input: row.Input, Output: row.Output, CacheRead: row.CacheRead, CacheWrite: row.CacheWrite},
+		CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls,
+	}
+	last, err := queries.LastRunCall(ctx, tx, query.LastRunCallParams{HouseID: house, ThreadID: thread, Epoch: epoch, Model: ref})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return u, nil
+	}
+	u.Last = &Call{Model: last.Model, Outcome: Outcome(last.Outcome), Status: int(last.Status), Stop: entry.PiStop(last.Stop), Ended: db.Zero(last.EndedAt)}
+	return u, err
+}
+
+// account is the record of one call.
+type account struct {
+	gateway  *Gateway
+	pass     Pass
+	endpoint model.Endpoint
+	model    string
+	id       int64
+}
+
+func (p Pass) scope() db.Scope { return db.Scope{House: p.House, Agent: p.Agent} }
+
+// open begins the record of a call that sends about so many tokens, and reserves what it may cost. The error is a
+// [fault.Exhausted] if a limit leaves no room for it.
+func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.Endpoint, id string, input int64) (*account, error) {
+	a := &account{gateway: g, pass: pass, endpoint: e, model: id}
+	var micros int64
+	if g.Budget.Bounds(e) {
+		micros = g.Budget.Expected(e, id, input)
+	}
+	err := g.DB.In(ctx, pass.scope(), func(tx pgx.Tx) error {
+		// What a crash of the database loses of it, it loses of the call, too.
+		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
+			return err
+		}
+		root, err := queries.RootOfThread(ctx, tx, pass.Thread)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fault.New(fault.NotFound, "the thread of this run was deleted", "start another one")
+		} else if err != nil {
+			return err
+		}
+		if root == "" { // a person began the run itself
+			root = turn.RootOf(pass.Thread, "run-"+strconv.FormatInt(pass.Run, 10))
+		}
+		spender := turn.Spender{House: pass.House, Thread: pass.Thread, Root: root, Bot: bot.Handle, Limits: bot.Limits, Roots: g.Roots}
+		if err := spender.SpentTx(ctx, tx); err != nil {
+			return err
+		}
+		if g.Budget.Bounds(e) {
+			installation, person := g.Budget.Most()
+			lacks, err := queries.MoneyLacks(ctx, tx, micros, installation, person)
+			if err == nil {
+				err = g.Budget.Lacks(lacks)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		a.id, err = queries.BeginRunCall(ctx, tx, query.BeginRunCallParams{
+			HouseID: pass.House, ThreadID: pass.Thread, Epoch: pass.Run, AgentID: pass.Agent, Root: root, Model: a.ref(), Seconds: maxTime.Seconds(), ReservedMicros: micros,
+		})
+		return err
+	})
+	return a, err
+}
+
+func (a *account) ref() string { return model.Ref{Endpoint: a.endpoint.Name, Model: a.model}.String() }
+
+// close records how the call ended, and what it used.
+func (a *account) close(ctx context.Context, outcome Outcome, status int, b model.Bill) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	g := a.gateway
+	err := g.DB.In(ctx, a.pass.scope(), func(tx pgx.Tx) error {
+		return queries.EndRunCall(ctx, tx, query.EndRunCallParams{
+			ID: a.id, Outcome: string(outcome), Status: int32(status), Stop: string(b.Stop),
+			Input: b.Usage.Input, Output: b.Usage.Output, CacheRead: b.Usage.CacheRead, CacheWrite: b.Usage.CacheWrite,
+			CostMicros: b.Cost.Micros(), CostKnown: b.CostKnown, Estimated: b.Estimated,
+			ChargedMicros: g.Budget.Charged(a.endpoint, b.Usage, b.Cost, b.CostKnown), Own: !a.endpoint.Shared,
+		})
+	})
+	if err != nil {
+		g.Logger.ErrorContext(ctx, "what a call of a model used was not recorded", "house", a.pass.House, "thread", a.pass.Thread, "call", a.id, "error", fault.From(err).Detail())
+	}
+}

@@ -1,0 +1,122 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+)
+
+// Spender is who asks models in a thread: a turn of a bot, or a run of a coding agent. All spend the same money.
+type Spender struct {
+	House, Thread string
+	// Root is that of what it does; see [RootOf].
+	Root string
+	// Bot is the handle of the bot.
+	Bot string
+	// Limits are the bot's, of which those of a day count here, and Roots the operator's.
+	Limits Limits
+	Roots  RootLimits
+}
+
+// SpentTx returns a limit that is reached, as a [fault.Exhausted]; nil if none is.
+func (s Spender) SpentTx(ctx context.Context, tx pgx.Tx) error {
+	list, err := s.metersTx(ctx, tx)
+	for _, m := range list {
+		if m.used >= m.max {
+			return fault.New(fault.Exhausted, m.words, m.next)
+		}
+	}
+	return err
+}
+
+// metersTx returns the limits that it shares with others.
+func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
+	root, err := queries.RootUsed(ctx, tx, s.House, s.Root)
+	if err != nil {
+		return nil, err
+	}
+	day, err := queries.DayUsed(ctx, tx, s.Thread, s.House)
+	if err != nil {
+		return nil, err
+	}
+	l, roots := s.Limits.withDefaults(), s.Roots.WithDefaults()
+	return []meter{
+		{"entry_usd", dollars(root), dollars(roots.Micros),
+			fmt.Sprintf("what follows from one message of a person may cost $%.2f, and that is spent", dollars(roots.Micros)),
+			"say what to do next, which is a new message; or ask the operator to raise the setting entry_usd"},
+		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),
+			fmt.Sprintf("what bots do in this thread may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
+			"go on in another thread, wait until midnight UTC, or have an owner raise " + limitOfBot(s.Bot, "thread_usd_day")},
+		{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
+			fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
+			fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", (2*l.HouseMicros+999_999)/1e6, s.House)},
+	}, nil
+}
+
+// limitOfBot names a limit of a bot and the command that changes it, as a step of its own that pages leave out.
+func limitOfBot(handle, name string) string {
+	return fmt.Sprintf("the bot's limit %s; the command is: arbe bot edit @%s", name, handle)
+}
+
+func dollars(micros int64) float64 { return float64(micros) / 1e6 }
+
+// Bounds reports whether a budget bounds the calls at an endpoint.
+func (b Budget) Bounds(e model.Endpoint) bool {
+	return e.Shared && (b.DayMicros > 0 || b.PersonMicros > 0)
+}
+
+// Expected returns what a call that sends so many tokens may cost, which is reserved for it.
+func (b Budget) Expected(e model.Endpoint, id string, input int64) int64 {
+	u := model.Usage{Input: input, Output: expectedOutput}
+	if price := model.Lookup(e.Provider, id).Price; price != nil {
+		return price.Of(u).Micros()
+	}
+	return b.unknown(u)
+}
+
+// Charged returns what a call counts against the money of the installation.
+func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known bool) int64 {
+	switch {
+	case !e.Shared:
+		return 0
+	case known:
+		return cost.Micros()
+	}
+	return b.unknown(u)
+}
+
+// unknown returns what tokens count whose price is not known.
+func (b Budget) unknown(u model.Usage) int64 {
+	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
+}
+
+// Most returns the limits for the database, which knows none that is not set.
+func (b Budget) Most() (installation, person int64) {
+	const noLimit = 1 << 62
+	return cmp.Or(b.DayMicros, noLimit), cmp.Or(b.PersonMicros, noLimit)
+}
+
+// Lacks returns the error for the limit that leaves no room for a call, as the database names it; nil for "".
+func (b Budget) Lacks(limit string) error {
+	const next = "wait until midnight UTC, set a key of the house for the provider (Settings, Models), or ask the operator to raise the setting "
+	switch limit {
+	case "":
+		return nil
+	case "person":
+		return &spentError{meter{name: "person_usd_day", next: next + "person_usd_day",
+			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.PersonMicros))}}
+	}
+	return &spentError{meter{name: "installation_usd_day", next: next + "installation_usd_day",
+		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.DayMicros))}}
+}
+
+// spentError reports a budget of the installation that leaves no room for a call.
+type spentError struct{ meter }
+
+func (e *spentError) Error() string { return e.words + "; " + e.next }
+func (e *spentError) Unwrap() error { return fault.New(fault.Exhausted, e.words, e.next) }
