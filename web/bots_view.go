@@ -64,6 +64,7 @@ var toolLabels = map[string]string{
 	entry.ListThreadsTool:   "List the threads",
 	entry.SearchEntriesTool: "Search what was said",
 	entry.CreateThreadTool:  "Create threads",
+	entry.DelegateTaskTool:  "Delegate tasks to coding agents",
 	entry.SayTool:           "Say something in other threads",
 	entry.FetchTool:         "Fetch public web pages; the servers there see what it asks for",
 }

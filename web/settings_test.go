@@ -270,7 +270,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			})
 		}
 		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"openai/gpt-5"}, "think": {"high"},
-			"tools": {"say", "read_thread"}, "turn_usd": {"0.5"}, "runtime": {"pi"}})
+			"tools": {"say", "read_thread"}, "turn_usd": {"0.5"}, "runtime": {"arbe"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
 		_, page = owner.get(home + "/bots")
 		contains(t, page, "@critic", "&lt;b&gt;Critic&lt;/b&gt;", "answers when it is mentioned; answers direct messages")

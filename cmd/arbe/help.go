@@ -120,7 +120,11 @@ arbe ask exits with 0 when the bot has answered. When it was asked, and there is
   130    Ctrl-C, which stops the bot
   141    the reader of the answer went away, which stops the bot
 
-and when it could not be asked, with one of the codes at the top.`,
+and when it could not be asked, with one of the codes at the top.
+
+arbe run, and arbe thread result, exit with 0 when the coding agent has completed its task, with 10 when it failed, and with
+11 when someone stopped it. arbe thread diagnose exits with 2 when the run failed, and with 3 when nothing happens although
+it should.`,
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func thread(a *app) *cobra.Command {
 	return group(a, "thread", "Create, list, change, fork and delete threads; read and write their logs",
 		threadCreate, threadList, threadShow, threadRename, threadPin, threadUnpin, threadTag, threadClose, threadReopen,
-		threadFork, threadCancel, threadStop, threadRetry, threadWhy, threadDelete, threadEntries)
+		threadFork, threadCancel, threadStop, threadRetry, threadWhy, threadResult, threadResume, threadReconcile, threadPrune, threadDiagnose, threadDelete, threadEntries)
 }
 
 // theThread is the thread that a verb works on: the one that is named, or $ARBE_THREAD.

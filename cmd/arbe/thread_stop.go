@@ -13,8 +13,8 @@ import (
 func threadStop(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop [THREAD] [TURN]",
-		Short: "Stop a bot's turn in a thread, or all of them",
-		Long: "Stop one turn of a bot in a thread, or all that run or wait. TURN is the turn_id of the entries with which the\n" +
+		Short: "Stop what bots do in a thread: a turn, or all of them and the run of its coding agent",
+		Long: "Stop one turn of a bot in a thread, or all that run or wait, with the run of the coding agent that drives it. TURN is the turn_id of the entries with which the\n" +
 			"turn began and ended. THREAD defaults to $ARBE_THREAD. A turn ends within a second, and what the bot wrote is\n" +
 			"kept. Commands that it runs are cancelled.",
 		Example:           "  arbe thread stop th4w7q2m9x",
@@ -30,11 +30,17 @@ func threadStop(a *app) *cobra.Command {
 			if req.ThreadId, err = a.threadID(ctx, c, firstOf(args)); err != nil {
 				return err
 			}
+			stopped, err := stopRun(ctx, c, req)
+			if err != nil {
+				return err
+			}
 			done, err := c.Threads.StopTurn(ctx, req)
 			if err != nil {
 				return err
 			}
-			if len(done.GetTurnIds()) == 0 {
+			if len(done.GetTurnIds()) == 0 && stopped {
+				a.say("the coding agent is told to stop")
+			} else if len(done.GetTurnIds()) == 0 {
 				a.say("no bot is at work there")
 			}
 			rows := make([]row, len(done.GetTurnIds()))
@@ -44,6 +50,16 @@ func threadStop(a *app) *cobra.Command {
 			return a.list([]string{"STOPPED"}, rows)
 		}),
 	}
+}
+
+// stopRun stops the run of the coding agent that drives a thread, if all is to stop, and reports whether there was one.
+func stopRun(ctx context.Context, c *arbe.Client, req *arbev1.StopTurnRequest) (bool, error) {
+	t, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: req.GetThreadId()})
+	if err != nil || !req.GetAll() || t.GetThread().GetAgentId() == "" {
+		return false, err
+	}
+	done, err := c.Runs.CancelRun(ctx, &arbev1.CancelRunRequest{ThreadId: req.GetThreadId()})
+	return done.GetStopped(), err
 }
 
 // turnView is a turn as programs see it.

@@ -60,7 +60,7 @@ that have all words of the query, or words that begin with them, the newest firs
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string","minLength":1},
 			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot)),
-	}, d.fetchTools())
+	}, d.delegateTools(), d.fetchTools())
 }
 
 // tool returns a tool whose arguments are decoded into A, and whose result is a text.

@@ -17,13 +17,14 @@ const (
 	SearchEntriesTool = "search_entries"
 	CreateThreadTool  = "create_thread"
 	SayTool           = "say"
+	DelegateTaskTool  = "delegate_task"
 	FetchTool         = "fetch"
 )
 
 // Tools are the names of all tools, in the order in which they are shown.
 var Tools = []string{
 	RunCommandTool, ReadCommandTool, StopCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
-	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool, FetchTool,
+	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool, DelegateTaskTool, FetchTool,
 }
 
 // DefaultTools are those of a bot for which none are named: all that stay within the house. [FetchTool] is left out, because

@@ -371,3 +371,36 @@ func TestADeletedThread(t *testing.T) {
 		t.Error("its runner goes on")
 	}
 }
+
+func TestABotIsWokenOnce(t *testing.T) {
+	both := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+		<-both
+		r.completes("done", 0)
+	})
+	arbe, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
+	must(t, err)
+	asBot := w.scope
+	asBot.Agent = arbe.ID
+	var children []thread.Thread
+	for _, text := range []string{"one", "two"} {
+		th, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: w.home, Text: text, Root: w.home + "/e1", RootMost: 10})
+		must(t, err)
+		children = append(children, th)
+	}
+	close(both)
+	for _, th := range children {
+		w.ends(th.ID, 1, thread.Completed)
+	}
+	all := w.until(w.home, func(e entry.Entry) bool { return e.Type == entry.TurnStarted{}.Type() })
+	woken := 0
+	for _, told := range of[entry.ChildFinished](all) {
+		if told.Wakes != "" {
+			woken++
+		}
+	}
+	if asked := of[entry.TurnStarted](all); woken != 1 || len(of[entry.ChildFinished](all)) != 2 || asked[0].AgentID != arbe.ID || asked[0].Reason != string(entry.ReasonChild) {
+		t.Errorf("the parent says\n%s", story(all))
+	}
+}

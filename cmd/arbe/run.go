@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// runTask delegates a task to a coding agent.
+func runTask(a *app) *cobra.Command {
+	var req arbev1.DelegateRequest
+	var house string
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "run [TASK…] [-]",
+		Short: "Give a coding agent a task, and print what it does",
+		Long: "Give a coding agent a task, in a thread and a sandbox of its own. What it says and does is printed here until it\n" +
+			"has ended; everyone in the house sees it in the thread. - adds stdin to TASK. Without TASK, all of it is read\n" +
+			"from stdin.\n" +
+			"\n" +
+			"With --thread the task is delegated from that thread, which is told the result. --detach prints the id of the\n" +
+			"task's thread and returns at once. The agent goes on when arbe is interrupted: arbe thread stop stops it.\n" +
+			"\n" +
+			"It exits with 0 when the agent has completed the task, with 10 when it failed, and with 11 when someone stopped it.",
+		Example: "  arbe run 'fix the failing test'\n" +
+			"  arbe run --agent @codex --detach -q 'upgrade the dependencies'\n" +
+			"  arbe run --thread th4w7q2m9x --sandbox parent 'review what changed'",
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			if req.Task, err = a.question(args); err != nil {
+				return err
+			}
+			if err := a.delegatedFrom(ctx, c, house, &req); err != nil {
+				return err
+			}
+			made, err := c.Runs.Delegate(ctx, &req)
+			if err != nil {
+				return err
+			}
+			t := made.GetThread()
+			if detach {
+				return a.show(t.GetId(), viewThread(t), t.GetId)
+			}
+			a.say("the task is in thread " + t.GetId())
+			return a.watchRun(ctx, c, t.GetId(), 1)
+		}),
+	}
+	flags := cmd.Flags()
+	a.houseFlag(cmd, &house)
+	flags.StringVar(&req.Agent, "agent", "", "coding agent, by @handle or id (default @pi)")
+	flags.StringVar(&req.EnvironmentId, "env", "", "environment of its sandbox, by id or name (default: the thread's, or the house's)")
+	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox to work in: an id, or parent (default: a new one)")
+	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread from which it is delegated (default $ARBE_THREAD, or none)")
+	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.BoolVar(&detach, "detach", false, "print the id of its thread, and return at once")
+	a.completes(cmd, "agent", a.bots)
+	a.completes(cmd, "env", a.environments)
+	a.completes(cmd, "thread", a.threads)
+	return cmd
+}
+
+// delegatedFrom completes a request with the ids of what it names.
+func (a *app) delegatedFrom(ctx context.Context, c *arbe.Client, house string, req *arbev1.DelegateRequest) (err error) {
+	if req.ParentThreadId = first(req.ParentThreadId, a.getenv("ARBE_THREAD")); req.ParentThreadId != "" {
+		parent, err := a.getThread(ctx, c, req.ParentThreadId)
+		if err != nil {
+			return err
+		}
+		req.ParentThreadId, req.HouseId = parent.GetId(), parent.GetHouseId()
+	} else if req.HouseId, err = a.inHouse(ctx, c, house); err != nil {
+		return err
+	}
+	if req.EnvironmentId != "" {
+		req.EnvironmentId, err = a.find(ctx, c, environmentKind, req.HouseId, req.EnvironmentId)
+	}
+	return err
+}
+
+// errRunEnded ends the reading of a run.
+var errRunEnded = errors.New("the run has ended")
+
+// watchRun prints a run until it has ended, and returns its outcome as an exit code.
+func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch int64) error {
+	r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: true, working: map[string]string{}, ended: map[string]bool{}}
+	for event, err := range a.follow(ctx, c, thread, 0) {
+		switch {
+		case err != nil:
+			return err
+		case event.GetEntry() != nil:
+			if !a.json && !a.quiet {
+				err = r.take(ctx, event.GetEntry())
+			}
+			if err == nil && endsRun(event.GetEntry(), epoch) {
+				err = errRunEnded
+			}
+		case event.GetDelta() != nil && !a.json && !a.quiet:
+			err = r.write(ctx, event.GetDelta())
+		}
+		if errors.Is(err, errRunEnded) {
+			r.endLine()
+			return a.showRun(ctx, c, thread)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endsRun reports whether a run ends with an entry.
+func endsRun(e *arbev1.Entry, epoch int64) bool {
+	payload, _ := decode(e)
+	s, ok := payload.(entry.StatusChanged)
+	return ok && s.Epoch == epoch && s.To != "running"
+}
+
+// runView is a run as programs see it.
+type runView struct {
+	ThreadID   string     `json:"thread_id"`
+	Epoch      int64      `json:"epoch"`
+	Status     string     `json:"status"`
+	StartedAt  time.Time  `json:"started_at"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	Phase      string     `json:"failure_phase,omitempty"`
+	Error      string     `json:"error,omitempty"`
+	Next       string     `json:"next,omitempty"`
+	LastLines  string     `json:"last_lines,omitempty"`
+	Result     string     `json:"result,omitempty"`
+	PatchID    string     `json:"patch_artifact_id,omitempty"`
+	CostMicros int64      `json:"cost_micros,omitempty"`
+}
+
+func viewRun(r *arbev1.Run) runView {
+	v := runView{ThreadID: r.GetThreadId(), Epoch: r.GetEpoch(), Status: r.GetStatus(), StartedAt: r.GetStartedAt().AsTime(), Phase: r.GetFailurePhase(), Error: r.GetError(),
+		Next: r.GetNext(), LastLines: r.GetLastLines(), Result: r.GetResult(), PatchID: r.GetPatchArtifactId(), CostMicros: r.GetUsage().GetCostMicros()}
+	if r.GetFinishedAt() != nil {
+		v.FinishedAt = new(r.GetFinishedAt().AsTime())
+	}
+	return v
+}
+
+// lastRun returns the last run of a thread.
+func lastRun(ctx context.Context, c *arbe.Client, thread string) (*arbev1.Run, error) {
+	page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: thread, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(page.GetRuns()) == 0 {
+		return nil, fault.New(fault.Precondition, "no coding agent has run in this thread", "see what it does with: arbe thread show "+thread)
+	}
+	return page.GetRuns()[0], nil
+}
+
+// showRun shows how the last run of a thread ended, and returns its outcome as an exit code.
+func (a *app) showRun(ctx context.Context, c *arbe.Client, thread string) error {
+	r, err := lastRun(ctx, c, thread)
+	if err != nil {
+		return err
+	}
+	if err := a.show(thread, viewRun(r), func() string { return runWords(r) }); err != nil {
+		return err
+	}
+	return runCode(r)
+}
+
+// runWords is a run in a few lines.
+func runWords(r *arbev1.Run) string {
+	text := fmt.Sprintf("run %d %s", r.GetEpoch(), r.GetStatus())
+	if r.GetFinishedAt() != nil && r.GetStartedAt() != nil {
+		text += " after " + entry.Approximately(r.GetFinishedAt().AsTime().Sub(r.GetStartedAt().AsTime()))
+	}
+	if r.GetError() != "" {
+		text += ": " + printable(r.GetError())
+	}
+	if r.GetLastLines() != "" {
+		text += "\n" + printable(r.GetLastLines())
+	}
+	if r.GetResult() != "" {
+		text += "\n\n" + printable(r.GetResult())
+	}
+	if r.GetPatchArtifactId() != "" {
+		text += "\n\nits changes: arbe artifact get " + r.GetPatchArtifactId()
+	}
+	return text
+}
+
+// runCode is the exit code of a run.
+func runCode(r *arbev1.Run) error {
+	switch r.GetStatus() {
+	case entry.RunFailed:
+		return exitCode(exitBotFailed)
+	case entry.RunCancelled:
+		return exitCode(exitBotStopped)
+	}
+	return nil
+}

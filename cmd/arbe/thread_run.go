@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// The verbs of threads that coding agents drive.
+
+func threadResult(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "result [THREAD]",
+		Short: "Show how the last run of a coding agent ended",
+		Long: "Show how the last run of the coding agent that drives a thread ended: its result, or why there is none. THREAD\n" +
+			"defaults to $ARBE_THREAD. It exits with 0 if the run was completed or goes on, with 10 if it failed, and with 11\n" +
+			"if someone stopped it.",
+		Example: "  arbe thread result th4w7q2m9x --json | jq -r .result",
+		Args:    takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			id, err := a.threadID(ctx, c, firstOf(args))
+			if err != nil {
+				return err
+			}
+			return a.showRun(ctx, c, id)
+		}),
+	}
+}
+
+func threadResume(a *app) *cobra.Command {
+	var fresh, follow bool
+	cmd := &cobra.Command{
+		Use:   "resume [THREAD]",
+		Short: "Let the coding agent of a thread continue",
+		Long: "Let the coding agent that drives a thread continue, with what was said since it rested. Anyone in the house may,\n" +
+			"hours later and on any machine. With --fresh it continues in a new sandbox, with its session rebuilt from the log.\n" +
+			"THREAD defaults to $ARBE_THREAD.",
+		Example: "  arbe thread resume th4w7q2m9x --follow",
+		Args:    takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			id, err := a.threadID(ctx, c, firstOf(args))
+			if err != nil {
+				return err
+			}
+			done, err := c.Runs.ContinueRun(ctx, &arbev1.ContinueRunRequest{ThreadId: id, Fresh: fresh})
+			if err != nil {
+				return err
+			}
+			if follow {
+				return a.watchRun(ctx, c, id, done.GetEpoch())
+			}
+			return a.show(id, runView{ThreadID: id, Epoch: done.GetEpoch(), Status: "running"}, func() string { return fmt.Sprintf("run %d of thread %s", done.GetEpoch(), id) })
+		}),
+	}
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "continue in a new sandbox")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what the agent does until it has ended")
+	return cmd
+}
+
+// reconciledView is what came of a look at a thread, as programs see it.
+type reconciledView struct {
+	ThreadID string `json:"thread_id"`
+	From     string `json:"from"`
+	To       string `json:"to"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+func viewReconciled(id string, r *arbev1.ReconcileThreadResponse) reconciledView {
+	return reconciledView{id, r.GetFrom(), r.GetTo(), r.GetReason()}
+}
+
+func (v reconciledView) words() string {
+	if v.From == v.To {
+		return v.ThreadID + ": " + v.To + ", no change"
+	}
+	return fmt.Sprintf("%s: %s → %s: %s", v.ThreadID, v.From, v.To, printable(v.Reason))
+}
+
+func threadReconcile(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reconcile [THREAD]",
+		Short: "Look now whether the run of a thread has ended without a word",
+		Long: "Look now whether the run of a thread has ended without a word, as is done regularly: its sandbox is gone, or its\n" +
+			"runner has been silent for too long. THREAD defaults to $ARBE_THREAD.",
+		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			id, err := a.threadID(ctx, c, firstOf(args))
+			if err != nil {
+				return err
+			}
+			done, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: id})
+			if err != nil {
+				return err
+			}
+			v := viewReconciled(id, done)
+			return a.show(id, v, v.words)
+		}),
+	}
+}
+
+func threadPrune(a *app) *cobra.Command {
+	var house string
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Look at all running threads of a house for runs that have ended without a word",
+		Long: "Look at all running threads of a house for runs that have ended without a word, and end them. With --dry-run it\n" +
+			"lists what it would look at.",
+		Args: takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			id, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			threads, _, err := listThreads(ctx, c, &arbev1.ListThreadsRequest{HouseId: id, Status: "running"}, 0)
+			if err != nil {
+				return err
+			}
+			var rows []row
+			for _, t := range threads {
+				v := reconciledView{ThreadID: t.GetId(), From: t.GetStatus(), To: t.GetStatus()}
+				if !dry {
+					done, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: t.GetId()})
+					if err != nil {
+						return err
+					}
+					v = viewReconciled(t.GetId(), done)
+				}
+				rows = append(rows, row{t.GetId(), v, []string{v.ThreadID, v.From, v.To, printable(v.Reason)}})
+			}
+			return a.list([]string{"THREAD", "FROM", "TO", "REASON"}, rows)
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing")
+	return cmd
+}
+
+// The exit codes of arbe thread diagnose.
+const exitRunFailed, exitRunStalled = 2, 3
+
+// stalledAfter is how long nothing may happen in a thread before its run counts as stalled.
+const stalledAfter = 2 * time.Minute
+
+// diagnosisView says where the last run of a thread stands, as programs see it.
+type diagnosisView struct {
+	ThreadID string   `json:"thread_id"`
+	Status   string   `json:"status"`
+	Stage    string   `json:"stage"`
+	Why      string   `json:"why,omitempty"`
+	Next     string   `json:"next,omitempty"`
+	Run      *runView `json:"run,omitempty"`
+}
+
+func threadDiagnose(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diagnose [THREAD]",
+		Short: "Say where the last run of a coding agent stands, why, and what to do",
+		Long: "Say where the last run of the coding agent that drives a thread stands, why, and what to do. THREAD defaults to\n" +
+			"$ARBE_THREAD. It exits with 0 if all is well, with 2 if the run failed, and with 3 if nothing happens although it\n" +
+			"should.",
+		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			t, err := a.getThread(ctx, c, firstOf(args))
+			if err != nil {
+				return err
+			}
+			if _, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: t.GetId()}); err != nil {
+				return err
+			}
+			page, err := c.Runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: t.GetId(), Limit: 1})
+			if err != nil {
+				return err
+			}
+			v, code := diagnosis(t, page.GetRuns())
+			err = a.show(t.GetId(), v, func() string {
+				text := v.Status + ": " + v.Stage
+				if v.Why != "" {
+					text += "\n" + printable(v.Why)
+				}
+				if v.Next != "" {
+					text += "\nnext: " + printable(v.Next)
+				}
+				return text
+			})
+			if err == nil && code != 0 {
+				return exitCode(code)
+			}
+			return err
+		}),
+	}
+}
+
+// diagnosis returns where a thread stands, and the exit code for it.
+func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int) {
+	v = diagnosisView{ThreadID: t.GetId(), Status: t.GetStatus()}
+	silent := time.Since(t.GetLastActivityAt().AsTime())
+	switch {
+	case t.GetAgentId() == "":
+		v.Stage = "no coding agent drives this thread"
+	case len(runs) == 0 && silent > stalledAfter:
+		v.Stage, v.Why, v.Next = "dispatch", "the run has not begun for "+silent.Round(time.Second).String(), "see whether the server is healthy, and its sandboxes work: arbe env diagnose"
+		code = exitRunStalled
+	case len(runs) == 0:
+		v.Stage = "dispatch: the sandbox and the agent are being made ready"
+	default:
+		r := runs[0]
+		v.Run = new(viewRun(r))
+		v.Status, v.Stage = r.GetStatus(), first(r.GetFailurePhase(), "execution")
+		switch {
+		case r.GetStatus() == "failed":
+			v.Why, v.Next, code = r.GetError(), first(r.GetNext(), "arbe thread resume "+t.GetId()), exitRunFailed
+		case r.GetStatus() == "running" && silent > stalledAfter:
+			v.Why, v.Next, code = "the log has nothing new for "+silent.Round(time.Second).String()+", but the runner says that it is alive", "wait, or stop it: arbe thread stop "+t.GetId(), exitRunStalled
+		case r.GetStatus() != "running":
+			v.Stage = "ended"
+		}
+	}
+	return v, code
+}

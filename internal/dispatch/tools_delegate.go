@@ -1,0 +1,48 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// delegateTools are the tools that give tasks to coding agents.
+func (d *Dispatcher) delegateTools() []turn.Tool {
+	return []turn.Tool{
+		acts(runsAsBot, tool(entry.DelegateTaskTool, `Gives a task to a coding agent, which works on it in a thread and a sandbox of its own for as long as it takes. It returns the
+thread's id at once; delegate several tasks if they do not depend on each other. When the last of them has ended, you are asked again, with their results in this thread. Write
+the task so that somebody who has not read this thread can do it.`,
+			`{"type":"object","properties":{
+			"task":{"type":"string","minLength":1,"maxLength":100000},
+			"agent":{"type":"string","description":"the handle of a coding agent of this house, such as @pi, @codex or @claude; leave it out for @pi"},
+			"environment":{"type":"string","description":"the id of an environment for the sandbox; leave it out for that of this thread"},
+			"sandbox":{"type":"string","description":"parent, to work on the files of this thread's sandbox, or the id of a sandbox; leave it out for a new one"}},
+			"required":["task"],"additionalProperties":false}`, d.delegateForBot)),
+	}
+}
+
+type delegateArguments struct {
+	Task        string `json:"task"`
+	Agent       string `json:"agent"`
+	Environment string `json:"environment"`
+	Sandbox     string `json:"sandbox"`
+}
+
+// delegateForBot delegates a task in the name of a call's bot. If the call is repeated, it does nothing.
+func (d *Dispatcher) delegateForBot(ctx context.Context, c turn.Call, a delegateArguments) (string, error) {
+	root, err := d.rootOf(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	child, err := d.Runs.Spawn(ctx, c.Scope, run.Task{
+		ID: c.ID, Parent: c.Thread, Text: a.Task, Agent: a.Agent, Environment: a.Environment, Sandbox: a.Sandbox,
+		Root: root, RootMost: d.config.Bots.Roots.WithDefaults().Threads,
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("delegated; the task is in thread %s. End your turn, unless there is something else to do: you are asked again when what you delegated has ended.", child.ID), nil
+}
