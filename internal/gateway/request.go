@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -144,33 +143,21 @@ func isRemote(name string) bool {
 // readHead reads a request as far as the gateway has to. Fields are read as providers read them: by their exact names. One that
 // comes twice is refused, because the provider might read the other.
 func readHead(body []byte, at place) (h head, err error) {
-	wrong := fault.New(fault.Invalid, "the request is not a JSON object", "send one")
-	d := json.NewDecoder(bytes.NewReader(body))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return h, wrong
-	}
 	seen := map[string]bool{}
-	for d.More() {
-		key, err := d.Token()
-		name, _ := key.(string)
-		if err != nil {
-			return h, wrong
-		}
+	whole := eachField(body, func(name string, value []byte) bool {
 		if seen[name] {
-			return h, fault.Newf(fault.Invalid, "send it once", "the request has the field %q twice", entry.Clip(name, 40))
+			err = fault.Newf(fault.Invalid, "send it once", "the request has the field %q twice", entry.Clip(name, 40))
+			return false
 		}
 		seen[name] = true
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return h, wrong
-		}
 		h.take(name, value)
+		return true
+	})
+	if err == nil && !whole {
+		err = fault.New(fault.Invalid, "the request is not a JSON object", "send one")
 	}
-	if _, err := d.Token(); err != nil {
-		return h, wrong
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return h, wrong
+	if err != nil {
+		return h, err
 	}
 	if at.model != "" {
 		h.model = at.model
@@ -184,8 +171,98 @@ func readHead(body []byte, at place) (h head, err error) {
 	return h, nil
 }
 
+// eachField calls f with the fields of a JSON object, until f returns false. It reports whether it came to the end of the object.
+// It does not check what is within a field: a conversation is long, and its provider checks it.
+func eachField(text []byte, f func(name string, value []byte) bool) bool {
+	at := blank(text, 0)
+	if at == len(text) || text[at] != '{' {
+		return false
+	}
+	for first := true; ; first = false {
+		at = blank(text, at+1)
+		if at < len(text) && text[at] == '}' && first {
+			break
+		}
+		from := at
+		if at = skip(text, from); at == len(text) || text[from] != '"' {
+			return false
+		}
+		var name string
+		if json.Unmarshal(text[from:at], &name) != nil {
+			return false
+		}
+		if at = blank(text, at); at == len(text) || text[at] != ':' {
+			return false
+		}
+		from = blank(text, at+1)
+		if at = skip(text, from); at == from || at == len(text) || !f(name, text[from:at]) {
+			return false
+		}
+		if at = blank(text, at); at == len(text) || text[at] != ',' && text[at] != '}' {
+			return false
+		}
+		if text[at] == '}' {
+			break
+		}
+	}
+	return blank(text, at+1) == len(text)
+}
+
+// blank returns where the white space that begins at a position ends.
+func blank(text []byte, at int) int {
+	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
+		at++
+	}
+	return at
+}
+
+// skip returns where the JSON value that begins at a position ends; the end of the text if it does not.
+func skip(text []byte, at int) int {
+	for depth := 0; at < len(text); {
+		switch c := text[at]; {
+		case c == '"':
+			at = skipString(text, at)
+		case c == '{', c == '[':
+			depth++
+			at++
+		case c == '}', c == ']':
+			if depth == 0 {
+				return at
+			}
+			depth--
+			at++
+		case depth == 0 && (c == ',' || c == ':' || c <= ' '):
+			return at
+		default:
+			at++
+			continue
+		}
+		if depth == 0 {
+			return at
+		}
+	}
+	return len(text)
+}
+
+// skipString returns where the string that begins at a position ends.
+func skipString(text []byte, at int) int {
+	for at++; ; {
+		n := bytes.IndexByte(text[at:], '"')
+		if n < 0 {
+			return len(text)
+		}
+		escapes := 0
+		for i := at + n - 1; i >= at && text[i] == '\\'; i-- {
+			escapes++
+		}
+		if at += n + 1; escapes%2 == 0 {
+			return at
+		}
+	}
+}
+
 // take takes a field of a request.
-func (h *head) take(name string, value json.RawMessage) {
+func (h *head) take(name string, value []byte) {
 	empty := slices.Contains([]string{"null", "[]", "{}", "false"}, string(value))
 	switch {
 	case name == "model":

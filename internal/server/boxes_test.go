@@ -65,6 +65,8 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 		"a service":                         {"Authorization: Bearer " + ours, "/arbe.v1.AgentService/WhoAmI", "--json {}", "reach only the streams and the models"},
 		"a page":                            {"Authorization: Bearer " + ours, "/login", "", "reach only the streams and the models"},
 		"health":                            {"Authorization: Bearer " + ours, "/healthz", "", "reach only the streams and the models"},
+		"a model, with a token of no run":   {"X-Api-Key: " + ours, "/api/model/anthropic/v1/messages", "--json {}", "lacks the scope model:call"},
+		"a model, of another house":         {"X-Goog-Api-Key: " + theirs, "/api/model/google/v1beta/models", "", "only thread tokens of its house"},
 		"a way around":                      {"Authorization: Bearer " + ours, "/api/stream/../../healthz", "--path-as-is", "not a name for a stream"},
 		"the server's public port, by name": {"Authorization: Bearer " + ours, stream(thread), "--connect-to ::localhost:" + s.URL()[strings.LastIndex(s.URL(), ":")+1:], "Failed to connect"},
 	} {
@@ -76,7 +78,7 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 		return fmt.Sprintf(`curl -sS -m 30 -w ' %%{http_code}' -H 'Authorization: Bearer %s' --json '{"id": "%s", "payload": {"type": "chat", "text": "%[2]s"}}' http://arbe.internal%s`, ours, id, stream(thread))
 	}
 	// What is said while a program follows comes at once, and does not wait for the end of the answer. The last chat ends curl.
-	got := output(t, cfg, thread, fmt.Sprintf("curl -sSN -m 30 -H 'Authorization: Bearer %s' 'http://arbe.internal%s?offset=now&live=sse' | { grep -m1 control > /dev/null; %s > /dev/null; grep -m1 -o follow-me; %s > /dev/null; }",
+	got := output(t, cfg, thread, fmt.Sprintf("curl -sSN -m 30 -H 'Authorization: Bearer %s' 'http://arbe.internal%s?offset=now&live=sse' | { grep -m1 control > /dev/null; %s > /dev/null; grep -m1 -o follow-me; exec < /dev/null; %s > /dev/null; }",
 		ours, stream(thread), says("follow-me"), says("end")))
 	if !strings.Contains(got, "follow-me") {
 		t.Errorf("a program that follows its thread gets %q", got)
