@@ -104,6 +104,39 @@ type Offline interface {
 	Offline() bool
 }
 
+// Stating is a [Driver] that states what its boxes guarantee. Of one that does not, nothing is known.
+type Stating interface {
+	Driver
+
+	// Guarantees returns what every box guarantees. It does not change.
+	Guarantees() Guarantees
+}
+
+// Guarantees are what a driver states about its boxes. What is false is not promised: it may hold by what the provider does
+// on its own, but nobody may rely on it.
+type Guarantees struct {
+	// MemoryLimit: Limits.MemoryMB, PIDs and CPUs are enforced.
+	MemoryLimit bool
+	// DiskLimit: Limits.DiskMB is enforced.
+	DiskLimit bool
+	// KillsAll: a time-out or cancellation ends everything that the command started, however it hides.
+	KillsAll bool
+	// NoNetwork: a box has no network except its own loopback, unless its policy allows one.
+	NoNetwork bool
+	// OwnKernel: a box has its own kernel, so that it shows and reaches nothing of a machine's.
+	OwnKernel bool
+	// OwnShare: a box cannot use up what its machine has in limited number, such as pseudo-terminals.
+	OwnShare bool
+	// OutlastsLeftovers: whatever a command leaves in the background, its box serves the next commands.
+	OutlastsLeftovers bool
+	// SecretsSeparate: no command can read the environment or memory of another that was given an environment.
+	SecretsSeparate bool
+	// StopsIdle: the provider may stop a box in which nobody runs commands, which ends what runs in the background.
+	StopsIdle bool
+	// UserID is the user id of commands inside; negative if the image decides.
+	UserID int
+}
+
 // Launcher is a [Driver] with commands that outlive the server that started them. A driver that is opened later over
 // the same boxes finds their output and how they ended. The other promises are those of Driver.
 type Launcher interface {

@@ -324,6 +324,14 @@ func (d *Driver) Offline() bool { return !d.caps.Network }
 // Capabilities returns the limits that are enforced here.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
+// Guarantees states what of that is promised of every driver.
+func (d *Driver) Guarantees() sandbox.Guarantees {
+	return sandbox.Guarantees{
+		MemoryLimit: d.caps.MemoryLimit, DiskLimit: d.caps.DiskLimit, KillsAll: d.caps.KillsAll, NoNetwork: true, OwnKernel: d.caps.OwnKernel,
+		OwnShare: true, OutlastsLeftovers: !d.caps.OwnKernel, SecretsSeparate: d.caps.SecretsSeparate, StopsIdle: true, UserID: d.caps.UserID,
+	}
+}
+
 // probe creates a box and runs a command in it, because nothing less shows whether the machine can.
 func (d *Driver) probe(ctx context.Context) error {
 	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})

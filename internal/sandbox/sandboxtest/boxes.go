@@ -197,6 +197,7 @@ func neighbours(s *suite, t *testing.T) {
 		}
 	})
 	t.Run("neither takes what the machine has only so much of", func(t *testing.T) {
+		need(t, s.guarantees.OwnShare, "a share of the machine of its own")
 		if runtime.GOARCH != "amd64" {
 			t.Skip("the numbers of the system calls are another processor's")
 		}

@@ -7,8 +7,8 @@
 // after another in one box, so that each also shows that the ones before left it usable. Most checks are a line of
 // shell with its exact answer.
 //
-// A driver declares what it guarantees ([Guarantees]). What it does not declare is skipped and reported as such instead
-// of passed.
+// A driver states what it guarantees ([sandbox.Stating]), and the suite holds it to that. What it does not state is skipped
+// and reported as such instead of passed.
 package sandboxtest
 
 import (
@@ -27,28 +27,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Guarantees are what a driver declares about its boxes.
+// Guarantees are what a driver states about its boxes, and what the test knows about them.
 type Guarantees struct {
-	MemoryLimit bool // Limits.MemoryMB, PIDs and CPUs are enforced
-	DiskLimit   bool // Limits.DiskMB is enforced
-	KillsAll    bool // a time-out or cancel ends everything the command started, however it hides
-	NoNetwork   bool // a box has no network except its own loopback
-	SharedHost  bool // boxes run on the test's machine, so the isolation is tested from inside
-	OwnKernel   bool // a box has its own kernel, so what it sees of the machine's is not tested
-	// OutlastsLeftovers: background processes of a command do not keep its box from serving others.
-	OutlastsLeftovers bool
-	// SecretsSeparate: no command can read the environment or memory of another that was given an environment.
-	SecretsSeparate bool
-	UserID          int // the user id of commands inside
+	sandbox.Guarantees
+	// SharedHost: boxes run on the test's machine, which the driver guards, so that the isolation is tested from inside.
+	SharedHost bool
 }
 
 // patience limits every check, because one that hangs would hide the results of the others.
 const patience = 30 * time.Second
 
-// Run runs the suite. It calls newDriver once, and closes the driver at the end.
-func Run(t *testing.T, walls Guarantees, newDriver func(t *testing.T) sandbox.Driver) {
+// Run runs the suite. It calls newDriver once, and closes the driver at the end. sharedHost is that of [Guarantees].
+func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Driver) {
 	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver starts, because it or its children might pass it on
-	s := &suite{driver: newDriver(t), guarantees: walls}
+	s := &suite{driver: newDriver(t), guarantees: Guarantees{SharedHost: sharedHost}}
+	if stating, ok := s.driver.(sandbox.Stating); ok {
+		s.guarantees.Guarantees = stating.Guarantees()
+	}
 	t.Cleanup(func() {
 		if err := s.driver.Close(context.Background()); err != nil {
 			t.Errorf("close the driver: %s", fault.From(err).Detail())
@@ -106,11 +101,11 @@ func launched(category func(*suite, *testing.T)) func(*suite, *testing.T) {
 	}
 }
 
-// need skips a check if the driver does not declare what it checks.
+// need skips a check of what the driver does not state.
 func need(t *testing.T, declared bool, what string) {
 	t.Helper()
 	if !declared {
-		t.Skip("the driver does not declare: " + what)
+		t.Skip("the driver does not state: " + what)
 	}
 }
 

@@ -1,0 +1,169 @@
+package daytona
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	api "github.com/daytonaio/daytona/libs/api-client-go"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// mostAnswer limits an answer, in bytes, because the generated clients read it into memory.
+const mostAnswer = 16 << 20
+
+// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.MaxIdleConnsPerHost = 64 // requests wait for what commands do, so many are open
+	return t
+}
+
+// newAPI returns the client of the API.
+func newAPI(cfg Config, client *http.Client) api.SandboxAPI {
+	c := api.NewConfiguration()
+	c.HTTPClient = client
+	c.Servers = api.ServerConfigurations{{URL: cfg.URL}}
+	for name, value := range headers(cfg) {
+		c.AddDefaultHeader(name, value)
+	}
+	return api.NewAPIClient(c).SandboxAPI
+}
+
+// headers are sent with each request.
+func headers(cfg Config) map[string]string {
+	return map[string]string{"Authorization": "Bearer " + cfg.APIKey, "X-Daytona-Source": "sdk-go", "X-Daytona-SDK-Version": strings.TrimSpace(api.ClientVersion)}
+}
+
+// throttled waits when the service says that there are too many requests, as long as it says.
+type throttled struct {
+	http.RoundTripper
+	limit time.Duration // for all waits of one request
+}
+
+// RoundTrip makes a request, and makes it again after a wait. If it would wait too long, the answer is returned.
+func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
+	for left := t.limit; ; {
+		response, err := t.RoundTripper.RoundTrip(request)
+		if err != nil {
+			return nil, err
+		}
+		wait := retryAfter(response.Header)
+		again := response.StatusCode == http.StatusTooManyRequests && wait <= left && (request.Body == nil || request.GetBody != nil)
+		if !again {
+			response.Body = &limitedBody{response.Body, mostAnswer}
+			return response, nil
+		}
+		left -= wait
+		response.Body.Close()
+		select {
+		case <-time.After(wait):
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+		if request.Body != nil {
+			request = request.Clone(request.Context())
+			if request.Body, err = request.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// retryAfter returns how long an answer says to wait: in the ordinary header, or in Daytona's own for each of its
+// limits. It is at least a second, so that an answer that says nothing is not asked for without end.
+func retryAfter(h http.Header) time.Duration {
+	wait := time.Second
+	for name, values := range h {
+		if name != "Retry-After" && !strings.HasPrefix(name, "Retry-After-") {
+			continue
+		}
+		for _, value := range values {
+			if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds < 1e6 {
+				wait = max(wait, time.Duration(seconds*float64(time.Second)))
+			}
+		}
+	}
+	return wait
+}
+
+// limitedBody is a body that fails when it is too long.
+type limitedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errors.New("the answer is too long")
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// said is the body of an error.
+type said struct {
+	StatusCode int    `json:"statusCode"`
+	Message    string `json:"message"`
+	Error      string `json:"error"`
+}
+
+// answerError returns what an answer means; nil if it is one. Only Daytona's own word that a box does not exist is a
+// [fault.NotFound]: everything else that may pass is [fault.Unavailable].
+func answerError(ctx context.Context, response *http.Response, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fault.From(ctx.Err())
+	case response == nil:
+		return unavailable(err)
+	}
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // what is missing only makes the message shorter
+	var body said
+	readable := json.Unmarshal(text, &body) == nil
+	cause := fmt.Errorf("%s: %.1000s", response.Status, text)
+	switch code := response.StatusCode; {
+	case code < 300:
+		return unavailable(err) // the answer was cut off, or is none of Daytona's
+	case code == http.StatusNotFound && readable && body.StatusCode == http.StatusNotFound && !strings.HasPrefix(body.Message, "Cannot "):
+		// "Cannot GET …" is about the address, which an operator may have mistyped.
+		return fault.New(fault.NotFound, "the sandbox no longer exists at Daytona", "run the command again: the thread gets a new sandbox").Because(cause)
+	case code == http.StatusUnauthorized:
+		return fault.New(fault.Precondition, "Daytona refuses this server's key", "ask the operator to set daytona_api_key to a valid one").Because(cause)
+	case code == http.StatusForbidden, code == http.StatusPaymentRequired, code == http.StatusUnprocessableEntity:
+		return fault.New(fault.Precondition, "Daytona refuses that", "ask the operator to look into the account").Because(cause)
+	case code == http.StatusBadRequest && !changing(body.Message):
+		return fault.New(fault.Precondition, "Daytona refuses that", "check the environment's image and limits").Because(cause)
+	}
+	return unavailable(cause)
+}
+
+func unavailable(cause error) *fault.Error {
+	return fault.New(fault.Unavailable, "Daytona does not answer as expected", "try again later").Because(cause)
+}
+
+// changing reports whether a message says that a box is changing its state, which passes.
+func changing(message string) bool {
+	message = strings.ToLower(message)
+	return strings.Contains(message, "state change in progress") || strings.Contains(message, "not in a valid state") || strings.Contains(message, "is not started") || strings.Contains(message, "not running")
+}
+
+// limitReached reports whether an error says that the account may have no more.
+func limitReached(err error) bool {
+	if fault.CodeOf(err) != fault.Precondition {
+		return false
+	}
+	text := strings.ToLower(fault.From(err).Detail())
+	return strings.Contains(text, "limit exceeded") || strings.Contains(text, "quota") || strings.Contains(text, "limit reached")
+}

@@ -1,0 +1,424 @@
+// Package daytona creates sandboxes at Daytona, through the generated clients of its official Go SDK. The SDK's own layer
+// above them is left out: its client ends every request after a minute, uploads through files in the server's temporary
+// directory, and brings 22 MB of what it is not used for. How commands run is package remote's.
+//
+// The package is tested with a double of the service that runs commands (package daytonatest).
+//
+// From bottom to top: config.go; client.go speaks to the service and says what its answers mean; state.go says it of a box;
+// run.go runs programs; this file has the life of a box.
+package daytona
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	api "github.com/daytonaio/daytona/libs/api-client-go"
+
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
+)
+
+// imagePrefix begins the image of a box that names an OCI image. Every other image is the name of a snapshot.
+const imagePrefix = "image:"
+
+// provider is Daytona's account. It is safe for concurrent use.
+type provider struct {
+	cfg    Config
+	client *http.Client
+	api    api.SandboxAPI
+
+	mu sync.Mutex
+	// toolboxes are where the boxes that were seen running take commands, by ref.
+	toolboxes map[string]toolbox
+}
+
+// Open returns a driver for the account of a key. It does not use the service, so that a server starts without it.
+func Open(cfg Config) (*remote.Driver, error) {
+	if cfg.APIKey == "" {
+		return nil, fault.New(fault.Precondition, "this server has no sandboxes of Daytona", "use another driver, or ask the operator to set daytona_api_key")
+	}
+	cfg.URL = strings.TrimRight(cmp.Or(cfg.URL, defaultURL), "/")
+	cfg.PerHouse = cmp.Or(cfg.PerHouse, defaultPerHouse)
+	cfg.AutoStop, cfg.AutoDelete = cmp.Or(cfg.AutoStop, defaultAutoStop), cmp.Or(cfg.AutoDelete, defaultAutoDelete)
+	cfg.StartLimit, cfg.ThrottleLimit = cmp.Or(cfg.StartLimit, defaultStartLimit), cmp.Or(cfg.ThrottleLimit, defaultThrottle)
+	client := &http.Client{Transport: &throttled{newTransport(), cfg.ThrottleLimit}}
+	return remote.New(&provider{cfg: cfg, client: client, api: newAPI(cfg, client), toolboxes: map[string]toolbox{}}), nil
+}
+
+// Guarantees states what Daytona adds. It limits memory, cores and disk by its own measure, and not processes.
+func (p *provider) Guarantees() sandbox.Guarantees {
+	return sandbox.Guarantees{StopsIdle: true, UserID: -1}
+}
+
+// Create creates a box. Its name follows from its id, and Daytona has each name once, so that creating it again finds it.
+func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, err error) {
+	if spec.Egress.Mode == egress.Listed {
+		return "", fault.New(fault.Precondition, "Daytona does not limit a sandbox to the hosts that its environment lists",
+			"set the environment's egress mode to open or none, or use the driver local")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartLimit, errNeverStarts)
+	defer cancel()
+	name := boxName(spec)
+	box, err := p.find(ctx, name)
+	if fault.CodeOf(err) == fault.NotFound {
+		if err = p.checkHouse(ctx, spec.Labels); err == nil {
+			box, err = p.createNamed(ctx, name, spec)
+		}
+	}
+	if err == nil && !labelled(box, spec) {
+		return "", fault.Newf(fault.Precondition, "delete it at Daytona", "the account has another sandbox named %s", name)
+	}
+	if err == nil {
+		ref = box.Id
+		_, err = p.awaitRunning(ctx, ref)
+	}
+	if err != nil {
+		if timedOut := context.Cause(ctx) == errNeverStarts; timedOut {
+			err = fault.New(fault.Unavailable, "the sandbox does not start", "try again later, or see its state at Daytona").Because(err)
+		}
+		err = errors.Join(err, p.giveUp(context.WithoutCancel(ctx), name, spec))
+	}
+	return ref, err
+}
+
+var errNeverStarts = errors.New("the limit for the start of a box has passed")
+
+// boxName returns the name of a box in its account, which several installations may share.
+func boxName(spec sandbox.Spec) string {
+	sum := sha256.Sum256([]byte(spec.Labels.Installation))
+	return "arbe-" + hex.EncodeToString(sum[:4]) + "-" + spec.ID
+}
+
+// checkHouse refuses a box beyond those that a house may have.
+func (p *provider) checkHouse(ctx context.Context, of sandbox.Labels) error {
+	if of.House == "" {
+		return nil
+	}
+	boxes, err := p.List(ctx, sandbox.Labels{Installation: of.Installation, House: of.House})
+	if err == nil && len(boxes) >= p.cfg.PerHouse {
+		err = fault.Newf(fault.Exhausted, "delete one that is not needed: arbe sandbox list", "the house has %d sandboxes at Daytona, which is the most that this server allows", len(boxes))
+	}
+	return err
+}
+
+// createNamed creates a box, or finds the one that another server has created meanwhile.
+func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Spec) (*api.Sandbox, error) {
+	box, response, err := p.api.CreateSandbox(ctx).CreateSandbox(p.creation(name, spec)).Execute()
+	err = answerError(ctx, response, err)
+	switch {
+	case err == nil:
+		return box, nil
+	case response != nil && response.StatusCode == http.StatusConflict, fault.CodeOf(err) == fault.Unavailable:
+		// It exists, or the answer was lost, so that it may.
+		if box, findErr := p.find(ctx, name); findErr == nil {
+			return box, nil
+		}
+	case limitReached(err):
+		return nil, fault.New(fault.Exhausted, "Daytona's account is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the account's limit").Because(err)
+	}
+	return nil, err
+}
+
+// creation returns the request for a box.
+func (p *provider) creation(name string, spec sandbox.Spec) api.CreateSandbox {
+	create := api.NewCreateSandbox()
+	create.SetName(name)
+	create.SetLabels(labelsOf(spec))
+	create.SetAutoStopInterval(minutes(p.cfg.AutoStop))
+	create.SetAutoDeleteInterval(minutes(p.cfg.AutoDelete))
+	create.SetNetworkBlockAll(spec.Egress.Mode == egress.None)
+	if p.cfg.Target != "" {
+		create.SetTarget(p.cfg.Target)
+	}
+	image, built := strings.CutPrefix(spec.Image, imagePrefix)
+	if !built { // a snapshot has its own limits, and Daytona refuses others with it
+		if snapshot := cmp.Or(spec.Image, p.cfg.Snapshot); snapshot != "" {
+			create.SetSnapshot(snapshot)
+		}
+		return *create
+	}
+	create.SetBuildInfo(*api.NewCreateBuildInfo("FROM " + image + "\n"))
+	if l := spec.Limits; true {
+		for _, field := range []struct {
+			value float64
+			set   func(int32)
+		}{{l.CPUs, create.SetCpu}, {float64(l.MemoryMB) / 1024, create.SetMemory}, {float64(l.DiskMB) / 1024, create.SetDisk}} {
+			if field.value > 0 {
+				field.set(int32(math.Ceil(field.value)))
+			}
+		}
+	}
+	return *create
+}
+
+// minutes returns a duration as Daytona counts it, at least 1, because it takes 0 for another meaning.
+func minutes(d time.Duration) int32 { return int32(max(1, d/time.Minute)) }
+
+// giveUp deletes a box whose creation failed, if it is this one's. Otherwise it would remain without anybody to know of it.
+func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyLimit)
+	defer cancel()
+	box, err := p.find(ctx, name)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case !labelled(box, spec):
+		return nil
+	}
+	return p.Destroy(ctx, box.Id)
+}
+
+// destroyLimit is how long a box is asked to be deleted that Daytona is changing, which it refuses.
+const destroyLimit = 2 * time.Minute
+
+// Destroy deletes a box.
+func (p *provider) Destroy(ctx context.Context, ref string) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	p.forget(ref)
+	return p.insist(ctx, func() error {
+		_, response, err := p.api.DeleteSandbox(ctx, ref).Execute()
+		err = answerError(ctx, response, err)
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil
+		}
+		if err != nil {
+			if box, probeErr := p.find(ctx, ref); fault.CodeOf(probeErr) == fault.NotFound || probeErr == nil && livenessOf(box) == sandbox.Gone && !broken(box) {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// insist repeats what fails because a box is changing, or the service does not answer.
+func (p *provider) insist(ctx context.Context, do func() error) error {
+	begin := time.Now()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := do()
+		if err == nil || fault.CodeOf(err) != fault.Unavailable || time.Since(begin) > destroyLimit {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Probe asks whether a box exists.
+func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
+	if err := checkRef(ref); err != nil {
+		return sandbox.Unknown, err
+	}
+	box, err := p.find(ctx, ref)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return sandbox.Gone, nil
+	case err != nil:
+		return sandbox.Unknown, nil
+	}
+	return livenessOf(box), nil
+}
+
+// Quarantine stops a box, and has Daytona keep it however long that lasts.
+func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
+	if err := checkRef(ref); err != nil {
+		return "", err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	p.forget(ref)
+	place := "Daytona: " + box.Name
+	if err := p.setQuarantined(ctx, box, true); err != nil {
+		return "", err
+	}
+	return place, p.insist(ctx, func() error { return p.stop(ctx, ref) })
+}
+
+// setQuarantined marks a box. One in quarantine is not deleted.
+func (p *provider) setQuarantined(ctx context.Context, box *api.Sandbox, quarantined bool) error {
+	labels, deletion := maps.Clone(box.Labels), minutes(p.cfg.AutoDelete)
+	if delete(labels, quarantineLabel); quarantined {
+		labels[quarantineLabel], deletion = "true", -1
+	}
+	_, response, err := p.api.SetAutoDeleteInterval(ctx, box.Id, float32(deletion)).Execute()
+	if err := answerError(ctx, response, err); err != nil {
+		return err
+	}
+	_, response, err = p.api.ReplaceLabels(ctx, box.Id).SandboxLabels(*api.NewSandboxLabels(labels)).Execute()
+	return answerError(ctx, response, err)
+}
+
+// stop stops a box, and waits until it has stopped.
+func (p *provider) stop(ctx context.Context, ref string) error {
+	box, err := p.find(ctx, ref)
+	if err != nil || stopped(box) {
+		return err
+	}
+	_, response, err := p.api.StopSandbox(ctx, ref).Execute()
+	if err := answerError(ctx, response, err); err != nil {
+		return err
+	}
+	return p.await(ctx, ref, func(box *api.Sandbox) (bool, error) { return stopped(box), failure(box) })
+}
+
+// listPage is how many boxes a page of the list has, and mostPages how many pages are read.
+const listPage, mostPages = 100, 1000
+
+// List returns boxes of this program.
+func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
+	filter, err := filterOf(want)
+	if err != nil {
+		return nil, err
+	}
+	for page := 1; page <= mostPages; page++ {
+		found, response, err := p.api.ListSandboxesPaginated(ctx).Labels(filter).Page(float32(page)).Limit(listPage).Execute()
+		if err := answerError(ctx, response, err); err != nil {
+			return nil, err
+		}
+		for i := range found.Items {
+			if box, ours := boxOf(&found.Items[i]); ours && box.Labels.Match(want) && livenessOf(&found.Items[i]) != sandbox.Gone {
+				list = append(list, box)
+			}
+		}
+		if float32(page) >= found.TotalPages {
+			return list, nil
+		}
+	}
+	return nil, fault.Newf(fault.Exhausted, "delete some at Daytona", "the account has more than %d sandboxes", listPage*mostPages)
+}
+
+// Close releases the connections.
+func (p *provider) Close(context.Context) error {
+	p.client.CloseIdleConnections()
+	return nil
+}
+
+// find returns a box by its ref or name.
+func (p *provider) find(ctx context.Context, ref string) (*api.Sandbox, error) {
+	box, response, err := p.api.GetSandbox(ctx, ref).Execute()
+	if err := answerError(ctx, response, err); err != nil {
+		return nil, err
+	}
+	return box, nil
+}
+
+func (p *provider) forget(ref string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.toolboxes, ref)
+}
+
+// awaitRunning waits until a box runs. It starts one that is stopped, and takes one in quarantine out of it.
+func (p *provider) awaitRunning(ctx context.Context, ref string) (*api.Sandbox, error) {
+	var running *api.Sandbox
+	asked := false
+	err := p.await(ctx, ref, func(box *api.Sandbox) (bool, error) {
+		if err := failure(box); err != nil {
+			return false, err
+		}
+		if stopped(box) && !asked {
+			if box.Labels[quarantineLabel] != "" {
+				if err := p.setQuarantined(ctx, box, false); err != nil {
+					return false, err
+				}
+			}
+			_, response, err := p.api.StartSandbox(ctx, ref).Execute()
+			if err := answerError(ctx, response, err); err != nil {
+				return false, err
+			}
+			asked = true
+		}
+		running = box
+		return box.GetState() == api.SANDBOXSTATE_STARTED, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
+}
+
+// The pauses between two looks at a box that is changing.
+const shortestLook, longestLook = 100 * time.Millisecond, time.Second
+
+// await looks at a box until done returns true or an error. An answer that says nothing about the box is waited out.
+func (p *provider) await(ctx context.Context, ref string, done func(*api.Sandbox) (bool, error)) error {
+	for pause := shortestLook; ; pause = min(pause*5/4, longestLook) {
+		box, err := p.find(ctx, ref)
+		over := false
+		if err == nil {
+			over, err = done(box)
+		}
+		if over || err != nil && fault.CodeOf(err) != fault.Unavailable {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(fault.From(ctx.Err()), err)
+		}
+	}
+}
+
+// Labels at the provider; see [sandbox.Labels].
+const (
+	installationLabel = "arbe.installation"
+	houseLabel        = "arbe.house"
+	threadLabel       = "arbe.thread"
+	environmentLabel  = "arbe.environment"
+	sandboxLabel      = "arbe.sandbox"
+	quarantineLabel   = "arbe.quarantine"
+)
+
+// labelsOf returns the labels of a box, as a map that the caller may change.
+func labelsOf(spec sandbox.Spec) map[string]string {
+	l := spec.Labels
+	return map[string]string{
+		installationLabel: l.Installation, houseLabel: l.House, threadLabel: l.Thread, environmentLabel: l.Environment, sandboxLabel: spec.ID,
+	}
+}
+
+// labelled reports whether a box is that of a spec.
+func labelled(box *api.Sandbox, spec sandbox.Spec) bool {
+	return box.Labels[sandboxLabel] == spec.ID && box.Labels[installationLabel] == spec.Labels.Installation
+}
+
+// boxOf returns a box of the list. ours is false if this program has not created it.
+func boxOf(from *api.Sandbox) (box sandbox.Box, ours bool) {
+	l := from.Labels
+	created, err := time.Parse(time.RFC3339Nano, from.GetCreatedAt())
+	if err != nil {
+		created = time.Time{} // unknown
+	}
+	return sandbox.Box{
+		Ref: from.Id, ID: l[sandboxLabel], CreatedAt: created, Quarantined: l[quarantineLabel] != "",
+		Labels: sandbox.Labels{Installation: l[installationLabel], House: l[houseLabel], Thread: l[threadLabel], Environment: l[environmentLabel]},
+	}, l[sandboxLabel] != ""
+}
+
+// checkRef refuses a reference that Daytona cannot have given.
+func checkRef(ref string) error {
+	if !validRef.MatchString(ref) {
+		return fault.New(fault.Invalid, fmt.Sprintf("%q is not the reference of a sandbox at Daytona", ref), "use the one that its creation returned")
+	}
+	return nil
+}

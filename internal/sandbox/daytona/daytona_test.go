@@ -1,0 +1,43 @@
+//go:build linux
+
+package daytona_test
+
+import (
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/daytona"
+	"github.com/arbe-dev/arbe/internal/sandbox/daytona/daytonatest"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
+	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
+)
+
+// open returns a driver for a double's account.
+func open(t testing.TB, d *daytonatest.Double, change ...func(*daytona.Config)) *remote.Driver {
+	t.Helper()
+	cfg := daytona.Config{APIKey: daytonatest.Key, URL: d.URL}
+	for _, c := range change {
+		c(&cfg)
+	}
+	driver, err := daytona.Open(cfg)
+	if err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	return driver
+}
+
+func TestConformance(t *testing.T) {
+	d := daytonatest.New(t)
+	sandboxtest.Run(t, false, func(t *testing.T) sandbox.Driver { return open(t, d) })
+}
+
+func TestWhatRunsOutlivesItsDriver(t *testing.T) {
+	d := daytonatest.New(t)
+	sandboxtest.RunSurvival(t, func(t *testing.T) sandbox.Driver { return open(t, d) })
+}
+
+func TestLaunchedCommands(t *testing.T) {
+	d := daytonatest.New(t)
+	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, d) })
+}

@@ -1,0 +1,431 @@
+//go:build linux
+
+// Package daytonatest is a double of Daytona on loopback, for tests. It follows the published API as far as the driver uses
+// it, really runs commands, and fails as a test asks it to.
+//
+// What it does where the API's description is silent was observed with the official SDK: names are unique, creating and
+// starting take a moment, a script is its shell's input, both outputs come as one text, and deleting a box that is
+// changing is refused.
+package daytonatest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
+)
+
+// Key is the key of the double's account.
+const Key = "dtn_double"
+
+// Double is an account. It is safe for concurrent use.
+type Double struct {
+	URL string
+
+	t    testing.TB
+	host *hostbox.Host
+
+	mu     sync.Mutex
+	made   int
+	boxes  map[string]*box // by id
+	faults []*Fault
+	calls  []string
+	// starts is what becomes of new boxes: "started", or the state in which they stay.
+	starts string
+	// most is how many boxes the account may have; 0 for any number.
+	most int
+}
+
+// box is a sandbox. The double's lock guards it.
+type box struct {
+	machine *hostbox.Box
+	fields  map[string]any
+	labels  map[string]string
+	state   string
+	created time.Time
+	// pending is how many looks it still takes until the state is next.
+	pending int
+	next    string
+}
+
+// Fault is what goes wrong.
+type Fault struct {
+	// On is the method and the path of the requests that it hits, as a regular expression.
+	On *regexp.Regexp
+	// Times is how often; 0 for always.
+	Times int
+	// Status, Header and Body are the answer. With the status 0, the connection is cut.
+	Status int
+	Header http.Header
+	Body   string
+	// After makes the request work, and only its answer fail. With Cut, half of the answer arrives.
+	After, Cut bool
+	// Hang holds the answer until the request ends.
+	Hang bool
+}
+
+// New returns an account that ends with the test.
+func New(t testing.TB) *Double {
+	d := &Double{t: t, host: hostbox.New(t), boxes: map[string]*box{}, starts: "started"}
+	server := httptest.NewServer(http.HandlerFunc(d.serve))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		for _, b := range d.boxes {
+			if err := b.machine.Remove(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	d.URL = server.URL + "/api"
+	return d
+}
+
+// Fail has requests fail. The result ends that.
+func (d *Double) Fail(f Fault) (end func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults = append(d.faults, &f)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.faults = slices.DeleteFunc(d.faults, func(other *Fault) bool { return other == &f })
+	}
+}
+
+// NewBoxes has new boxes stay in a state.
+func (d *Double) NewBoxes(state string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.starts = state
+}
+
+// Limit limits the number of boxes.
+func (d *Double) Limit(most int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.most = most
+}
+
+// SetState sets the state of a box, and a field besides.
+func (d *Double) SetState(id, state string, fields map[string]any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.boxes[id]
+	b.state, b.pending = state, 0
+	for name, value := range fields {
+		b.fields[name] = value
+	}
+	if state == "stopped" || state == "archived" {
+		b.machine.Stop()
+	}
+}
+
+// Boxes returns the ids of the boxes.
+func (d *Double) Boxes() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	for id := range d.boxes {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Field returns a field of a box as the API shows it.
+func (d *Double) Field(id, name string) any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.boxes[id].fields[name]
+}
+
+// Calls returns the requests whose method and path match, in order.
+func (d *Double) Calls(on string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []string
+	for _, call := range d.calls {
+		if regexp.MustCompile(on).MatchString(call) {
+			list = append(list, call)
+		}
+	}
+	return list
+}
+
+// hit returns the fault for a request; nil if there is none.
+func (d *Double) hit(call string) *Fault {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, call)
+	for i, f := range d.faults {
+		if !f.On.MatchString(call) {
+			continue
+		}
+		hit := *f
+		if f.Times > 0 {
+			if f.Times--; f.Times == 0 {
+				d.faults = slices.Delete(d.faults, i, i+1)
+			}
+		}
+		return &hit
+	}
+	return nil
+}
+
+func (d *Double) serve(w http.ResponseWriter, r *http.Request) {
+	f := d.hit(r.Method + " " + r.URL.Path)
+	if f == nil {
+		d.answer(w, r)
+		return
+	}
+	if f.Hang {
+		<-r.Context().Done()
+	}
+	recorder := httptest.NewRecorder()
+	if f.After || f.Cut {
+		d.answer(recorder, r)
+	}
+	switch {
+	case f.Cut:
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(recorder.Body.Len()))
+		w.WriteHeader(recorder.Code)
+		_, _ = w.Write(recorder.Body.Bytes()[:recorder.Body.Len()/2])
+		panic(http.ErrAbortHandler)
+	case f.Status == 0:
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range f.Header {
+		w.Header()[name] = values
+	}
+	if f.Body == "" {
+		refuse(w, f.Status, http.StatusText(f.Status))
+		return
+	}
+	w.WriteHeader(f.Status)
+	_, _ = w.Write([]byte(f.Body))
+}
+
+// refuse answers with an error as the API does.
+func refuse(w http.ResponseWriter, status int, message string) {
+	reply(w, status, map[string]any{"statusCode": status, "message": message, "error": http.StatusText(status)})
+}
+
+func reply(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+func (d *Double) answer(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer "+Key {
+		refuse(w, http.StatusUnauthorized, "Invalid credentials")
+		return
+	}
+	switch path, rest := r.URL.Path, ""; {
+	case strings.HasPrefix(path, "/toolbox/"):
+		rest = strings.TrimPrefix(path, "/toolbox/")
+		id, call, _ := strings.Cut(rest, "/")
+		d.toolbox(w, r, id, r.Method+" /"+call)
+	case path == "/api/sandbox" && r.Method == http.MethodPost:
+		d.create(w, r)
+	case path == "/api/sandbox/paginated" && r.Method == http.MethodGet:
+		d.list(w, r)
+	case strings.HasPrefix(path, "/api/sandbox/"):
+		name, call, _ := strings.Cut(strings.TrimPrefix(path, "/api/sandbox/"), "/")
+		d.sandbox(w, r, name, strings.TrimSpace(r.Method+" "+call))
+	default:
+		refuse(w, http.StatusNotFound, "Cannot "+r.Method+" "+path)
+	}
+}
+
+// create creates a box.
+func (d *Double) create(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Name      string            `json:"name"`
+		Snapshot  string            `json:"snapshot"`
+		Labels    map[string]string `json:"labels"`
+		CPU       *int              `json:"cpu"`
+		BuildInfo *struct {
+			DockerfileContent string `json:"dockerfileContent"`
+		} `json:"buildInfo"`
+		NetworkBlockAll    bool `json:"networkBlockAll"`
+		AutoStopInterval   int  `json:"autoStopInterval"`
+		AutoDeleteInterval int  `json:"autoDeleteInterval"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.find(request.Name); ok {
+		refuse(w, http.StatusConflict, "Sandbox with name "+request.Name+" already exists")
+		return
+	}
+	if d.most > 0 && len(d.boxes) >= d.most {
+		refuse(w, http.StatusForbidden, fmt.Sprintf("Total CPU limit exceeded. Maximum allowed: %d.", d.most))
+		return
+	}
+	if request.BuildInfo == nil && request.CPU != nil {
+		refuse(w, http.StatusBadRequest, "Cannot specify Sandbox resources when using a snapshot")
+		return
+	}
+	d.made++
+	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", d.made)
+	machine, err := d.host.Create(fmt.Sprintf("daytona-%d", d.made))
+	if err == nil && d.starts == "started" {
+		err = machine.Start()
+	}
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	b := &box{
+		machine: machine, labels: request.Labels, state: "creating", next: d.starts, pending: 1, created: time.Now(),
+		fields: map[string]any{
+			"id": id, "name": request.Name, "organizationId": "org", "user": "daytona", "env": map[string]string{}, "public": false,
+			"networkBlockAll": request.NetworkBlockAll, "target": "eu", "cpu": 1, "gpu": 0, "memory": 1, "disk": 3, "snapshot": request.Snapshot,
+			"autoStopInterval": request.AutoStopInterval, "autoDeleteInterval": request.AutoDeleteInterval,
+			"toolboxProxyUrl": strings.TrimSuffix(d.URL, "/api") + "/toolbox",
+		},
+	}
+	if request.BuildInfo != nil {
+		b.fields["dockerfile"] = request.BuildInfo.DockerfileContent
+	}
+	d.boxes[id] = b
+	reply(w, http.StatusOK, b.show())
+}
+
+// show returns a box as the API shows it.
+func (b *box) show() map[string]any {
+	shown := map[string]any{"state": b.state, "labels": b.labels, "createdAt": b.created.UTC().Format(time.RFC3339Nano)}
+	for name, value := range b.fields {
+		shown[name] = value
+	}
+	return shown
+}
+
+// find returns a box by its id or name.
+func (d *Double) find(name string) (*box, bool) {
+	if b, ok := d.boxes[name]; ok {
+		return b, true
+	}
+	for _, b := range d.boxes {
+		if b.fields["name"] == name {
+			return b, true
+		}
+	}
+	return nil, false
+}
+
+func (d *Double) list(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	var labels map[string]string
+	page, _ := strconv.Atoi(query.Get("page"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	if json.Unmarshal([]byte(query.Get("labels")), &labels) != nil || page < 1 || limit < 1 || limit > 200 {
+		refuse(w, http.StatusBadRequest, "labels, page or limit")
+		return
+	}
+	limit = min(limit, 2) // so that every list has several pages
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := []*box{}
+	for _, b := range d.boxes {
+		matches := true
+		for name, value := range labels {
+			matches = matches && b.labels[name] == value
+		}
+		if matches {
+			found = append(found, b)
+		}
+	}
+	slices.SortFunc(found, func(a, b *box) int { return b.created.Compare(a.created) })
+	items := []map[string]any{}
+	for _, b := range found[min(len(found), (page-1)*limit):min(len(found), page*limit)] {
+		items = append(items, b.show())
+	}
+	reply(w, http.StatusOK, map[string]any{"items": items, "total": len(found), "page": page, "totalPages": (len(found) + limit - 1) / limit})
+}
+
+// sandbox answers a request about a box.
+func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, name, call string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b, ok := d.find(name)
+	if !ok {
+		refuse(w, http.StatusNotFound, "Sandbox with ID or name "+name+" not found")
+		return
+	}
+	if b.pending > 0 {
+		if b.pending--; b.pending == 0 {
+			b.state = b.next
+		}
+	}
+	id, _ := b.fields["id"].(string)
+	verb, argument, _ := strings.Cut(call, "/")
+	switch verb {
+	case "GET":
+		reply(w, http.StatusOK, b.show())
+		if b.state == "destroying" {
+			delete(d.boxes, id)
+		}
+		return
+	case "DELETE":
+		if b.pending > 0 {
+			refuse(w, http.StatusConflict, "Sandbox state change in progress")
+			return
+		}
+		b.machine.Stop()
+		go func() { _ = b.machine.Remove() }() // as the service does it: later
+		b.state = "destroying"
+	case "POST start":
+		if b.state != "stopped" && b.state != "archived" {
+			refuse(w, http.StatusBadRequest, "Sandbox is not in a valid state to be started")
+			return
+		}
+		if err := b.machine.Start(); err != nil {
+			refuse(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		b.state, b.next, b.pending = "starting", "started", 1
+	case "POST stop":
+		if b.state != "started" {
+			refuse(w, http.StatusBadRequest, "Sandbox is not started")
+			return
+		}
+		b.machine.Stop()
+		b.state, b.next, b.pending = "stopping", "stopped", 1
+	case "POST autodelete":
+		b.fields["autoDeleteInterval"], _ = strconv.Atoi(argument)
+	case "PUT labels":
+		var request struct {
+			Labels map[string]string `json:"labels"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			refuse(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		b.labels = request.Labels
+		reply(w, http.StatusOK, map[string]any{"labels": b.labels})
+		return
+	default:
+		refuse(w, http.StatusNotFound, "Cannot "+r.Method+" "+r.URL.Path)
+		return
+	}
+	reply(w, http.StatusOK, b.show())
+}
+
+// errStopped is what the proxy of the toolboxes says of a box that does not run.
+var errStopped = errors.New("bad request: failed to resolve container IP after 3 attempts: no IP address found. Is the Sandbox started?")

@@ -1,0 +1,71 @@
+package daytona
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+
+	api "github.com/daytonaio/daytona/libs/api-client-go"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// validRef is the form of Daytona's ids. It also keeps a ref from changing the address of a request.
+var validRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
+
+// livenessOf returns what the state of a box says about it. A state that is not known, because Daytona has added it, says
+// nothing.
+func livenessOf(box *api.Sandbox) sandbox.Liveness {
+	if box.GetDesiredState() == api.SANDBOXDESIREDSTATE_DESTROYED {
+		return sandbox.Gone
+	}
+	switch box.GetState() {
+	case api.SANDBOXSTATE_DESTROYED, api.SANDBOXSTATE_DESTROYING, api.SANDBOXSTATE_BUILD_FAILED:
+		return sandbox.Gone
+	case api.SANDBOXSTATE_ERROR:
+		if box.GetRecoverable() {
+			return sandbox.Unknown
+		}
+		return sandbox.Gone
+	case api.SANDBOXSTATE_UNKNOWN, api.SANDBOXSTATE_UNKNOWN_DEFAULT_OPEN_API, "":
+		return sandbox.Unknown
+	}
+	return sandbox.Live
+}
+
+// broken reports whether a box has failed, so that it exists and can only be deleted.
+func broken(box *api.Sandbox) bool {
+	return box.GetState() == api.SANDBOXSTATE_ERROR || box.GetState() == api.SANDBOXSTATE_BUILD_FAILED
+}
+
+// stopped reports whether a box is stopped with its files.
+func stopped(box *api.Sandbox) bool {
+	return box.GetState() == api.SANDBOXSTATE_STOPPED || box.GetState() == api.SANDBOXSTATE_ARCHIVED
+}
+
+// failure returns why a box will not run; nil if it may.
+func failure(box *api.Sandbox) error {
+	reason := errors.New(string(box.GetState()) + ": " + box.GetErrorReason())
+	switch {
+	case box.GetState() == api.SANDBOXSTATE_BUILD_FAILED:
+		return fault.New(fault.Precondition, "Daytona could not build the environment's image", "correct the image; Daytona shows the log of the build").Because(reason)
+	case box.GetState() == api.SANDBOXSTATE_ERROR:
+		return fault.New(fault.Precondition, "the sandbox failed at Daytona", "delete the sandbox and run the command again").Because(reason)
+	case livenessOf(box) == sandbox.Gone:
+		return fault.New(fault.NotFound, "the sandbox no longer exists at Daytona", "run the command again: the thread gets a new sandbox").Because(reason)
+	}
+	return nil
+}
+
+// filterOf returns the labels for Daytona to look for.
+func filterOf(want sandbox.Labels) (string, error) {
+	filter := map[string]string{}
+	for name, value := range map[string]string{installationLabel: want.Installation, houseLabel: want.House, threadLabel: want.Thread, environmentLabel: want.Environment} {
+		if value != "" {
+			filter[name] = value
+		}
+	}
+	text, err := json.Marshal(filter)
+	return string(text), err
+}

@@ -1,0 +1,167 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+const (
+	// MaxRun is how long one run takes at most, unless its box has to be started first. Providers end longer calls.
+	MaxRun = 30 * time.Second
+	// longestWait is how long a request waits for something to happen before it is repeated.
+	longestWait = 20 * time.Second
+	// runLimit is how long a run is waited for, including the start of its box.
+	runLimit = 3 * time.Minute
+	// persistence is how long a provider that does not answer is asked again.
+	persistence = 2 * time.Minute
+	// The pauses before that: the first, and the longest, to which they grow.
+	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
+	// inlineData is how much data is a part of a request. More is sent to the inbox first.
+	inlineData = 64 << 10
+	// interrupted is how often a run is repeated that the box itself has ended, because a command in it kills what it can.
+	interrupted = 10
+)
+
+// patiently repeats what fails with a [fault.Unavailable].
+func (d *Driver) patiently(ctx context.Context, do func(context.Context) error) error {
+	begin, pause := time.Now(), shortestPause
+	for {
+		limited, cancel := context.WithTimeout(ctx, runLimit)
+		err := do(limited)
+		late := limited.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fault.From(ctx.Err())
+		case late:
+			err = fault.New(fault.Unavailable, "the sandbox's provider does not answer", "try again later").Because(err)
+		case fault.CodeOf(err) != fault.Unavailable:
+			return err
+		}
+		if time.Since(begin)+pause > persistence {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fault.From(ctx.Err())
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// run runs a program, and tries again if the provider does not answer.
+func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byte) (out []byte, code int, err error) {
+	err = d.patiently(ctx, func(ctx context.Context) (err error) {
+		out, code, err = d.provider.Run(ctx, ref, argv, input)
+		return err
+	})
+	return out, code, err
+}
+
+// call asks the keeper of a box. A [fault.NotFound] promises that nothing was started.
+func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (reply protocol.Reply, err error) {
+	uncertain := false // an earlier attempt may have arrived
+	for attempt := 1; ; attempt++ {
+		if attempt > 1 {
+			time.Sleep(min(time.Duration(attempt)*5*time.Millisecond, longestPause))
+		}
+		keeper, err := d.keeper(ctx, ref)
+		if fault.CodeOf(err) == fault.Exhausted && attempt < interrupted {
+			continue // it was ended, too
+		}
+		if err != nil {
+			return reply, doubted(err, uncertain)
+		}
+		input, err := d.encode(ctx, ref, r)
+		if err != nil {
+			return reply, doubted(err, uncertain)
+		}
+		tries := 0
+		var out []byte
+		code := 0
+		err = d.patiently(ctx, func(ctx context.Context) (err error) {
+			tries++
+			out, code, err = d.provider.Run(ctx, ref, []string{keeper}, input)
+			return err
+		})
+		uncertain = uncertain || tries > 1
+		if err != nil {
+			return reply, doubted(err, uncertain)
+		}
+		reply, ok := protocol.DecodeReply(out)
+		if ok {
+			return reply, nil
+		}
+		if attempt == interrupted {
+			return reply, unanswered(out, code)
+		}
+		if code == 126 || code == 127 || attempt > 3 {
+			d.lose(ref) // a command has deleted the keeper, or the box was restored without it
+		}
+		uncertain = true
+	}
+}
+
+// doubted takes back the promise of a [fault.NotFound] if it cannot be kept.
+func doubted(err error, uncertain bool) error {
+	if uncertain && fault.CodeOf(err) == fault.NotFound {
+		return fault.New(fault.Unavailable, "the sandbox disappeared while it was asked", "run the command again").Because(err)
+	}
+	return err
+}
+
+// keeper returns the path of the keeper in a box, and prepares the box if that is not known.
+func (d *Driver) keeper(ctx context.Context, ref string) (string, error) {
+	find := func() (string, bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		path, ok := d.keepers[ref]
+		return path, ok
+	}
+	if path, ok := find(); ok {
+		return path, nil
+	}
+	if err := d.prepare(ctx, ref); err != nil {
+		return "", err
+	}
+	path, _ := find()
+	return path, nil
+}
+
+// lose has a box prepared again before the next request.
+func (d *Driver) lose(ref string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.keepers, ref)
+}
+
+// encode encodes a request, and sends large data ahead.
+func (d *Driver) encode(ctx context.Context, ref string, r protocol.Request) ([]byte, error) {
+	if len(r.Data) > inlineData {
+		r.DataIn = "data-" + strings.ToLower(rand.Text())
+		if err := d.put(ctx, ref, protocol.Inbox+"/"+r.DataIn, r.Data); err != nil {
+			return nil, err
+		}
+		r.Data = nil
+	}
+	return protocol.EncodeRequest(r)
+}
+
+// unanswered is the error for a run that has printed no answer.
+func unanswered(out []byte, code int) *fault.Error {
+	const most = 1000
+	if len(out) > most {
+		out = out[len(out)-most:]
+	}
+	return fault.New(fault.Exhausted, "the sandbox does not answer: something in it may use up its memory or processes, or end what starts",
+		"end what runs in it, or replace the sandbox").Because(fmt.Errorf("exit code %d: %s", code, out))
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+// beginWithin is how long a launch waits for another launch of the same command.
+const beginWithin = 10 * time.Second
+
+// launch starts a command. It does nothing if it was launched and not forgotten.
+func launch(r protocol.Request) protocol.Reply {
+	if r.ID == "" || len(r.Argv) == 0 {
+		return protocol.Reply{Reason: protocol.BadRequest}
+	}
+	for deadline := time.Now().Add(beginWithin); ; time.Sleep(5 * time.Millisecond) {
+		lock, err := claim(r.ID)
+		if err == nil {
+			defer lock.Close()
+			return spawn(r, lock)
+		}
+		if !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+			return failed(err)
+		}
+		dir := recordOf(r.ID)
+		_, err = os.Stat(filepath.Join(dir, begunFile))
+		switch {
+		case err == nil:
+			return protocol.Reply{}
+		case !locked(dir):
+			// The process that should have begun it was killed before, so nothing of it has run.
+			if _, err := os.Stat(filepath.Join(dir, begunFile)); err != nil {
+				forget(r.ID)
+			}
+		case time.Now().After(deadline):
+			return protocol.Reply{Reason: protocol.NoRoom, Detail: "another launch of it does not end"}
+		}
+	}
+}
+
+// claim creates the record of a command, with its lock. Of several, one succeeds.
+func claim(id string) (lock *os.File, err error) {
+	dir := filepath.Join(protocol.Records, fmt.Sprintf(".new-%d-%d", os.Getpid(), time.Now().UnixNano()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err == nil {
+			err = os.Rename(dir, recordOf(id))
+		}
+		if err != nil {
+			lock.Close()
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+	}
+	return lock, err
+}
+
+// spawn starts the process that stays with a command, and returns its reply.
+func spawn(r protocol.Request, lock *os.File) protocol.Reply {
+	text, err := protocol.EncodeRequest(r)
+	if err != nil {
+		return failed(err)
+	}
+	reply, err := func() (reply protocol.Reply, err error) {
+		program, err := os.Executable()
+		if err != nil {
+			return reply, err
+		}
+		request, requests, err := os.Pipe()
+		if err != nil {
+			return reply, err
+		}
+		defer requests.Close()
+		defer request.Close()
+		replies, answers, err := os.Pipe()
+		if err != nil {
+			return reply, err
+		}
+		defer replies.Close()
+		defer answers.Close()
+		cmd := exec.Command(program, keepArgument)
+		cmd.Dir, cmd.Env = "/", []string{"PATH=" + os.Getenv("PATH")}
+		cmd.Stdin, cmd.ExtraFiles = request, []*os.File{lock, answers}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			return reply, err
+		}
+		request.Close()
+		answers.Close()
+		_, err = requests.Write(text)
+		requests.Close()
+		if err != nil {
+			return reply, err
+		}
+		return reply, json.NewDecoder(replies).Decode(&reply)
+	}()
+	if err != nil { // it was killed, or could not be started: nothing has run, unless it had begun
+		if _, missing := os.Stat(filepath.Join(recordOf(r.ID), begunFile)); missing == nil {
+			return protocol.Reply{}
+		}
+		forget(r.ID)
+		return protocol.Reply{Reason: protocol.NoRoom, Detail: err.Error()}
+	}
+	return reply
+}
+
+// controlled is a request to the process that stays with a command.
+type controlled struct {
+	protocol.Request
+	Payload []byte `json:"payload,omitempty"`
+}
+
+// ask asks the process that stays with a command. If there is none, because nothing of the command runs, there is nothing to
+// do, except that input has no reader.
+func ask(r protocol.Request) protocol.Reply {
+	reply := protocol.Reply{}
+	conn, err := dial(filepath.Join(recordOf(r.ID), controlFile))
+	if err == nil {
+		defer conn.Close()
+		if err = json.NewEncoder(conn).Encode(controlled{r, r.Data}); err == nil {
+			err = json.NewDecoder(conn).Decode(&reply)
+		}
+	}
+	if err != nil && r.Op == protocol.Input {
+		return protocol.Reply{Reason: protocol.NoInput, Detail: err.Error()}
+	}
+	return reply
+}
+
+// listen creates a socket that only the box's user reaches.
+func listen(path string) (int, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err == nil {
+		if err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err == nil {
+			err = syscall.Listen(fd, 64)
+		}
+		if err != nil {
+			syscall.Close(fd)
+		}
+	}
+	return fd, err
+}
+
+func dial(path string) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		syscall.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), controlFile), nil
+}

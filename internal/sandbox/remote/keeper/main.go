@@ -1,0 +1,141 @@
+//go:build linux
+
+// Program keeper runs in the boxes of providers, as the box's user. It launches commands, keeps their output and how they
+// ended, and reads and writes files, so that a provider need only run a short program. Package protocol says how it is
+// asked.
+//
+//	record.go   the record of a command: written by the process that stays with it, read by any other
+//	tree.go     the processes that a command has started
+//	program.go  finding the program of a command
+//	keep.go     the process that stays with a command
+//	launch.go   starting that process, and asking it
+//	files.go    reading and writing files
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+// mostRequest limits a request, in bytes.
+const mostRequest = 64 << 20
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == keepArgument {
+		keep()
+		return
+	}
+	text, err := io.ReadAll(io.LimitReader(os.Stdin, mostRequest))
+	reply := protocol.Reply{Reason: protocol.BadRequest}
+	if err == nil {
+		var request protocol.Request
+		if request, err = protocol.DecodeRequest(text); err == nil {
+			reply = answer(request)
+		}
+	}
+	if err != nil {
+		reply.Detail = err.Error()
+	}
+	line, err := protocol.EncodeReply(reply)
+	if err == nil {
+		_, err = os.Stdout.Write(line)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// answer answers one request.
+func answer(r protocol.Request) protocol.Reply {
+	if r.DataIn != "" {
+		name := inboxName(r.DataIn)
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return failed(err)
+		}
+		defer os.Remove(name)
+		r.Data = data
+	}
+	switch r.Op {
+	case protocol.Launch:
+		reply := launch(r)
+		if reply.Reason == "" && r.Wait > 0 {
+			return follow(r)
+		}
+		return reply
+	case protocol.Follow:
+		if r.Release {
+			_ = ask(protocol.Request{Op: protocol.Release, ID: r.ID, Position: r.Position}) // the next Follow repeats it
+		}
+		return follow(r)
+	case protocol.Input, protocol.Release, protocol.Extend, protocol.Interrupt, protocol.End:
+		return ask(r)
+	case protocol.Forget:
+		return forget(r.ID)
+	case protocol.Place:
+		return place(r)
+	case protocol.Drop:
+		drop(r)
+		return protocol.Reply{}
+	case protocol.Fetch:
+		return fetch(r)
+	}
+	return protocol.Reply{Reason: protocol.BadRequest, Detail: string(r.Op)}
+}
+
+// failed is the reply for an error of the system.
+func failed(err error) protocol.Reply {
+	reply := protocol.Reply{Reason: protocol.Failed, Detail: err.Error()}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		reply.Errno = int(errno)
+	}
+	return reply
+}
+
+// inboxName returns the path of a file in the inbox.
+func inboxName(name string) string { return filepath.Join(protocol.Inbox, filepath.Base(name)) }
+
+// decodeJSON reads a file that [writeJSON] wrote.
+func decodeJSON(name string, value any) error {
+	text, err := os.ReadFile(name)
+	if err == nil {
+		err = json.Unmarshal(text, value)
+	}
+	return err
+}
+
+// writeJSON writes a file, which appears completely or not at all.
+func writeJSON(name string, value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = os.WriteFile(name+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	return err
+}
+
+// oomKills returns how often the kernel killed a process of the box because its memory was used up, as far as the box
+// shows it.
+func oomKills() int {
+	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if number, ok := strings.CutPrefix(line, "oom_kill "); ok {
+				return atoi(strings.TrimSpace(number))
+			}
+		}
+	}
+	return 0
+}

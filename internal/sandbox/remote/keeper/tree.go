@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// descendants returns the running processes that this one, or one of them, has started. They cannot hide, because orphans
+// become children of this process.
+func descendants() []int {
+	children := map[int][]int{}
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		pid := atoi(name.Name())
+		if pid == 0 {
+			continue
+		}
+		if parent, running := parentOf(pid); running {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	var all []int
+	for next := children[os.Getpid()]; len(next) > 0; {
+		var below []int
+		for _, pid := range next {
+			all = append(all, pid)
+			below = append(below, children[pid]...)
+		}
+		next = below
+	}
+	return all
+}
+
+// parentOf returns the parent of a process. running is false if it has ended.
+func parentOf(pid int) (parent int, running bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	// The name, in parentheses, may contain anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 2 || fields[0] == "Z" || fields[0] == "X" {
+		return atoi(second(fields)), false
+	}
+	return atoi(fields[1]), true
+}
+
+func second(fields []string) string {
+	if len(fields) < 2 {
+		return ""
+	}
+	return fields[1]
+}
+
+// atoi returns a number, or 0 for what is none.
+func atoi(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// signalAll sends a signal to processes. A process that has ended needs none.
+func signalAll(pids []int, signal syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, signal)
+	}
+}

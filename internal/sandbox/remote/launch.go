@@ -1,0 +1,305 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+// mostFollowed limits the output in one answer, in bytes.
+const mostFollowed = 2 << 20
+
+// validLaunch is the form of a command's id, which is also a file name.
+var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+func checkLaunch(id string) error {
+	if !validLaunch.MatchString(id) {
+		return fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 64 characters", "%q is not a command's id", id)
+	}
+	return nil
+}
+
+// check refuses what cannot be passed to a program exactly as given, because an argument ends with NUL, and requests are
+// UTF-8.
+func check(cmd sandbox.Command) error {
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
+	}
+	if cmd.Merged && cmd.Stderr != nil {
+		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
+	}
+	texts := append([]string{cmd.Dir}, cmd.Argv...)
+	for name, value := range cmd.Env {
+		if name == "" || strings.Contains(name, "=") {
+			return fault.Newf(fault.Invalid, "use letters, digits and _", "%q is not a name for an environment variable", name)
+		}
+		texts = append(texts, name, value)
+	}
+	for _, text := range texts {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fault.New(fault.Invalid, "a command's arguments and environment must be UTF-8 without NUL", "pass other bytes through a file or the standard input")
+		}
+	}
+	return nil
+}
+
+// Launches reports that commands can be launched.
+func (d *Driver) Launches() bool { return true }
+
+// Launch starts a command that outlives this server.
+func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command) error {
+	if err := cmp.Or(checkLaunch(id), check(cmd)); err != nil {
+		return err
+	}
+	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
+		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
+	}
+	_, err := d.start(ctx, ref, launchRequest(id, cmd))
+	return err
+}
+
+// launchRequest asks for a command.
+func launchRequest(id string, cmd sandbox.Command) protocol.Request {
+	return protocol.Request{
+		Op: protocol.Launch, ID: id, Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir,
+		Merged: cmd.Merged, Complete: cmd.Complete, Input: cmd.Input,
+	}
+}
+
+// start launches a command.
+func (d *Driver) start(ctx context.Context, ref string, r protocol.Request) (protocol.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return protocol.Reply{}, fault.From(err)
+	}
+	if r.Input {
+		d.mu.Lock()
+		d.inputs[launchKey{ref, r.ID}] = true
+		d.mu.Unlock()
+	}
+	reply, err := d.call(ctx, ref, r)
+	if err == nil {
+		err = explain(reply, r)
+	}
+	if err != nil {
+		d.dropInput(ref, r.ID)
+		if ctx.Err() != nil { // it may run, and nobody wants it any more
+			d.abandon(ref, r.ID)
+		}
+	}
+	return reply, err
+}
+
+func (d *Driver) dropInput(ref, id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.inputs, launchKey{ref, id})
+}
+
+// explain returns why a request failed; nil if it did not.
+func explain(reply protocol.Reply, r protocol.Request) error {
+	var err *fault.Error
+	switch reply.Reason {
+	case "":
+		return nil
+	case protocol.NoDirectory:
+		err = fault.Newf(fault.Invalid, "create it first, or start in another directory", "the sandbox has no directory %q in which commands may start", r.Dir)
+	case protocol.TooLong:
+		err = fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input")
+	case protocol.NoRoom:
+		err = fault.New(fault.Exhausted, "the sandbox has no room for another process: its memory or process limit is used up",
+			"end something that runs in it, or raise the environment's limits")
+	case protocol.Unknown:
+		err = fault.New(fault.NotFound, "the command "+r.ID+" was not launched in this sandbox, or was forgotten", "launch it")
+	case protocol.NoInput:
+		err = inputGone()
+	default:
+		return fileError(reply, r)
+	}
+	if reply.Detail == "" {
+		return err
+	}
+	return err.Because(errors.New(reply.Detail))
+}
+
+func inputGone() *fault.Error {
+	return fault.New(fault.Precondition, "the command's input is not open: it has ended, it has none, or it belongs to an earlier server", "run it again")
+}
+
+// Input opens the standard input of a command.
+func (d *Driver) Input(ctx context.Context, ref, id string) (io.WriteCloser, error) {
+	d.mu.Lock()
+	ours := d.inputs[launchKey{ref, id}]
+	d.mu.Unlock()
+	if !ours {
+		return nil, inputGone()
+	}
+	in := &input{d: d, ref: ref, id: id}
+	// An empty piece tells whether it reads input.
+	return in, in.send(ctx, nil, false)
+}
+
+// input is the standard input of a launched command.
+type input struct {
+	d       *Driver
+	ref, id string
+
+	mu sync.Mutex
+	at int64
+}
+
+// Write waits until the command has taken everything.
+func (i *input) Write(p []byte) (n int, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for len(p) > 0 {
+		piece := p[:min(len(p), MaxInput)]
+		before := i.at
+		err := i.send(i.d.closed, piece, false)
+		n += int(i.at - before)
+		p = p[i.at-before:]
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Close ends the input.
+func (i *input) Close() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	ctx, cancel := context.WithTimeout(i.d.closed, MaxRun)
+	defer cancel()
+	err := i.send(ctx, nil, true)
+	i.d.dropInput(i.ref, i.id)
+	if fault.CodeOf(err) == fault.Precondition {
+		return nil // the command has ended
+	}
+	return err
+}
+
+// send sends a piece, and moves the position to what was taken of it.
+func (i *input) send(ctx context.Context, piece []byte, last bool) error {
+	r := protocol.Request{Op: protocol.Input, ID: i.id, Position: i.at, Data: piece, Last: last, Wait: longestWait}
+	reply, err := i.d.call(ctx, i.ref, r)
+	if err != nil {
+		return err
+	}
+	i.at = min(max(i.at, reply.Accepted), i.at+int64(len(piece))) // a box may say anything
+	return explain(reply, r)
+}
+
+// Release releases a part of a command's record.
+func (d *Driver) Release(ctx context.Context, ref, id string, position int64) error {
+	return d.tell(ctx, ref, protocol.Request{Op: protocol.Release, ID: id, Position: position})
+}
+
+// Extend lets the record of a command become longer.
+func (d *Driver) Extend(ctx context.Context, ref, id string, size int64) error {
+	return d.tell(ctx, ref, protocol.Request{Op: protocol.Extend, ID: id, Position: size})
+}
+
+// Interrupt sends SIGINT to a command.
+func (d *Driver) Interrupt(ctx context.Context, ref, id string) error {
+	return d.tell(ctx, ref, protocol.Request{Op: protocol.Interrupt, ID: id})
+}
+
+// Forget deletes the record of a command.
+func (d *Driver) Forget(ctx context.Context, ref, id string) error {
+	d.dropInput(ref, id)
+	return d.tell(ctx, ref, protocol.Request{Op: protocol.Forget, ID: id})
+}
+
+// tell makes a request about a command.
+func (d *Driver) tell(ctx context.Context, ref string, r protocol.Request) error {
+	if err := checkLaunch(r.ID); err != nil {
+		return err
+	}
+	reply, err := d.call(ctx, ref, r)
+	if err != nil {
+		return err
+	}
+	return explain(reply, r)
+}
+
+// End ends a command.
+func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration) error {
+	r := protocol.Request{Op: protocol.End, ID: id, Patience: patience, Wait: longestWait}
+	if err := checkLaunch(id); err != nil {
+		return err
+	}
+	for {
+		reply, err := d.call(ctx, ref, r)
+		if err != nil {
+			return err
+		}
+		if !reply.Pending {
+			return explain(reply, r)
+		}
+	}
+}
+
+// Follow delivers the record of a command.
+func (d *Driver) Follow(ctx context.Context, ref, id string, from int64, to func(sandbox.Record) error) error {
+	if err := checkLaunch(id); err != nil {
+		return err
+	}
+	_, err := d.follow(ctx, ref, protocol.Request{Op: protocol.Follow, ID: id, Position: from, Most: mostFollowed, Wait: longestWait}, to)
+	return err
+}
+
+// follow repeats a request to follow until the command has ended, and returns its end.
+func (d *Driver) follow(ctx context.Context, ref string, r protocol.Request, to func(sandbox.Record) error) (sandbox.Record, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return sandbox.Record{}, fault.From(err)
+		}
+		reply, err := d.call(ctx, ref, r)
+		if err == nil {
+			err = explain(reply, r)
+		}
+		if err != nil {
+			return sandbox.Record{}, err
+		}
+		last, err := deliver(reply, &r.Position, to)
+		if err != nil || last.Kind == sandbox.RecordExit {
+			return last, err
+		}
+	}
+}
+
+// deliver passes on the records of a reply and moves the position after them. It returns the last one. What is in a reply is
+// the box's, so it may be anything.
+func deliver(reply protocol.Reply, position *int64, to func(sandbox.Record) error) (last sandbox.Record, err error) {
+	data := reply.Data
+	for _, record := range reply.Records {
+		size := max(0, min(record.Size, len(data)))
+		last = sandbox.Record{
+			Next: record.Next, Time: time.Unix(0, record.Nanoseconds), Kind: sandbox.RecordKind(record.Kind), Data: data[:size:size],
+			ExitCode: record.ExitCode, OutOfMemory: record.OutOfMemory, BoxEnded: record.BoxEnded, Dropped: record.Dropped,
+		}
+		data = data[size:]
+		switch last.Kind {
+		case sandbox.RecordStart, sandbox.RecordStdout, sandbox.RecordStderr, sandbox.RecordGap, sandbox.RecordExit:
+		default:
+			continue
+		}
+		if *position = max(*position, last.Next); size == 0 {
+			last.Data = nil
+		}
+		if err := to(last); err != nil || last.Kind == sandbox.RecordExit {
+			return last, err
+		}
+	}
+	return last, nil
+}

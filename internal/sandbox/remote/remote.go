@@ -1,0 +1,150 @@
+// Package remote makes a sandbox driver of any provider whose boxes can run a short program.
+//
+// A provider's own ways to run commands differ in what they lose: output that is not text, the order of two outputs, input,
+// exit codes, what a command leaves, and commands whose connection ends. This package uses none of it. It puts a program into
+// each box, the keeper (package keeper, below), and asks it everything by running it: each request is one short run with its
+// answer in the output. The keeper launches commands and stays with them, so that they outlive the server and each
+// connection; a lost answer is asked for again. What is promised of drivers is therefore promised, and tested, once.
+//
+// From bottom to top: program.go has the keeper; prepare.go makes a box ready for it; call.go asks it; launch.go, exec.go and
+// files.go implement [sandbox.Launcher].
+package remote
+
+import (
+	"context"
+	"regexp"
+	"sync"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// Provider creates boxes, runs short programs in them, and deletes them. Its methods are safe for concurrent use, also for
+// one box. If a box is gone, Run and Quarantine fail with [fault.NotFound]. What may work later fails with
+// [fault.Unavailable], and is repeated. Errors are [*fault.Error]s that people may read.
+//
+// Where nothing else is said, the promises are those of [sandbox.Driver].
+type Provider interface {
+	// Create creates a box, which Run can use when it returns. The Spec's ID is valid.
+	Create(ctx context.Context, spec sandbox.Spec) (ref string, err error)
+
+	// Run runs a program of the box as its user, with an input of at most [MaxInput] bytes, and returns what it printed,
+	// which is text, and its exit code. It starts a box that is stopped or in quarantine. It takes less than [MaxRun], unless
+	// the box has to be started. If ctx ends, Run returns at once and the program may run on.
+	Run(ctx context.Context, ref string, argv []string, input []byte) (output []byte, exitCode int, err error)
+
+	Probe(ctx context.Context, ref string) (sandbox.Liveness, error)
+	Destroy(ctx context.Context, ref string) error
+	Quarantine(ctx context.Context, ref string) (place string, err error)
+	List(ctx context.Context, want sandbox.Labels) ([]sandbox.Box, error)
+	Close(ctx context.Context) error
+
+	// Guarantees states what the provider adds to what this package guarantees.
+	Guarantees() sandbox.Guarantees
+}
+
+// Putter is a [Provider] with a way of its own for files, because its Run is slow with a large input.
+type Putter interface {
+	Provider
+
+	// Put writes a file of at most [MaxInput] bytes as the box's user, and replaces an existing one. Its directory exists.
+	Put(ctx context.Context, ref, path string, content []byte) error
+}
+
+// Driver is a driver over a provider. It is safe for concurrent use.
+type Driver struct {
+	provider Provider
+
+	mu sync.Mutex
+	// keepers are the paths of the keepers in the boxes that are known to be prepared.
+	keepers map[string]string
+	// inputs are the commands that this driver launched with Input.
+	inputs map[launchKey]bool
+	closed context.Context
+	close  context.CancelFunc
+	// forgetting are the records of commands that are being deleted.
+	forgetting sync.WaitGroup
+}
+
+type launchKey struct{ ref, id string }
+
+var _ sandbox.Launcher = (*Driver)(nil)
+
+// New returns a driver over a provider.
+func New(p Provider) *Driver {
+	d := &Driver{provider: p, keepers: map[string]string{}, inputs: map[launchKey]bool{}}
+	d.closed, d.close = context.WithCancel(context.Background())
+	return d
+}
+
+// validID is the form of a sandbox's id.
+var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// Create creates a box and puts the keeper into it.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
+	if !validID.MatchString(spec.ID) {
+		return "", fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 40 characters", "%q is not a sandbox's id", spec.ID)
+	}
+	if err := ctx.Err(); err != nil {
+		return "", fault.From(err)
+	}
+	ref, err := d.provider.Create(ctx, spec)
+	if err != nil {
+		return "", err
+	}
+	if err := d.prepare(ctx, ref); err != nil {
+		_ = d.Destroy(context.WithoutCancel(ctx), ref) // the error to report is why it failed
+		return "", err
+	}
+	return ref, nil
+}
+
+// Probe asks the provider whether a box exists.
+func (d *Driver) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
+	return d.provider.Probe(ctx, ref)
+}
+
+// Destroy deletes a box.
+func (d *Driver) Destroy(ctx context.Context, ref string) error {
+	if err := d.provider.Destroy(ctx, ref); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.keepers, ref)
+	for key := range d.inputs {
+		if key.ref == ref {
+			delete(d.inputs, key)
+		}
+	}
+	return nil
+}
+
+// Quarantine stops a box and keeps its files.
+func (d *Driver) Quarantine(ctx context.Context, ref string) (string, error) {
+	return d.provider.Quarantine(ctx, ref)
+}
+
+// List returns boxes.
+func (d *Driver) List(ctx context.Context, want sandbox.Labels) ([]sandbox.Box, error) {
+	return d.provider.List(ctx, want)
+}
+
+// Guarantees states what the driver guarantees of its boxes.
+func (d *Driver) Guarantees() sandbox.Guarantees {
+	g := d.provider.Guarantees()
+	g.KillsAll = true // the keeper is the parent of every orphan
+	return g
+}
+
+// Close releases the driver. What runs in its boxes continues.
+func (d *Driver) Close(ctx context.Context) error {
+	d.close()
+	done := make(chan struct{})
+	go func() { d.forgetting.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return d.provider.Close(ctx)
+}
