@@ -115,7 +115,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
 	@templ generate -path web -log-level error
 	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
-	@go generate ./internal/sandbox/local ./internal/runner/program ./web/markup
+	@go generate ./internal/sandbox/local ./internal/sandbox/remote ./internal/runner/program ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
 

@@ -125,7 +125,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	out.step("start a sandbox")
 	made.ref, err = d.Create(ctx, Spec{
 		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits,
-		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID}, Egress: b.maxima.egress(recipe.egress()),
+		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID}, Egress: b.maxima.egress(b.drivers.egress(recipe)),
 	})
 	if err != nil {
 		return made, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -91,4 +92,16 @@ func (d *drivers) machines() (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// egress returns the policy of a recipe. One that says nothing has its default, which a driver that does not limit boxes to
+// hosts cannot keep to: its boxes then reach what the provider lets them.
+func (d *drivers) egress(r Recipe) egress.Policy {
+	d.mu.RLock()
+	driver, ready := d.ready[r.driver()]
+	d.mu.RUnlock()
+	if _, gated := driver.(Gated); ready && !gated && r.Egress.Equal(egress.Policy{}) {
+		return egress.Policy{Mode: egress.Open}
+	}
+	return r.egress()
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -119,8 +120,17 @@ func (r *Reaper) Sweep(ctx context.Context) {
 	}
 }
 
+// providerSweep is how long the sweep of a provider's boxes may take, because a server waits for it at its start. The next
+// start goes on with the rest.
+const providerSweep = 20 * time.Second
+
 // sweepDriver is Sweep for the boxes of one driver.
 func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver) {
+	if _, here := driver.(Bound); !here {
+		limited, cancel := context.WithTimeout(ctx, providerSweep)
+		defer cancel()
+		ctx = limited
+	}
 	boxes, err := driver.List(ctx, Labels{Installation: r.installation})
 	if err != nil {
 		r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)

@@ -38,7 +38,7 @@ type Recipe struct {
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
 	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to [egress.Listed], and
-	// then its Sets to all.
+	// then its Sets to all; with a driver that is not [Gated], an empty policy is [egress.Open].
 	Egress egress.Policy `json:"egress,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`

@@ -47,7 +47,7 @@ func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID st
 	if driver, ok := r.drivers.all()[recipe.driver()].(Offline); ok {
 		s.Offline = driver.Offline()
 	}
-	s.Egress = r.maxima.egress(recipe.egress())
+	s.Egress = r.maxima.egress(r.drivers.egress(recipe))
 	s.Offline = s.Offline || s.Egress.Mode == egress.None
 	s.CommandTime = r.maxima.time(recipe.commandTimeout())
 	return s, nil

@@ -38,6 +38,8 @@ type Config struct {
 	SecretKey string
 	// Local configures the driver for sandboxes on this machine, but for its directory and log.
 	Local local.Config
+	// Providers configure the other sandbox drivers, by their names. They are pointers to the drivers' Configs.
+	Providers map[string]any
 	// Maxima are the most that a recipe or a command may have. Zero fields default to the defaults of their settings: the
 	// memory and cores of one sandbox to those of all sandboxes of the machine together.
 	Maxima sandbox.Maxima

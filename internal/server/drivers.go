@@ -19,7 +19,7 @@ const (
 // localDriver is the name of the driver for sandboxes on this machine.
 const localDriver = "local"
 
-// driverStarts starts the sandbox drivers of a server. A driver that cannot start does not keep the server from starting,
+// driverStarts starts the sandbox driver of this machine. A driver that cannot start does not keep the server from starting,
 // because all else works: only who needs one of its sandboxes gets the error. What kept it from starting may pass, such as
 // a full disk or a runtime that is not there yet, so it is tried again.
 type driverStarts struct {
@@ -32,17 +32,17 @@ type driverStarts struct {
 	failed bool
 }
 
-// first starts the drivers for the first time, and returns those that are ready and why others are not.
+// first starts the driver for the first time, and returns it if it is ready, or why it is not.
 func (d *driverStarts) first(ctx context.Context) (ready map[string]sandbox.Driver, unavailable map[string]error) {
 	driver, err := d.start(ctx)
 	if err != nil {
 		d.failed = true
 		d.report(ctx, err)
-		return nil, map[string]error{localDriver: err}
+		return map[string]sandbox.Driver{}, map[string]error{localDriver: err}
 	}
 	d.server.health.watch(driver)
 	d.server.onStop(func(stop context.Context) error { return d.server.stopDriver(stop, driver) })
-	return map[string]sandbox.Driver{localDriver: driver}, nil
+	return map[string]sandbox.Driver{localDriver: driver}, map[string]error{}
 }
 
 func (d *driverStarts) report(ctx context.Context, err error) {
@@ -51,7 +51,10 @@ func (d *driverStarts) report(ctx context.Context, err error) {
 }
 
 // want says that somebody wants a driver that has not started.
-func (d *driverStarts) want(string) {
+func (d *driverStarts) want(name string) {
+	if name != localDriver {
+		return // a provider is only missing its settings
+	}
 	select {
 	case d.wanted <- struct{}{}:
 	default: // a token is already pending

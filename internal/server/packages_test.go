@@ -37,6 +37,9 @@ var below = map[string]string{
 	"internal/runner/…":                   "",
 	"internal/sandbox/…":                  "sandbox, egress, outbound, fault",
 	"internal/sandbox/local/…":            "",
+	"internal/sandbox/remote/…":           "sandbox/remote/protocol",
+	"internal/sandbox/sandboxtest/…":      "",
+	"internal/sandbox/daytona/…":          "sandbox/sandboxtest/hostbox",
 	"internal/sandbox/local/supervisor/…": "sandbox/local/supervisor",
 	"internal/secret/…":                   "secret, fault",
 }

@@ -48,6 +48,7 @@ var Settings = slices.Concat(
 		setting.Duration("sandbox_machine_gone", "24h", "how long a machine may be away before its local sandboxes count as dead", func(c *Config) *time.Duration { return &c.MachineGone }),
 	},
 	setting.Within(func(c *Config) *local.Config { return &c.Local }, local.Settings()...),
+	providerSettings(),
 	[]Setting{
 		setting.Paths("repo_roots", "", "directories whose git repositories environments may name, separated by :", func(c *Config) *[]string { return &c.RepoRoots }),
 		setting.Text("postgres_binaries", "", "directory of the embedded Postgres' programs (default: the newest found)", func(c *Config) *string { return &c.PostgresBinaries }),

@@ -155,6 +155,7 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 	}}
 	var unavailable map[string]error
 	p.drivers, unavailable = starts.first(ctx)
+	p.openProviders(p.drivers, unavailable)
 	p.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,

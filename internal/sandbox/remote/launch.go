@@ -38,6 +38,9 @@ func check(cmd sandbox.Command) error {
 	if cmd.Merged && cmd.Stderr != nil {
 		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
 	}
+	if cmd.Terminal != nil {
+		return fault.New(fault.Precondition, "commands of this sandbox cannot have a terminal", "run it without one, or in a sandbox of the driver local")
+	}
 	texts := append([]string{cmd.Dir}, cmd.Argv...)
 	for name, value := range cmd.Env {
 		if name == "" || strings.Contains(name, "=") {

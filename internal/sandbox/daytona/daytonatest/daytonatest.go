@@ -42,7 +42,7 @@ type Double struct {
 	calls  []string
 	// starts is what becomes of new boxes: "started", or the state in which they stay.
 	starts string
-	// most is how many boxes the account may have; 0 for any number.
+	// most is how many boxes the account may have; 0 for any number, and less for none.
 	most int
 }
 
@@ -212,6 +212,9 @@ func (d *Double) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, f.Status, http.StatusText(f.Status))
 		return
 	}
+	if strings.HasPrefix(f.Body, "{") {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	w.WriteHeader(f.Status)
 	_, _ = w.Write([]byte(f.Body))
 }
@@ -273,7 +276,7 @@ func (d *Double) create(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, "Sandbox with name "+request.Name+" already exists")
 		return
 	}
-	if d.most > 0 && len(d.boxes) >= d.most {
+	if d.most != 0 && len(d.boxes) >= d.most {
 		refuse(w, http.StatusForbidden, fmt.Sprintf("Total CPU limit exceeded. Maximum allowed: %d.", d.most))
 		return
 	}
