@@ -13,10 +13,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-//go:generate go run ./build
+//go:generate go run ../build keeper ./keeper
 
 // The keeper, built for each processor that boxes may have, whatever this server's is. The packed programs are committed,
-// because go build needs no generator and no second build; build keeps them current.
+// because go build needs no generator and no second build; sandbox/build keeps them current.
 var (
 	//go:embed keeper_amd64.gz
 	keeperAMD64 []byte
