@@ -25,7 +25,7 @@ const (
 	// inlineData is how much data is a part of a request. More is sent to the inbox first.
 	inlineData = 64 << 10
 	// interrupted is how often a run is repeated that the box itself has ended, because a command in it kills what it can.
-	interrupted = 10
+	interrupted = 40
 )
 
 // patiently repeats what fails with a [fault.Unavailable].
@@ -49,12 +49,20 @@ func (d *Driver) patiently(ctx context.Context, do func(context.Context) error) 
 		if time.Since(begin)+pause > persistence {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fault.From(ctx.Err())
+		if err := wait(ctx, pause); err != nil {
+			return err
 		}
 		pause = min(2*pause, longestPause)
+	}
+}
+
+// wait waits for a pause, or until ctx ends.
+func wait(ctx context.Context, pause time.Duration) error {
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return fault.From(ctx.Err())
 	}
 }
 
@@ -72,7 +80,9 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 	uncertain := false // an earlier attempt may have arrived
 	for attempt := 1; ; attempt++ {
 		if attempt > 1 {
-			time.Sleep(min(time.Duration(attempt)*5*time.Millisecond, longestPause))
+			if err := wait(ctx, min(time.Duration(attempt)*5*time.Millisecond, shortestPause)); err != nil {
+				return reply, err
+			}
 		}
 		keeper, err := d.keeper(ctx, ref)
 		if fault.CodeOf(err) == fault.Exhausted && attempt < interrupted {

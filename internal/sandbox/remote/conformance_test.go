@@ -82,7 +82,18 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 		return nil, 0, gone
 	}
 	cmd.Stdin = bytes.NewReader(input)
-	out, err := cmd.CombinedOutput()
+	var out []byte
+	ended := make(chan error, 1)
+	go func() {
+		said, err := cmd.CombinedOutput()
+		out = said
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err() // the program runs on
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if _, there := p.use(ref); there != nil {
 			return nil, 0, gone

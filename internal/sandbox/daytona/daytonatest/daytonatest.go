@@ -34,6 +34,8 @@ type Double struct {
 
 	t    testing.TB
 	host *hostbox.Host
+	// removing are the boxes that are being deleted.
+	removing sync.WaitGroup
 
 	mu     sync.Mutex
 	made   int
@@ -81,6 +83,7 @@ func New(t testing.TB) *Double {
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
+		d.removing.Wait()
 		for _, b := range d.boxes {
 			if err := b.machine.Remove(); err != nil {
 				t.Error(err)
@@ -391,7 +394,7 @@ func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, name, call stri
 			return
 		}
 		b.machine.Stop()
-		go func() { _ = b.machine.Remove() }() // as the service does it: later
+		d.removing.Go(func() { _ = b.machine.Remove() }) // as the service does it: later
 		b.state = "destroying"
 	case "POST start":
 		if b.state != "stopped" && b.state != "archived" {

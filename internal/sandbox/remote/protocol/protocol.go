@@ -10,10 +10,12 @@ package protocol
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
 	"time"
 )
 
@@ -148,16 +150,31 @@ func DecodeRequest(text []byte) (r Request, err error) {
 	return r, err
 }
 
-// EncodeReply encodes a reply as a line of text, because not every provider passes on other output as it is.
+// EncodeReply encodes a reply as a line of text, because not every provider passes on other output as it is. It is compressed,
+// because most output is text.
 func EncodeReply(r Reply) ([]byte, error) {
 	framed, err := frame(r, r.Data)
 	if err != nil {
 		return nil, err
 	}
-	line := make([]byte, 0, len(head)+base64.StdEncoding.EncodedLen(len(framed))+1)
-	line = base64.StdEncoding.AppendEncode(append(line, head...), framed)
+	var packed bytes.Buffer
+	w, err := flate.NewWriter(&packed, flate.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(framed); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	line := make([]byte, 0, len(head)+base64.StdEncoding.EncodedLen(packed.Len())+1)
+	line = base64.StdEncoding.AppendEncode(append(line, head...), packed.Bytes())
 	return append(line, '\n'), nil
 }
+
+// MaxReply limits a reply, in bytes, because a box may send anything.
+const MaxReply = 16 << 20
 
 // DecodeReply finds the reply in what a keeper has printed. ok is false if there is none, because the keeper did not run
 // to its end.
@@ -167,12 +184,15 @@ func DecodeReply(output []byte) (r Reply, ok bool) {
 		return r, false
 	}
 	line, _, whole := bytes.Cut(output[at+len(head):], []byte("\n"))
-	framed := make([]byte, base64.StdEncoding.DecodedLen(len(line)))
-	n, err := base64.StdEncoding.Decode(framed, bytes.TrimRight(line, "\r"))
-	if err != nil || !whole {
+	if !whole {
 		return r, false
 	}
-	r.Data, err = unframe(framed[:n], &r)
+	unpacker := flate.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(bytes.TrimRight(line, "\r"))))
+	framed, err := io.ReadAll(io.LimitReader(unpacker, MaxReply))
+	if err != nil {
+		return r, false
+	}
+	r.Data, err = unframe(framed, &r)
 	return r, err == nil
 }
 

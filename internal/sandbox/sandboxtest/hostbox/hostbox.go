@@ -22,7 +22,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -253,7 +252,7 @@ var ErrStopped = errors.New("the box is stopped")
 // Path is the PATH of a box.
 const Path = "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Command returns a command in the box, as a user. It continues when ctx ends only as far as it has left its parent.
+// Command returns a command in the box, as a user. When ctx ends, it continues and holds its output.
 func (b *Box) Command(ctx context.Context, uid int, argv ...string) (*exec.Cmd, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,7 +263,6 @@ func (b *Box) Command(ctx context.Context, uid int, argv ...string) (*exec.Cmd, 
 	args := append([]string{"--target", strconv.Itoa(b.first.Process.Pid), "--mount", "--pid", "--uts", "--ipc", "--root", "--wd",
 		"--setuid", user, "--setgid", user, "--"}, argv...)
 	cmd := exec.CommandContext(ctx, "nsenter", args...)
-	cmd.WaitDelay = 100 * time.Millisecond // the program itself runs on, and holds the output
 	cmd.Env = []string{"PATH=" + Path, "HOME=/home/box"}
 	return cmd, nil
 }
