@@ -47,14 +47,19 @@ func (t *transcript) say(text string, at int64) {
 	if strings.TrimSpace(text) == "" {
 		return
 	}
-	if len(t.open) > 0 { // it was said while tools ran, and is read after their results
-		t.messages = append(t.messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}, Timestamp: at})
-		return
-	}
+	// If tools run, their results go before it: see insert.
 	t.messages = append(t.messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}, Timestamp: at})
 }
 
 func (t *transcript) answer(a entry.PiAssistant) {
+	// Some agents say one by one what they call at once.
+	if last := t.last(); last >= 0 && a.StopReason == entry.PiToolUse && a.Harness != "" {
+		before := t.messages[last].(entry.PiAssistant)
+		before.Content = append(before.Content[:len(before.Content):len(before.Content)], a.Content...)
+		t.messages[last] = before
+		t.open = append(t.open, a.Calls()...)
+		return
+	}
 	t.interrupt()
 	if a.StopReason != entry.PiToolUse { // nobody runs the calls of such an answer
 		kept := a.Content[:0:0]
@@ -70,6 +75,19 @@ func (t *transcript) answer(a entry.PiAssistant) {
 	}
 	t.messages = append(t.messages, a)
 	t.open = a.Calls()
+}
+
+// last returns the index of the answer with the open calls; -1 if there is none.
+func (t *transcript) last() int {
+	if len(t.open) == 0 {
+		return -1
+	}
+	for i := len(t.messages) - 1; i >= 0; i-- {
+		if _, ok := t.messages[i].(entry.PiAssistant); ok {
+			return i
+		}
+	}
+	return -1
 }
 
 func (t *transcript) result(r entry.PiToolResult) {

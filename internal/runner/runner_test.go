@@ -12,6 +12,10 @@ import (
 // bash is the tool call with which each agent runs a command.
 var bash = map[string]func(command string) modeltest.Call{
 	"pi": func(c string) modeltest.Call { return modeltest.Call{Name: "bash", Arguments: object("command", c)} },
+	"codex": func(c string) modeltest.Call {
+		return modeltest.Call{Name: "exec_command", Arguments: object("cmd", c)}
+	},
+	"claude-code": func(c string) modeltest.Call { return modeltest.Call{Name: "Bash", Arguments: object("command", c)} },
 }
 
 func TestRun(t *testing.T) {

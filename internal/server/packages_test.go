@@ -31,7 +31,7 @@ var below = map[string]string{
 	"internal/blob/…":                     "blob, fault",
 	"internal/door/…":                     "proto, proto/arbe, fault",
 	"internal/harness/…":                  "harness, entry",
-	"internal/harness/all":                "harness, harness/pi",
+	"internal/harness/all":                "harness, harness/claude, harness/codex, harness/pi",
 	"internal/harness/harnesstest":        "harness",
 	"internal/model/…":                    "model",
 	"internal/runner/…":                   "",

@@ -1,0 +1,78 @@
+// Package claude is the harness of Claude Code, the coding agent of Anthropic.
+//
+// It runs claude --print, which takes one prompt on its standard input, and continues its session for the next one. Claude Code asks
+// models in the dialect of messages only.
+package claude
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// name is its name in entries.
+const name = "claude-code"
+
+// Version is the version that is installed.
+const Version = "2.1.329"
+
+//go:embed install.sh
+var install string
+
+// Harness is Claude Code. The zero value is ready to use.
+type Harness struct{}
+
+// Info describes Claude Code.
+func (Harness) Info() harness.Info {
+	return harness.Info{Name: name, Title: "Claude Code", Version: Version, Dialects: []harness.Dialect{harness.Messages},
+		Interrupt: true, SameBox: true, FreshBox: true,
+		Limits: "what is said while it works is its next prompt, and it asks only models that speak messages"}
+}
+
+// Install installs Claude Code with npm.
+func (Harness) Install() harness.Install {
+	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}}
+}
+
+// Start starts claude --print. The repository's settings, and with them its hooks, and its MCP servers are not read.
+func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
+	if strings.TrimSpace(prompt) == "" {
+		return harness.Start{}, harness.ErrNoPrompt
+	}
+	argv := []string{path.Join(job.Program, "node_modules/claude-native/claude"), "--print", "--model", job.Model.ID, "--output-format", "stream-json", "--verbose",
+		"--include-partial-messages", "--dangerously-skip-permissions", "--setting-sources", "user", "--strict-mcp-config",
+		"--settings", `{"disableAllHooks":true}`}
+	var files []harness.File
+	if job.Instructions != "" {
+		files = append(files, harness.File{Path: "instructions.md", Content: []byte(job.Instructions)})
+		argv = append(argv, "--append-system-prompt-file", path.Join(job.Session, "instructions.md"))
+	}
+	if session != "" {
+		argv = append(argv, "--resume", session)
+	} else {
+		session = newID()
+		argv = append(argv, "--session-id", session)
+	}
+	return harness.Start{Argv: argv, Files: files, Input: []byte(prompt), Session: session,
+		Env: []string{"CLAUDE_CONFIG_DIR=" + path.Join(job.Session, "claude"), "ANTHROPIC_BASE_URL=" + job.Model.BaseURL, "ANTHROPIC_API_KEY=" + job.Model.Key,
+			"ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDECODE",
+			"IS_SANDBOX=1", // otherwise it refuses to work as root
+			"ANTHROPIC_SMALL_FAST_MODEL=" + job.Model.ID, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + job.Model.ID,
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_MAX_RETRIES=6", "API_TIMEOUT_MS=600000", "ENABLE_TOOL_SEARCH=false"}}, nil
+}
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return uuid(b[:])
+}
+
+func uuid(b []byte) string {
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version and variant
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}

@@ -1,0 +1,298 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// Read reads the lines of stream-json.
+func (Harness) Read(job harness.Job) harness.Reader { return &reader{job: job} }
+
+type reader struct {
+	job   harness.Job
+	tally harness.Tally
+	// now is the answer whose blocks come, one line each.
+	now  *entry.PiAssistant
+	id   string
+	call map[int]string
+	// failed is why the session failed, and ended whether the last line came.
+	failed string
+	ended  bool
+}
+
+type usage struct {
+	Input      int64 `json:"input_tokens"`
+	Output     int64 `json:"output_tokens"`
+	CacheRead  int64 `json:"cache_read_input_tokens"`
+	CacheWrite int64 `json:"cache_creation_input_tokens"`
+}
+
+type line struct {
+	Type    string  `json:"type"`
+	Subtype string  `json:"subtype"`
+	Session string  `json:"session_id"`
+	Parent  string  `json:"parent_tool_use_id"`
+	Message message `json:"message"`
+	Event   event   `json:"event"`
+
+	// Of the last line.
+	IsError  bool   `json:"is_error"`
+	Result   string `json:"result"`
+	Terminal string `json:"terminal_reason"`
+
+	// Of a retry.
+	Attempt int64   `json:"attempt"`
+	Max     int64   `json:"max_retries"`
+	DelayMS float64 `json:"retry_delay_ms"`
+	Error   string  `json:"error"`
+}
+
+type message struct {
+	ID      string `json:"id"`
+	Role    string `json:"role"`
+	Model   string `json:"model"`
+	Content blocks `json:"content"`
+	Usage   usage  `json:"usage"`
+}
+
+// event is one of the provider's stream.
+type event struct {
+	Type    string  `json:"type"`
+	Index   int     `json:"index"`
+	Message message `json:"message"`
+	Block   block   `json:"content_block"`
+	Delta   struct {
+		Type       string `json:"type"`
+		Text       string `json:"text"`
+		Thinking   string `json:"thinking"`
+		JSON       string `json:"partial_json"`
+		StopReason string `json:"stop_reason"`
+	} `json:"delta"`
+	Usage usage `json:"usage"`
+}
+
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature string          `json:"signature"`
+	Data      string          `json:"data"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	CallID    string          `json:"tool_use_id"`
+	Content   blocks          `json:"content"`
+	IsError   bool            `json:"is_error"`
+}
+
+// blocks are a list, or a string in place of one of text.
+type blocks []block
+
+func (b *blocks) UnmarshalJSON(text []byte) error {
+	var plain string
+	if json.Unmarshal(text, &plain) == nil {
+		*b = blocks{{Type: "text", Text: plain}}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]block)(b))
+}
+
+// Line reads a line. What subagents do is left out: the call that starts one, and its result, are there.
+func (r *reader) Line(text []byte, cut int64) []harness.Event {
+	if cut > 0 {
+		if result, ok := harness.LongResult(name, text, cut); ok {
+			return []harness.Event{{Message: result}, {ToolDone: true}}
+		}
+		return nil
+	}
+	var l line
+	if json.Unmarshal(text, &l) != nil || l.Parent != "" {
+		return nil
+	}
+	switch l.Type {
+	case "system":
+		return r.system(l)
+	case "stream_event":
+		return r.event(l.Event)
+	case "assistant":
+		return r.assistant(l.Message)
+	case "user":
+		return r.results(l.Message)
+	case "result":
+		return r.end(l)
+	}
+	return nil
+}
+
+func (r *reader) system(l line) []harness.Event {
+	switch l.Subtype {
+	case "init":
+		return []harness.Event{{Session: l.Session}}
+	case "api_retry":
+		return []harness.Event{{Waiting: fmt.Sprintf("%s; asking again in %d s (%d of %d)", entry.OneLine(l.Error, 200), int64(l.DelayMS+999)/1000, l.Attempt, l.Max)}}
+	}
+	return nil
+}
+
+// begin begins an answer, if this is another one than the current.
+func (r *reader) begin(id, model string) []harness.Event {
+	if r.now != nil && r.id == id {
+		return nil
+	}
+	events := r.flush()
+	r.id, r.call = id, map[int]string{}
+	r.now = &entry.PiAssistant{Harness: name, API: "anthropic-messages", Provider: r.job.Model.Provider, Model: model, ResponseID: id}
+	return events
+}
+
+// flush ends the current answer.
+func (r *reader) flush() []harness.Event {
+	a := r.now
+	if r.now = nil; a == nil {
+		return nil
+	}
+	if len(a.Calls()) > 0 && a.StopReason != entry.PiLength {
+		a.StopReason = entry.PiToolUse
+	} else if a.StopReason == "" {
+		a.StopReason = entry.PiStopped
+	}
+	u := &a.Usage
+	u.TotalTokens = u.Input + u.Output + u.CacheRead + u.CacheWrite
+	r.tally.Add(*a)
+	if len(a.Content) == 0 && u.TotalTokens == 0 {
+		return nil
+	}
+	events := []harness.Event{{Message: *a}}
+	for _, c := range a.Calls() {
+		events = append(events, harness.Event{Tool: c.Name})
+	}
+	return events
+}
+
+func (r *reader) event(e event) []harness.Event {
+	switch e.Type {
+	case "message_start":
+		events := r.begin(e.Message.ID, e.Message.Model)
+		r.count(e.Message.Usage)
+		return events
+	case "message_delta":
+		r.count(e.Usage)
+		if r.now != nil && e.Delta.StopReason == "max_tokens" {
+			r.now.StopReason = entry.PiLength
+		}
+	case "message_stop":
+		return r.flush()
+	case "content_block_start":
+		if e.Block.Type == "tool_use" && r.call != nil && len(r.call) < 200 {
+			r.call[e.Index] = e.Block.ID
+			return []harness.Event{{Chunk: &entry.PiChunk{Kind: "call_start", Block: e.Index, CallID: e.Block.ID, Name: e.Block.Name}}}
+		}
+	case "content_block_delta":
+		c := entry.PiChunk{Block: e.Index}
+		switch e.Delta.Type {
+		case "text_delta":
+			c.Kind, c.Text = "text", e.Delta.Text
+		case "thinking_delta":
+			c.Kind, c.Text = "thinking", e.Delta.Thinking
+		case "input_json_delta":
+			c.Kind, c.Text, c.CallID = "call_args", e.Delta.JSON, r.call[e.Index]
+		default:
+			return nil
+		}
+		return []harness.Event{{Chunk: &c}}
+	}
+	return nil
+}
+
+// count takes the latest counts of the answer's tokens.
+func (r *reader) count(u usage) {
+	if r.now == nil {
+		return
+	}
+	to := &r.now.Usage
+	to.Input, to.Output = max(to.Input, u.Input), max(to.Output, u.Output)
+	to.CacheRead, to.CacheWrite = max(to.CacheRead, u.CacheRead), max(to.CacheWrite, u.CacheWrite)
+}
+
+// assistant reads a block of an answer, or what Claude Code writes in the name of the model if there is no answer.
+func (r *reader) assistant(m message) []harness.Event {
+	if m.Model == "<synthetic>" {
+		events := r.flush()
+		text := ""
+		for _, b := range m.Content {
+			text += b.Text
+		}
+		a := entry.PiAssistant{Harness: name, API: "anthropic-messages", Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: entry.PiError, ErrorMessage: text}
+		r.tally.Add(a)
+		return append(events, harness.Event{Message: a})
+	}
+	events := r.begin(m.ID, m.Model)
+	r.count(m.Usage)
+	for _, b := range m.Content {
+		switch b.Type {
+		case "text":
+			r.now.Content = append(r.now.Content, entry.PiText(b.Text))
+		case "thinking":
+			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiThinkingBlock, Thinking: b.Thinking, ThinkingSignature: b.Signature})
+		case "redacted_thinking":
+			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiThinkingBlock, ThinkingSignature: b.Data, Redacted: true})
+		case "tool_use":
+			r.now.Content = append(r.now.Content, entry.PiBlock{Type: entry.PiCallBlock, ID: b.ID, Name: b.Name, Arguments: b.Input})
+		}
+	}
+	return events
+}
+
+// results reads the results of tools.
+func (r *reader) results(m message) []harness.Event {
+	events := r.flush()
+	for _, b := range m.Content {
+		if b.Type != "tool_result" || b.CallID == "" {
+			continue
+		}
+		t := entry.PiToolResult{Harness: name, ToolCallID: b.CallID, IsError: b.IsError}
+		for _, c := range b.Content {
+			switch c.Type {
+			case "text":
+				t.Content = append(t.Content, entry.PiText(c.Text))
+			case "image":
+				t.Content = append(t.Content, entry.PiText("[an image is not kept]"))
+			}
+		}
+		events = append(events, harness.Event{Message: t}, harness.Event{ToolDone: true})
+	}
+	return events
+}
+
+// end reads the last line. Its is_error tells failure from success, and its subtype does not.
+func (r *reader) end(l line) []harness.Event {
+	events := r.flush()
+	if r.ended = true; l.IsError {
+		if r.failed = l.Result; r.failed == "" {
+			r.failed = "Claude Code failed: " + l.Subtype + " " + l.Terminal
+		}
+	}
+	return events
+}
+
+// Steer cannot: claude --print takes one prompt.
+func (r *reader) Steer(string) []byte { return nil }
+
+// Interrupt is Ctrl-C, on which Claude Code keeps what there is.
+func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }
+
+// Decide judges by the last line. Without one, the session was cut.
+func (r *reader) Decide(exit harness.Exit) harness.Outcome {
+	if r.now != nil {
+		_ = r.flush()
+	}
+	failed := r.failed
+	if failed == "" && !r.ended && exit.Code == 0 {
+		failed = "the agent ended without its result"
+	}
+	return r.tally.Decide(failed, exit)
+}

@@ -1,0 +1,69 @@
+package codex
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+type object map[string]any
+
+// Rebuild writes a rollout: the items of the conversation, as Codex sends them to the model.
+func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
+	sum := sha256.New()
+	var lines []object
+	add := func(payload object) { lines = append(lines, payload) }
+	for _, m := range messages {
+		text, err := json.Marshal(m)
+		if err != nil {
+			return nil, "", err
+		}
+		sum.Write(text)
+		switch p := m.(type) {
+		case entry.PiUser:
+			add(object{"type": "message", "role": "user", "content": []object{{"type": "input_text", "text": p.Text()}}})
+		case entry.PiAssistant:
+			if text := p.Text(); text != "" {
+				add(object{"type": "message", "role": "assistant", "content": []object{{"type": "output_text", "text": text}}})
+			}
+			for _, c := range p.Calls() {
+				add(object{"type": "function_call", "name": toolName(c.Name), "arguments": string(c.Arguments), "call_id": c.ID})
+			}
+		case entry.PiToolResult:
+			add(object{"type": "function_call_output", "call_id": p.ToolCallID, "output": p.Text()})
+		}
+	}
+	// A new id for each conversation, so that no file of an earlier one is continued.
+	h := sum.Sum(nil)
+	h[6], h[8] = h[6]&0x0f|0x70, h[8]&0x3f|0x80 // version and variant of a UUID
+	id := fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
+	now := time.Unix(0, 0).UTC().Format("2006-01-02T15:04:05.000Z")
+	var out bytes.Buffer
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(false)
+	err := to.Encode(object{"timestamp": now, "type": "session_meta", "payload": object{"id": id, "timestamp": now, "cwd": job.Dir,
+		"originator": "codex_exec", "cli_version": Version}})
+	for _, payload := range lines {
+		if err == nil {
+			err = to.Encode(object{"timestamp": now, "type": "response_item", "payload": payload})
+		}
+	}
+	return []harness.File{{Path: "codex/sessions/rollout-1970-01-01T00-00-00-" + id + ".jsonl", Content: out.Bytes()}}, id, err
+}
+
+// toolName returns a name that the dialect takes.
+func toolName(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' {
+			return c
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), 64)]
+}
