@@ -11,9 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// cancelRequested asks the run to stop.
-const cancelRequested = "signal.thread.cancel_requested"
-
 // follow sends the thread's entries after an offset to inbox until ctx ends, or the run is over, which it tells over.
 func follow(ctx context.Context, d *door, offset string, inbox chan<- []entry.Entry, over func(error)) {
 	pause := minPause

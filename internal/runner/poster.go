@@ -159,7 +159,7 @@ func (p *poster) ephemeral(ctx context.Context, away bool) error {
 }
 
 // heartbeat posts that the run is alive.
-func (p *poster) heartbeat(id string, h heartbeat) {
+func (p *poster) heartbeat(id string, h entry.Heartbeat) {
 	r, err := p.door.record(id, p.author, time.Now(), h.Type(), h)
 	if err != nil {
 		return

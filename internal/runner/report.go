@@ -23,14 +23,14 @@ const (
 // add posts a message.
 func (r *run) add(p entry.Payload) {
 	if n := r.spool.takeLost(); n > 0 {
-		r.put(entryID(r.Epoch, r.spool.take()), entry.PiAssistant{Harness: r.Harness, StopReason: entry.PiError, ErrorMessage: fmt.Sprintf(
+		r.put(entry.RunEntryID(r.Epoch, r.spool.take()), entry.PiAssistant{Harness: r.Harness, StopReason: entry.PiError, ErrorMessage: fmt.Sprintf(
 			"%d entries are not kept: the server could not be reached, and the space for them was used up", n)}, false)
 	}
 	p = harness.Shorten(p)
 	var id string
 	switch m := p.(type) {
 	case entry.PiAssistant:
-		id = entryID(r.Epoch, r.spool.take())
+		id = entry.RunEntryID(r.Epoch, r.spool.take())
 		r.answers++
 		r.count(m.Usage)
 		if m.StopReason == entry.PiToolUse {
@@ -46,10 +46,10 @@ func (r *run) add(p entry.Payload) {
 			}
 			delete(r.calls, m.ToolCallID)
 		} else {
-			id = entryID(r.Epoch, r.spool.take())
+			id = entry.RunEntryID(r.Epoch, r.spool.take())
 		}
 	case entry.PiCompaction:
-		id = entryID(r.Epoch, r.spool.take())
+		id = entry.RunEntryID(r.Epoch, r.spool.take())
 		m.FirstKeptSeq = r.recent()
 		p = m
 	default:
@@ -127,14 +127,14 @@ func tooLarge(p interface{ Type() string }) any {
 // agent was not given: then it did what it was asked, and is asked that.
 func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
 	o := r.reader.Decide(exit)
-	f = runFinished{Outcome: completed, StopReason: string(o.Stop), ExitCode: &exit.Code, Result: o.Text}
+	f = runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCompleted, StopReason: string(o.Stop), ExitCode: &exit.Code, Result: o.Text}}
 	switch {
 	case r.cancelled:
-		f.Outcome = cancelled
+		f.Outcome = entry.RunCancelled
 	case r.overtime:
-		f.Outcome, f.Phase, f.Error = failed, inExecution, fmt.Sprintf("the agent was stopped after %s, which is as long as a run may take", r.max())
+		f.Outcome, f.Phase, f.Error = entry.RunFailed, entry.PhaseExecution, fmt.Sprintf("the agent was stopped after %s, which is as long as a run may take", r.max())
 	case o.Failed != "":
-		f.Outcome, f.Phase, f.Error, f.LastLines = failed, inExecution, o.Failed, exit.Stderr
+		f.Outcome, f.Phase, f.Error, f.LastLines = entry.RunFailed, entry.PhaseExecution, o.Failed, exit.Stderr
 	case len(r.waiting) > 0:
 		return f, true
 	}
@@ -157,7 +157,7 @@ func (r *run) finish(ctx context.Context, f runFinished) {
 	f.Error, f.LastLines = harness.Middle(f.Error, maxText), harness.Middle(strings.ToValidUTF8(f.LastLines, "\uFFFD"), maxText)
 	f.Result = harness.Middle(f.Result, 256<<10)
 	r.save(ctx, &f)
-	r.put(entryID(r.Epoch, r.spool.take()), f, true)
+	r.put(entry.RunEntryID(r.Epoch, r.spool.take()), f, true)
 }
 
 // save saves the working tree.

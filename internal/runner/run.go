@@ -121,7 +121,7 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	case resumed:
 		killTree(0, mark)
 		r.through = r.kept()
-		r.finish(ctx, runFinished{Outcome: failed, Phase: inObservation, Error: "the runner was killed, and the agent with it; continue the run to go on"})
+		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
 	default:
 		r.work(ctx, mark)
 	}
@@ -158,21 +158,21 @@ func (r *run) work(ctx context.Context, mark string) {
 	} else if ctx.Err() != nil {
 		return
 	} else if err != nil {
-		r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: "the thread cannot be read: " + err.Error()})
+		r.finish(ctx, unfinished(entry.PhaseDispatch, "the thread cannot be read: "+err.Error()))
 		return
 	}
 	follows, stop := context.WithCancel(ctx)
 	defer stop()
 	go follow(follows, r.door, offset, r.inbox, r.post.fail)
 	if err := r.prepare(ctx, entries); err != nil {
-		r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: err.Error()})
+		r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
 		return
 	}
 	guard := time.NewTimer(r.max())
 	defer guard.Stop()
 	for {
 		if r.cancelled {
-			r.finish(ctx, runFinished{Outcome: cancelled})
+			r.finish(ctx, runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCancelled}})
 			return
 		}
 		exit, err := r.once(ctx, guard.C, mark)
@@ -180,7 +180,7 @@ func (r *run) work(ctx context.Context, mark string) {
 		case errors.Is(err, errOver):
 			return
 		case err != nil:
-			r.finish(ctx, runFinished{Outcome: failed, Phase: inDispatch, Error: err.Error()})
+			r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
 			return
 		}
 		report, again := r.judge(exit)
@@ -270,9 +270,8 @@ func (r *run) learn(entries []entry.Entry) (s spoken) {
 			if text := c.Plain(); ok && e.Seq > r.through && (r.author == "" || e.Author != r.author) && strings.TrimSpace(text) != "" {
 				r.waiting = append(r.waiting, said{e.Seq, text})
 			}
-		case cancelRequested:
-			var c struct{ Epoch int64 }
-			if json.Unmarshal(e.Payload, &c) == nil && (c.Epoch == 0 || c.Epoch == r.Epoch) {
+		case entry.CancelRequested{}.Type():
+			if c, ok := entry.As[entry.CancelRequested](e); ok && (c.Epoch == 0 || c.Epoch == r.Epoch) {
 				r.cancelled = true
 			}
 		case "signal.thread.status_changed":
@@ -281,7 +280,7 @@ func (r *run) learn(entries []entry.Entry) (s spoken) {
 			}
 		case runFinished{}.Type():
 			var f runFinished
-			s.ended = json.Unmarshal(e.Payload, &f) == nil && f.Outcome == completed
+			s.ended = json.Unmarshal(e.Payload, &f) == nil && f.Outcome == entry.RunCompleted
 		case entry.PiAssistant{}.Type(), entry.PiToolResult{}.Type():
 			if r.sizes = append(r.sizes, size{e.Seq, int64(len(e.Payload))}); len(r.sizes) > 400 {
 				r.sizes = append([]size(nil), r.sizes[200:]...)
@@ -537,7 +536,7 @@ func (r *run) event(e harness.Event) {
 
 // delta returns the id of the delta of the answer that is being written.
 func (r *run) delta() string {
-	return entryID(r.Epoch, r.spool.index()) + "~" + entry.StepCall(1, r.answers)
+	return entry.RunEntryID(r.Epoch, r.spool.index()) + "~" + entry.StepCall(1, r.answers)
 }
 
 // turn changes the phase, which heartbeats say. A change is told at once if it is one of tools.
@@ -549,6 +548,6 @@ func (r *run) turn(phase string) {
 }
 
 func (r *run) beat() {
-	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), heartbeat{r.Epoch, r.phase, r.lastTool, r.through})
+	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), entry.Heartbeat{Epoch: r.Epoch, Phase: r.phase, LastTool: r.lastTool, Through: r.through})
 	r.beats++
 }

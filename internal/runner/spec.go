@@ -7,7 +7,7 @@
 //
 // Everything goes to the thread's stream as JSON arrays of {id, ts, authorId, payload}, with the type in the payload.
 //
-//   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids that [entryID] makes. They are spooled to disk, and posted
+//   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids that [entry.RunEntryID] makes. They are spooled to disk, and posted
 //     in order until the door has accepted them.
 //   - One signal.thread.run_finished, which is the last. Then the program ends with 0.
 //   - Ephemeral: signal.thread.heartbeat every 5 seconds, and pi.chunk for text that is being written. They come in arrays of their

@@ -100,12 +100,7 @@ func (s *spool) remember() error {
 	return os.Rename(s.mark+".new", s.mark)
 }
 
-// entryID returns the id of the n-th entry of a run.
-func entryID(epoch int64, n int) string {
-	return "run." + strconv.FormatInt(epoch, 10) + "." + strconv.Itoa(n)
-}
-
-// indexOf returns the n of an entryID, or of what begins with one; -1 if there is none.
+// indexOf returns the n of an [entry.RunEntryID], or of what begins with one; -1 if there is none.
 func indexOf(id string) int {
 	parts := strings.Split(id, ".")
 	if len(parts) < 3 || parts[0] != "run" {

@@ -32,7 +32,7 @@ var below = map[string]string{
 	"internal/door/…":                     "proto, proto/arbe, fault",
 	"internal/harness/…":                  "harness, entry",
 	"internal/harness/all":                "harness, harness/claude, harness/codex, harness/pi",
-	"internal/harness/harnesstest":        "harness",
+	"internal/harness/harnesstest":        "harness, entry, model/modeltest",
 	"internal/model/…":                    "model",
 	"internal/runner/…":                   "",
 	"internal/sandbox/…":                  "sandbox, egress, outbound, fault",

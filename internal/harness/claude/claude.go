@@ -46,6 +46,9 @@ func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, er
 	argv := []string{path.Join(job.Program, "node_modules/claude-native/claude"), "--print", "--model", job.Model.ID, "--output-format", "stream-json", "--verbose",
 		"--include-partial-messages", "--dangerously-skip-permissions", "--setting-sources", "user", "--strict-mcp-config",
 		"--settings", `{"disableAllHooks":true}`}
+	if strings.HasPrefix(strings.TrimSpace(prompt), "/") {
+		prompt = "My message is:\n" + prompt // otherwise it is a command of Claude Code's own
+	}
 	var files []harness.File
 	if job.Instructions != "" {
 		files = append(files, harness.File{Path: "instructions.md", Content: []byte(job.Instructions)})

@@ -38,6 +38,9 @@ func (Harness) Install() harness.Install {
 	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}}
 }
 
+// maxPrompt is how many characters Codex takes.
+const maxPrompt = 1 << 20
+
 // keyName is the variable with the model's key.
 const keyName = "ARBE_CODEX_KEY"
 
@@ -53,6 +56,9 @@ func triple() string {
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
+	}
+	if len(prompt) > maxPrompt {
+		prompt = harness.Middle(prompt, maxPrompt-200)
 	}
 	argv := []string{path.Join(job.Program, "node_modules/codex-native/vendor", triple(), "bin/codex"), "exec", "--json", "--skip-git-repo-check",
 		"--dangerously-bypass-approvals-and-sandbox"}

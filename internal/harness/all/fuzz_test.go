@@ -1,0 +1,82 @@
+package all_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+	"github.com/arbe-dev/arbe/internal/harness/claude"
+	"github.com/arbe-dev/arbe/internal/harness/codex"
+	"github.com/arbe-dev/arbe/internal/harness/pi"
+)
+
+func FuzzPi(f *testing.F) {
+	f.Add([]byte(`{"type":"message_end","message":{"role":"assistant","content":[{"type":"toolCall","id":"c","name":"bash","arguments":{"a":"\u0000"}}],"usage":{},"stopReason":"toolUse"}}
+{"type":"message_update","assistantMessageEvent":{"type":"toolcall_delta","contentIndex":1,"delta":"x"}}
+{"type":"compaction_end","result":{"summary":"s","tokensBefore":3}}
+{"type":"auto_retry_start","delayMs":2000,"errorMessage":"busy"}
+{"type":"extension_ui_request","id":"1","method":"confirm"}
+{"type":"response","command":"prompt","success":false,"error":"no"}
+{"type":"agent_settled"}`), int64(0))
+	fuzz(f, pi.Harness{})
+}
+
+func FuzzCodex(f *testing.F) {
+	f.Add([]byte(`{"type":"thread.started","thread_id":"t"}
+{"type":"item.started","item":{"id":"i","type":"command_execution","command":"ls"}}
+{"type":"item.completed","item":{"id":"i","type":"command_execution","command":"ls","aggregated_output":"x","exit_code":3,"status":"failed"}}
+{"type":"item.completed","item":{"id":"m","type":"mcp_tool_call","server":"s","tool":"t","arguments":{"a":1},"result":[1]}}
+{"type":"item.completed","item":{"id":"a","type":"agent_message","text":"done"}}
+{"type":"turn.completed","usage":{"input_tokens":3,"cached_input_tokens":9}}
+{"type":"turn.failed","error":{"message":"max_output_tokens"}}`), int64(5))
+	fuzz(f, codex.Harness{})
+}
+
+func FuzzClaude(f *testing.F) {
+	f.Add([]byte(`{"type":"system","subtype":"init","session_id":"s"}
+{"type":"stream_event","event":{"type":"message_start","message":{"id":"m","usage":{"input_tokens":3}}}}
+{"type":"stream_event","event":{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"Bash"}}}
+{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"c","name":"Bash","input":{"command":"ls"}}]}}
+{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"c","content":"x"}]}}
+{"type":"assistant","message":{"model":"<synthetic>","content":"API Error"}}
+{"type":"result","is_error":true,"result":"bad"}`), int64(0))
+	fuzz(f, claude.Harness{})
+}
+
+// fuzz gives a reader any lines. Whatever they are, its messages are valid entries that can be read back, and it decides.
+func fuzz(f *testing.F, h harness.Harness) {
+	f.Fuzz(func(t *testing.T, text []byte, cut int64) {
+		r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}})
+		var log []entry.Entry
+		err := harness.ReadLines(bytes.NewReader(text), func(line []byte, more int64) {
+			for _, e := range r.Line(line, max(more, cut)) {
+				if e.Message == nil {
+					continue
+				}
+				if c, ok := e.Message.(entry.PiCompaction); ok {
+					c.FirstKeptSeq = 1
+					e.Message = c
+				}
+				short := harness.Shorten(e.Message)
+				payload, err := json.Marshal(short)
+				if err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				entryOf := entry.Entry{Seq: int64(len(log) + 1), Type: short.Type(), Payload: payload}
+				if _, ok := entry.Decode(entryOf); !ok {
+					t.Fatalf("%s is not an entry: %s", payload, line)
+				}
+				log = append(log, entryOf)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Decide(harness.Exit{})
+		if _, _, err := h.Rebuild(harness.Job{Dir: "/w", Session: "/s"}, harness.Transcript(log, "", 0)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
