@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -65,7 +66,7 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 	}
 	values := map[string]string{
 		"name": e.GetName(), "driver": c.GetDriver(), "image": c.GetImage(), "repo": c.GetRepo(), "ref": c.GetRef(), "setup": c.GetSetup(),
-		"memory_mb": number(l.GetMemoryMb()), "disk_mb": number(l.GetDiskMb()), "pids": number(l.GetPids()),
+		"start": c.GetStart(), "directory": c.GetDirectory(), "memory_mb": number(l.GetMemoryMb()), "disk_mb": number(l.GetDiskMb()), "pids": number(l.GetPids()),
 	}
 	var bound []string
 	for _, b := range c.GetSecrets() {
@@ -80,8 +81,29 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 	if l.GetCpus() != 0 {
 		values["cpus"] = strconv.FormatFloat(l.GetCpus(), 'f', -1, 64)
 	}
+	var repositories, git []string
+	for _, r := range c.GetRepositories() {
+		line := r.GetUrl()
+		for _, part := range []struct{ name, value string }{{"ref", r.GetRef()}, {"depth", number(r.GetDepth())}, {"folder", r.GetFolder()}} {
+			if part.value != "" {
+				line += " " + part.name + "=" + part.value
+			}
+		}
+		repositories = append(repositories, line)
+	}
+	for _, g := range c.GetGit() {
+		line := g.GetHost() + "=" + g.GetSecret()
+		if g.GetUser() != "" {
+			line += "=" + g.GetUser()
+		}
+		git = append(git, line)
+	}
+	values["repositories"], values["git"] = strings.Join(repositories, "\n"), strings.Join(git, " ")
 	if l.GetCommandTimeout() != nil {
 		values["command_timeout"] = shortDuration(l.GetCommandTimeout().AsDuration())
+	}
+	if l.GetIdle() != nil {
+		values["idle"] = shortDuration(l.GetIdle().AsDuration())
 	}
 	return values
 }
@@ -111,25 +133,74 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 		}
 		limits.Cpus = n
 	}
-	if text := values["command_timeout"]; text != "" {
+	for field, to := range map[string]**durationpb.Duration{"command_timeout": &limits.CommandTimeout, "idle": &limits.Idle} {
+		text := values[field]
+		if text == "" {
+			continue
+		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			wrong.add("command_timeout", "Write a time such as 90s, 10m or 2h, or nothing for the default.")
+			wrong.add(field, "Write a time such as 90s, 10m or 2h, or nothing for the default.")
 		}
-		limits.CommandTimeout = durationpb.New(d)
+		*to = durationpb.New(d)
 	}
 	config = &arbev1.EnvironmentConfig{
 		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limits,
+		Start: values["start"], Directory: values["directory"],
 	}
 	words := func(field string) []string { return strings.Fields(strings.ReplaceAll(values[field], ",", " ")) }
 	if e := (&arbev1.Egress{Mode: values["mode"], Sets: words("sets"), Hosts: words("hosts")}); e.Mode != "" || len(e.Sets)+len(e.Hosts) > 0 {
 		config.Egress = e
+	}
+	config.Repositories = repositoriesOf(values["repositories"], wrong)
+	for _, binding := range words("git") {
+		parts := append(strings.SplitN(binding, "=", 3), "", "")
+		if parts[1] == "" {
+			wrong.add("git", "Write a host and the name of a secret, such as github.com=GITHUB_TOKEN.")
+		}
+		config.Git = append(config.Git, &arbev1.GitCredential{Host: parts[0], Secret: parts[1], User: parts[2]})
 	}
 	for _, name := range words("secrets") {
 		name, optional := strings.CutSuffix(name, "?")
 		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
 	}
 	return values, config, wrong
+}
+
+// nameOf returns a name for an environment with a repository: the last part of its address.
+func nameOf(repo string) string {
+	repo = strings.TrimSuffix(strings.TrimRight(repo, "/"), ".git")
+	return repo[strings.LastIndexAny(repo, "/:")+1:]
+}
+
+// repositoriesOf reads repositories, one in each line: an address, and ref=, depth= and folder=.
+func repositoriesOf(text string, wrong problems) (list []*arbev1.Repository) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		r := &arbev1.Repository{Url: words[0]}
+		for _, word := range words[1:] {
+			name, value, _ := strings.Cut(word, "=")
+			switch name {
+			case "ref":
+				r.Ref = value
+			case "folder":
+				r.Folder = value
+			case "depth":
+				n, err := strconv.ParseInt(value, 10, 32)
+				if err != nil || n < 1 {
+					wrong.add("repositories", "Write the depth as a whole number, such as depth=1.")
+				}
+				r.Depth = int32(n)
+			default:
+				wrong.add("repositories", "Write an address in each line, and after it what it needs of ref=, depth= and folder=.")
+			}
+		}
+		list = append(list, r)
+	}
+	return list
 }
 
 func (a *app) createEnvironment(w http.ResponseWriter, r *http.Request) error {
@@ -142,7 +213,7 @@ func (a *app) createEnvironment(w http.ResponseWriter, r *http.Request) error {
 		v.Layout, err = a.layoutOf(r, house, inSettings)
 		return err
 	}, func() (string, error) {
-		res, err := a.services.environments.CreateEnvironment(r.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: values["name"], Config: config})
+		res, err := a.services.environments.CreateEnvironment(r.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: cmp.Or(values["name"], nameOf(values["repo"])), Config: config})
 		return res.GetEnvironment().GetId(), err
 	})
 }
@@ -160,7 +231,12 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}, func() (string, error) {
 		name := values["name"]
-		_, err := a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Name: &name, Config: config})
+		was, err := a.services.environments.GetEnvironment(r.Context(), &arbev1.GetEnvironmentRequest{Id: id})
+		if err != nil {
+			return id, err
+		}
+		config.Labels = was.GetEnvironment().GetConfig().GetLabels() // the form does not have them
+		_, err = a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Name: &name, Config: config})
 		return id, err
 	})
 }

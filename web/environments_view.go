@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -26,7 +27,8 @@ type environmentView struct {
 	Saved bool
 }
 
-var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "mode", "sets", "hosts", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "repositories", "git", "setup", "start", "directory", "secrets", "mode", "sets", "hosts",
+	"memory_mb", "disk_mb", "pids", "cpus", "command_timeout", "idle"}
 
 // egressModes are the choices of what sandboxes reach, with their labels.
 var egressModes = []struct{ Mode, Label string }{
@@ -40,12 +42,25 @@ func (v environmentView) isDefault() bool {
 
 // limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
 func (v environmentView) limitsSet() bool {
-	for _, field := range environmentFields[10:] {
+	for _, field := range environmentFields[slices.Index(environmentFields, "memory_mb"):] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
 			return true
 		}
 	}
 	return false
+}
+
+// nameHelp says when a name may be left out.
+func (v environmentView) nameHelp() string {
+	if v.Environment != nil {
+		return ""
+	}
+	return "Leave empty for the repository's name."
+}
+
+// moreSet is limitsSet for repositories beside the first, the start script and the directory.
+func (v environmentView) moreSet() bool {
+	return slices.ContainsFunc([]string{"repositories", "start", "directory"}, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
 }
 
 // action is the address that the form is sent to.
@@ -69,6 +84,9 @@ func recipeLine(e *arbev1.Environment) string {
 			repo += " at " + c.GetRef()
 		}
 		parts = append(parts, repo)
+	}
+	for _, r := range c.GetRepositories() {
+		parts = append(parts, r.GetUrl())
 	}
 	if c.GetSetup() != "" {
 		parts = append(parts, "setup script")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,13 +17,20 @@ func envCreate(a *app) *cobra.Command {
 	var req arbev1.CreateEnvironmentRequest
 	var from string
 	var flags recipe
+	var git []string
 	var makeDefault bool
 	cmd := &cobra.Command{
 		Use:   "create [NAME]",
 		Short: "Create an environment",
 		Long: "Create an environment from a file (YAML or JSON, as arbe env show prints it), from flags, or from both: a flag\n" +
-			"takes precedence. Without NAME, the name in the file is used.",
-		Example: "  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
+			"takes precedence. Without NAME, the name in the file is used,\n" +
+			"or that of the repository. A repository may say itself how it is set up: in setup of its arbe.json, or in\n" +
+			"postCreateCommand of its devcontainer.json. --setup takes precedence.\n" +
+			"\n" +
+			"--git HOST=SECRET opens private repositories at a host with a token: git in sandboxes uses it through the server, and\n" +
+			"no program there ever sees it.",
+		Example: "  arbe env create --repo https://github.com/octocat/hello-world --git github.com=GITHUB_TOKEN\n" +
+			"  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
 			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
 		Args: takes(0, 1, "at most one name"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
@@ -32,13 +40,21 @@ func envCreate(a *app) *cobra.Command {
 			}
 			file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
 			file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
+			file.Start, file.Directory = first(flags.Start, file.Start), first(flags.Directory, file.Directory)
+			for _, binding := range git {
+				host, secret, found := strings.Cut(binding, "=")
+				if !found {
+					return fault.Newf(fault.Invalid, "give it as HOST=SECRET, such as github.com=GITHUB_TOKEN", "--git: %q names no secret", binding)
+				}
+				file.Git = append(file.Git, recipeGit{Host: host, Secret: secret})
+			}
 			if len(flags.Secrets) > 0 {
 				file.Secrets = flags.Secrets
 			}
 			if file.Egress.Mode = first(flags.Egress.Mode, file.Egress.Mode); len(flags.Egress.Hosts) > 0 {
 				file.Egress.Hosts = flags.Egress.Hosts
 			}
-			if req.Name = first(firstOf(args), file.Name); req.Name == "" {
+			if req.Name = first(firstOf(args), file.Name, nameOfRepo(file.Repo)); req.Name == "" {
 				return fault.New(fault.Invalid, "the environment has no name", "give one as the argument, or as name in the file")
 			}
 			if req.Config, err = file.config(); err != nil {
@@ -68,11 +84,20 @@ func envCreate(a *app) *cobra.Command {
 	f.StringVar(&flags.Repo, "repo", "", "git repository that is cloned into new sandboxes")
 	f.StringVar(&flags.Ref, "ref", "", "its branch, tag or commit (default: the default branch)")
 	f.StringVar(&flags.Setup, "setup", "", "shell script that is run once in a new sandbox")
+	f.StringVar(&flags.Start, "start", "", "shell script that is run each time a sandbox has started")
+	f.StringVar(&flags.Directory, "directory", "", "where commands start, below the working tree")
+	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET (repeatable)")
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable; NAME? may be missing (repeatable)")
 	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
 	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "further host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
 	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
 	return cmd
+}
+
+// nameOfRepo returns a name for an environment with a repository.
+func nameOfRepo(repo string) string {
+	repo = strings.TrimSuffix(strings.TrimRight(repo, "/"), ".git")
+	return repo[strings.LastIndexAny(repo, "/:")+1:]
 }
 
 // environmentFrom reads an environment's file; - is stdin, and no path an empty one.

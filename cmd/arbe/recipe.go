@@ -22,11 +22,31 @@ type recipe struct {
 	Image  string `json:"image,omitempty" yaml:"image"`
 	Repo   string `json:"repo,omitempty" yaml:"repo"`
 	Ref    string `json:"ref,omitempty" yaml:"ref"`
-	Setup  string `json:"setup,omitempty" yaml:"setup"`
+	// Repositories are further ones.
+	Repositories []recipeRepository `json:"repositories,omitempty" yaml:"repositories"`
+	// Git are secrets for the hosts of repositories.
+	Git       []recipeGit       `json:"git,omitempty" yaml:"git"`
+	Setup     string            `json:"setup,omitempty" yaml:"setup"`
+	Start     string            `json:"start,omitempty" yaml:"start"`
+	Directory string            `json:"directory,omitempty" yaml:"directory"`
+	Labels    map[string]string `json:"labels,omitempty" yaml:"labels"`
 	// Secrets are names of secrets; one that may be missing ends with a question mark.
 	Secrets []string     `json:"secrets,omitempty" yaml:"secrets"`
 	Limits  recipeLimits `json:"limits,omitzero" yaml:"limits"`
 	Egress  recipeEgress `json:"egress,omitzero" yaml:"egress"`
+}
+
+type recipeRepository struct {
+	URL    string `json:"url" yaml:"url"`
+	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
+	Depth  int32  `json:"depth,omitempty" yaml:"depth,omitempty"`
+	Folder string `json:"folder,omitempty" yaml:"folder,omitempty"`
+}
+
+type recipeGit struct {
+	Host   string `json:"host" yaml:"host"`
+	Secret string `json:"secret" yaml:"secret"`
+	User   string `json:"user,omitempty" yaml:"user,omitempty"`
 }
 
 type recipeEgress struct {
@@ -41,12 +61,14 @@ type recipeLimits struct {
 	PIDs           int32   `json:"pids,omitempty" yaml:"pids"`
 	CPUs           float64 `json:"cpus,omitempty" yaml:"cpus"`
 	CommandTimeout string  `json:"command_timeout,omitempty" yaml:"command_timeout"` // such as 10m
+	Idle           string  `json:"idle,omitempty" yaml:"idle"`                       // such as 2h
 }
 
 func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 	l := c.GetLimits()
 	r := recipe{
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
+		Start: c.GetStart(), Directory: c.GetDirectory(), Labels: c.GetLabels(),
 		Limits: recipeLimits{MemoryMB: l.GetMemoryMb(), DiskMB: l.GetDiskMb(), PIDs: l.GetPids(), CPUs: l.GetCpus()},
 	}
 	for _, b := range c.GetSecrets() {
@@ -59,8 +81,17 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 	if e := c.GetEgress(); e != nil {
 		r.Egress = recipeEgress{e.GetMode(), e.GetSets(), e.GetHosts()}
 	}
+	for _, repo := range c.GetRepositories() {
+		r.Repositories = append(r.Repositories, recipeRepository{repo.GetUrl(), repo.GetRef(), repo.GetDepth(), repo.GetFolder()})
+	}
+	for _, g := range c.GetGit() {
+		r.Git = append(r.Git, recipeGit{g.GetHost(), g.GetSecret(), g.GetUser()})
+	}
 	if l.GetCommandTimeout() != nil {
 		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
+	}
+	if l.GetIdle() != nil {
+		r.Limits.Idle = l.GetIdle().AsDuration().String()
 	}
 	return r
 }
@@ -68,19 +99,32 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 // config is the recipe as the contract has it.
 func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 	l := &arbev1.Limits{MemoryMb: r.Limits.MemoryMB, DiskMb: r.Limits.DiskMB, Pids: r.Limits.PIDs, Cpus: r.Limits.CPUs}
-	if r.Limits.CommandTimeout != "" {
-		d, err := time.ParseDuration(r.Limits.CommandTimeout)
-		if err != nil || d <= 0 {
-			return nil, fault.Newf(fault.Invalid, "write it as 90s or 10m", "limits.command_timeout: %q is not a duration", r.Limits.CommandTimeout)
+	for _, d := range []struct {
+		field, text string
+		to          **durationpb.Duration
+	}{{"command_timeout", r.Limits.CommandTimeout, &l.CommandTimeout}, {"idle", r.Limits.Idle, &l.Idle}} {
+		if d.text == "" {
+			continue
 		}
-		l.CommandTimeout = durationpb.New(d)
+		given, err := time.ParseDuration(d.text)
+		if err != nil || given <= 0 {
+			return nil, fault.Newf(fault.Invalid, "write it as 90s or 10m", "limits.%s: %q is not a duration", d.field, d.text)
+		}
+		*d.to = durationpb.New(given)
 	}
 	var secrets []*arbev1.SecretBinding
 	for _, name := range r.Secrets {
 		name, optional := strings.CutSuffix(name, "?")
 		secrets = append(secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
 	}
-	c := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets}
+	c := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets,
+		Start: r.Start, Directory: r.Directory, Labels: r.Labels}
+	for _, repo := range r.Repositories {
+		c.Repositories = append(c.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: repo.Depth, Folder: repo.Folder})
+	}
+	for _, g := range r.Git {
+		c.Git = append(c.Git, &arbev1.GitCredential{Host: g.Host, Secret: g.Secret, User: g.User})
+	}
 	if e := r.Egress; e.Mode != "" || len(e.Sets) > 0 || len(e.Hosts) > 0 {
 		c.Egress = &arbev1.Egress{Mode: e.Mode, Sets: e.Sets, Hosts: e.Hosts}
 	}
@@ -146,7 +190,13 @@ func (f environmentFile) text() ([]byte, error) {
 		"image":           "an OCI image; empty is the driver's own base",
 		"repo":            "a git repository that is cloned into new sandboxes",
 		"ref":             "its branch, tag or commit; empty is the default branch",
-		"setup":           "a shell script that is run once in a new sandbox, after the clone",
+		"repositories":    "further ones: a list of {url, ref, depth, folder}",
+		"git":             "secrets that open repositories, by host: a list of {host, secret, user}; they never enter a sandbox",
+		"setup":           "a shell script that is run once in a new sandbox, after the clone; empty is the repository's own",
+		"start":           "a shell script that is run each time a sandbox has started",
+		"directory":       "where commands start, below the working tree",
+		"labels":          "words of your own",
+		"idle":            "when a sandbox without a command is stopped, such as 2h",
 		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing",
 		"limits":          "of a sandbox; 0 is the driver's default",
 		"egress":          "which hosts of the internet sandboxes reach; from their next command on",

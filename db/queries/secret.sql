@@ -54,6 +54,9 @@ where s.house_id = @house_id order by s.name;
 select 'environment'::text as kind, e.name::text as name, (b ->> 'name')::text as secret
 from environments e cross join lateral jsonb_array_elements(e.secret_bindings) b where e.house_id = @house_id and b ->> 'name' is not null
 union all
+select 'environment', e.name, g ->> 'secret' from environments e cross join lateral jsonb_path_query(e.config, '$.git[*]') g
+where e.house_id = @house_id and g ->> 'secret' is not null
+union all
 select 'model endpoint', m.name, m.secret_name from model_endpoints m where m.house_id = @house_id and m.secret_name <> ''
 order by 1, 2;
 

@@ -74,7 +74,7 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 		limit, _ = p.Timeout(0)
 	}
 	w.config.Logger.InfoContext(ctx, "continuing a command of an earlier server")
-	cmd := program(w.command)
+	cmd := program(w.command, p)
 	var received secret.Received
 	if len(from.Secrets) > 0 {
 		err := db.Persist(w.config.Jobs.Results(), func() (err error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"path"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -158,7 +157,7 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 	scope := db.Scope{House: w.job.Args.House, Agent: w.said.Author}
 	err = w.config.Boxes.Use(ctx, scope, w.job.Args.Thread, w.command.EnvironmentID, func(p sandbox.Handle) (err error) {
 		w.handle = nil
-		cmd := program(w.command)
+		cmd := program(w.command, p)
 		limit, err := w.limit(p)
 		if err != nil {
 			return err
@@ -249,11 +248,8 @@ func (w *work) receive(ctx context.Context, bindings []secret.Binding) (got secr
 //
 // The command waits for this server when it prints faster than its output is read, because otherwise a part of the
 // output would be missing in its artifact.
-func program(c entry.Command) sandbox.Command {
-	cmd := sandbox.Command{Argv: c.Program(), Dir: c.Directory, Merged: !c.Separate, Complete: true, Input: c.Written()}
-	if cmd.Dir != "" && !path.IsAbs(cmd.Dir) {
-		cmd.Dir = path.Join(sandbox.Workspace, cmd.Dir)
-	}
+func program(c entry.Command, in sandbox.Handle) sandbox.Command {
+	cmd := sandbox.Command{Argv: c.Program(), Dir: in.Directory(c.Directory), Merged: !c.Separate, Complete: true, Input: c.Written()}
 	if t := c.Terminal; t != nil {
 		cmd.Terminal = &sandbox.Terminal{TerminalSize: sandbox.TerminalSize{Rows: t.Rows, Columns: t.Columns}, Kind: t.Kind}
 	}

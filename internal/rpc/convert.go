@@ -148,7 +148,7 @@ func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
 
 func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	r := e.Recipe
-	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: &arbev1.Limits{
+	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Start: r.Start, Directory: r.Directory, Labels: r.Labels, Limits: &arbev1.Limits{
 		MemoryMb: int32(r.Limits.MemoryMB), DiskMb: int32(r.Limits.DiskMB), Pids: int32(r.Limits.PIDs), Cpus: r.Limits.CPUs,
 	}}
 	if p := r.Egress; !p.Equal(egress.Policy{}) {
@@ -156,6 +156,15 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	}
 	for _, b := range r.Secrets {
 		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: b.Name, Optional: !b.Required})
+	}
+	for _, repo := range r.Repositories {
+		config.Repositories = append(config.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: int32(repo.Depth), Folder: repo.Folder})
+	}
+	for _, c := range r.Git {
+		config.Git = append(config.Git, &arbev1.GitCredential{Host: c.Host, Secret: c.Secret, User: c.User})
+	}
+	if r.Limits.Idle > 0 {
+		config.Limits.Idle = durationpb.New(r.Limits.Idle)
 	}
 	if r.CommandTimeout > 0 {
 		config.Limits.CommandTimeout = durationpb.New(r.CommandTimeout)
@@ -171,7 +180,15 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 			return secret.Binding{Name: b.GetName(), Required: !b.GetOptional()}
 		}),
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
-		Limits:         sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus()},
+		Start: c.GetStart(), Directory: c.GetDirectory(), Labels: c.GetLabels(),
+		Repositories: each(c.GetRepositories(), func(r *arbev1.Repository) sandbox.Repository {
+			return sandbox.Repository{URL: r.GetUrl(), Ref: r.GetRef(), Depth: int(r.GetDepth()), Folder: r.GetFolder()}
+		}),
+		Git: each(c.GetGit(), func(g *arbev1.GitCredential) sandbox.GitCredential {
+			return sandbox.GitCredential{Host: g.GetHost(), Secret: g.GetSecret(), User: g.GetUser()}
+		}),
+		Limits: sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus(),
+			Idle: l.GetIdle().AsDuration()},
 		CommandTimeout: l.GetCommandTimeout().AsDuration(),
 		Egress:         egress.Policy{Mode: egress.Mode(c.GetEgress().GetMode()), Sets: c.GetEgress().GetSets(), Hosts: c.GetEgress().GetHosts()},
 	}

@@ -19,7 +19,7 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayBind(ctx, scope, nil, req.GetConfig()); err != nil {
+	if err := s.mayBind(ctx, scope, sandbox.Recipe{}, req.GetConfig()); err != nil {
 		return nil, err
 	}
 	made, err := s.Boxes.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
@@ -29,12 +29,20 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 	return &arbev1.CreateEnvironmentResponse{Environment: wireEnvironment(made)}, nil
 }
 
-// mayBind reports whether the caller may give commands the secrets of a recipe, besides those that they receive already.
-func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, bound []secret.Binding, c *arbev1.EnvironmentConfig) error {
+// mayBind reports whether the caller may give commands, and hosts of repositories, the secrets of a recipe, besides those
+// that they receive already.
+func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, was sandbox.Recipe, c *arbev1.EnvironmentConfig) error {
 	var fresh []string
 	for _, b := range c.GetSecrets() {
-		if !slices.ContainsFunc(bound, func(was secret.Binding) bool { return was.Name == b.GetName() }) {
+		if !slices.ContainsFunc(was.Secrets, func(bound secret.Binding) bool { return bound.Name == b.GetName() }) {
 			fresh = append(fresh, b.GetName())
+		}
+	}
+	for _, g := range c.GetGit() {
+		if !slices.ContainsFunc(was.Git, func(bound sandbox.GitCredential) bool {
+			return bound.Host == g.GetHost() && bound.Secret == g.GetSecret()
+		}) {
+			fresh = append(fresh, g.GetSecret())
 		}
 	}
 	if len(fresh) == 0 {
@@ -84,7 +92,7 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 		if err != nil {
 			return nil, err
 		}
-		if err := s.mayBind(ctx, scope, was.Recipe.Secrets, req.GetConfig()); err != nil {
+		if err := s.mayBind(ctx, scope, was.Recipe, req.GetConfig()); err != nil {
 			return nil, err
 		}
 		set := recipe(req.GetConfig())

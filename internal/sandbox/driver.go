@@ -266,6 +266,8 @@ type Limits struct {
 	DiskMB   int     `json:"disk_mb,omitempty"`   // all it may write, in MiB
 	PIDs     int     `json:"pids,omitempty"`      // processes and threads at once
 	CPUs     float64 `json:"cpus,omitempty"`      // cores
+	// Idle is after how long without a command the box is stopped, as far as the driver stops boxes.
+	Idle time.Duration `json:"idle,omitempty"`
 }
 
 // The user and the paths in every box, whatever its driver.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,6 +64,22 @@ func (e *Environments) Environment(ctx context.Context, scope db.Scope, id strin
 		return err
 	})
 	return env, err
+}
+
+// GitCredential returns what opens repositories at a host for the sandboxes of an environment. Without one, the error is a
+// [fault.Forbidden].
+func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, host string) (GitCredential, error) {
+	env, err := e.Environment(ctx, scope, id)
+	if err != nil {
+		return GitCredential{}, err
+	}
+	for _, c := range env.Recipe.Git {
+		if c.Host == host {
+			c.User = cmp.Or(c.User, DefaultGitUser)
+			return c, nil
+		}
+	}
+	return GitCredential{}, fault.Newf(fault.Forbidden, "add the host to git in: arbe env edit "+id, "the environment has no credential for repositories at %s", host)
 }
 
 // ListEnvironments returns up to limit environments of the scope's house after a cursor, oldest first.

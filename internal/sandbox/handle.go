@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"path"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -26,6 +27,14 @@ func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
 
 // Most returns a time limit, or the operator's maximum if that is less.
 func (p Handle) Most(limit time.Duration) time.Duration { return p.maxima.time(limit) }
+
+// Directory is where a command starts: dir, or if that is relative, what it is below the environment's directory.
+func (p Handle) Directory(dir string) string {
+	if path.IsAbs(dir) {
+		return dir
+	}
+	return path.Join(p.recipe.directory(), dir)
+}
 
 // Secrets are the secrets that each command of the sandbox receives, as its environment says now.
 func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }

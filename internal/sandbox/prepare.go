@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -61,50 +62,153 @@ func (s *shared) refused(r Refusal) {
 }
 
 // run does what the recipe asks for, shows its output in watch, and returns the steps that were done, also if it fails. The
-// setup script receives secrets, which are removed from its output. A failed step is the last one, and the error is a
+// scripts receive secrets, which are removed from their output. A failed step is the last one, and the error is a
 // [fault.Precondition].
-func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, received secret.Received) (steps []entry.PreparationStep, err error) {
-	step := func(name string, received secret.Received, argv ...string) error {
-		var out tail
-		watch.step(name)
-		whole := received.Redactor.Stream(func(p []byte) { _, _ = out.Write(p) }) // never fails, nor does watch
-		live := received.Redactor.Live(func(p []byte) { _, _ = watch.Write(p) })
-		both := &shared{w: io.MultiWriter(whole, live)}
-		defer p.refusals.during(ref, both.refused)()
-		env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
-		maps.Copy(env, received.Env)
-		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
-		both.mu.Lock() // a refusal may come now
-		whole.Flush()
-		live.Flush()
-		both.mu.Unlock()
-		if err != nil {
-			return err
+func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, received secret.Received) ([]entry.PreparationStep, error) {
+	s := &preparing{preparation: p, ctx: ctx, driver: d, ref: ref, recipe: recipe, watch: watch, received: received}
+	for _, do := range []func() error{s.configureGit, s.cloneAll, s.enterDirectory, s.setUp, s.start} {
+		if err := do(); err != nil {
+			return s.steps, err
 		}
-		steps = append(steps, entry.PreparationStep{Name: name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()})
-		if result.ExitCode != 0 {
-			return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
-				"the sandbox could not be prepared: %s failed with exit code %d\n%s", name, result.ExitCode, out.String())
-		}
+	}
+	return s.steps, nil
+}
+
+// preparing is the preparation of one box.
+type preparing struct {
+	preparation
+	ctx      context.Context
+	driver   Driver
+	ref      string
+	recipe   Recipe
+	watch    *progress
+	received secret.Received
+	steps    []entry.PreparationStep
+}
+
+// script is what one step runs.
+type script struct {
+	name     string
+	argv     []string
+	dir      string
+	received secret.Received
+}
+
+// do runs one step.
+func (p *preparing) do(s script) error {
+	var out tail
+	p.watch.step(s.name)
+	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails, nor does watch
+	live := s.received.Redactor.Live(func(b []byte) { _, _ = p.watch.Write(b) })
+	both := &shared{w: io.MultiWriter(whole, live)}
+	defer p.refusals.during(p.ref, both.refused)()
+	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
+	maps.Copy(env, s.received.Env)
+	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
+	both.mu.Lock() // a refusal may come now
+	whole.Flush()
+	live.Flush()
+	both.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	p.steps = append(p.steps, entry.PreparationStep{Name: s.name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()})
+	if result.ExitCode != 0 {
+		return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
+			"the sandbox could not be prepared: %s failed with exit code %d\n%s", s.name, result.ExitCode, out.String())
+	}
+	return nil
+}
+
+// quiet runs something small that is no step, and fails as [preparing.do] does.
+func (p *preparing) quiet(what string, argv ...string) error {
+	var out tail
+	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Stdout: &out, Merged: true, Timeout: p.stepTime})
+	if err == nil && result.ExitCode != 0 {
+		err = fault.Newf(fault.Precondition, "correct the environment, then run the command again",
+			"the sandbox could not be prepared: %s failed with exit code %d\n%s", what, result.ExitCode, out.String())
+	}
+	return err
+}
+
+// configureGit makes git use the server's door where the recipe has credentials.
+func (p *preparing) configureGit() error {
+	if len(p.recipe.Git) == 0 {
 		return nil
 	}
-	if recipe.Repo != "" {
-		source := recipe.Repo
-		if path, local := localRepo(recipe.Repo); local {
-			upload := func(bundle io.Reader) error { return d.Upload(ctx, ref, bundlePath, 0o600, bundle) }
-			if err := p.repositories.bundle(ctx, path, upload); err != nil {
-				return steps, err
+	doored, ok := p.driver.(Doored)
+	if !ok || doored.Door() == "" {
+		return fault.Newf(fault.Precondition, "leave out git, or use a local environment on a machine with nf_tables",
+			"git: sandboxes of the driver %s do not reach the server, which has the credentials", p.recipe.driver())
+	}
+	const configure = `command -v git >/dev/null || { echo "the image has no git"; exit 1; }; while [ $# -gt 0 ]; do git config --global --add "$1" "$2"; shift 2; done`
+	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, rewrites(doored.Door(), p.recipe.Git)...)...)
+}
+
+// clone clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. The bundle of a repository of the server's
+// machine is deleted afterwards, so origin is the recipe's address $2 instead of it.
+const clone = `set -e
+if [ -n "$4" ] && [ -n "$3" ]; then
+	git init --quiet -- "$5"; cd "$5"
+	git remote add origin "$1"
+	git fetch --quiet --depth "$4" origin "$3"
+	git checkout --quiet FETCH_HEAD --
+	if git check-ref-format --branch "$3" >/dev/null 2>&1 && git ls-remote --exit-code --heads origin "$3" >/dev/null 2>&1; then git checkout --quiet -B "$3" FETCH_HEAD --; fi
+else
+	git clone --quiet ${4:+--depth "$4"} -- "$1" "$5"; cd "$5"
+	if [ -n "$3" ]; then git checkout --quiet "$3" --; fi
+fi
+git remote set-url origin "$2"
+rm -f "` + bundlePath + `"`
+
+func (p *preparing) cloneAll() error {
+	list := p.recipe.checkouts()
+	for _, repo := range list {
+		source := repo.URL
+		if path, local := localRepo(repo.URL); local {
+			upload := func(bundle io.Reader) error { return p.driver.Upload(p.ctx, p.ref, bundlePath, 0o600, bundle) }
+			if err := p.repositories.bundle(p.ctx, path, upload); err != nil {
+				return err
 			}
 			source = bundlePath
 		}
-		// The bundle is deleted after the clone, so origin is the recipe's address instead of it.
-		const clone = `set -e; git clone --quiet -- "$1" .; git remote set-url origin "$2"; if [ -n "$3" ]; then git checkout --quiet "$3" --; fi; rm -f "` + bundlePath + `"`
-		if err := step("clone", secret.Received{}, "/bin/sh", "-c", clone, "clone", source, recipe.Repo, recipe.Ref); err != nil {
-			return steps, err
+		name, depth := "clone", ""
+		if len(list) > 1 {
+			name += " " + repo.Folder
+		}
+		if repo.Depth > 0 && source == repo.URL { // a bundle has its whole history
+			depth = strconv.Itoa(repo.Depth)
+		}
+		if err := p.do(script{name: name, argv: []string{"/bin/sh", "-c", clone, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}}); err != nil {
+			return err
 		}
 	}
-	if recipe.Setup != "" {
-		return steps, step("setup", received, "/bin/sh", "-e", "-c", recipe.Setup)
+	return nil
+}
+
+func (p *preparing) enterDirectory() error {
+	if p.recipe.Directory == "" {
+		return nil
 	}
-	return steps, nil
+	return p.quiet("mkdir "+p.recipe.Directory, "mkdir", "-p", "--", p.recipe.Directory)
+}
+
+// setUp runs the setup script: the recipe's with its secrets, or otherwise the first repository's without any.
+func (p *preparing) setUp() error {
+	if p.recipe.Setup != "" {
+		return p.do(script{name: "setup", argv: []string{"/bin/sh", "-e", "-c", p.recipe.Setup}, dir: p.recipe.directory(), received: p.received})
+	}
+	own, err := p.ownSetup()
+	if err != nil || own.argv == nil {
+		return err
+	}
+	return p.do(own)
+}
+
+// start runs the start script for the first time.
+func (p *preparing) start() error {
+	if p.recipe.Start == "" {
+		return nil
+	}
+	return p.do(script{name: "start", argv: startArgv(p.recipe), dir: p.recipe.directory(), received: p.received})
 }

@@ -3,13 +3,15 @@ package sandbox
 import (
 	"cmp"
 	"encoding/json"
-	"net/url"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
@@ -30,8 +32,19 @@ type Recipe struct {
 	// repository's default branch).
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
-	// Setup is a shell script that runs once in a new box, after the clone.
+	// Repositories are further ones, or all.
+	Repositories []Repository `json:"repositories,omitempty"`
+	// Git are credentials for repositories. A change applies to the next use, but a new host only to new boxes.
+	Git []GitCredential `json:"git,omitempty"`
+	// Setup is a shell script that runs once in a new box, after the clone. Defaults to what the first repository asks for,
+	// in its arbe.json or devcontainer.json.
 	Setup string `json:"setup,omitempty"`
+	// Start is a shell script that runs each time the box has started, before its next command.
+	Start string `json:"start,omitempty"`
+	// Directory is where commands and scripts start, below the working tree. Defaults to the working tree.
+	Directory string `json:"directory,omitempty"`
+	// Labels are words of the house about the environment. They mean nothing to arbe.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Secrets are the secrets of the house that the setup script and each command receive as environment variables. They are
 	// stored beside the config.
 	Secrets []secret.Binding `json:"-"`
@@ -51,6 +64,9 @@ func (r Recipe) driver() string {
 	}
 	return r.Driver
 }
+
+// directory returns the absolute path of the recipe's directory.
+func (r Recipe) directory() string { return path.Join(Workspace, r.Directory) }
 
 // egress returns the recipe's policy with its defaults.
 func (r Recipe) egress() egress.Policy {
@@ -82,7 +98,26 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
 	}
-	return config, cmp.Or(checkRepo(r.Repo, r.Ref), checkSecrets(r.Secrets), r.egress().Check())
+	return config, cmp.Or(r.checkRepositories(), r.checkGit(), r.checkRest(), checkSecrets(r.Secrets), r.egress().Check())
+}
+
+// maxLabels, maxLabelName and maxLabelValue limit the labels of a recipe.
+const maxLabels, maxLabelName, maxLabelValue = 50, 63, 200
+
+// checkRest validates the scripts' directory and the labels.
+func (r Recipe) checkRest() error {
+	if !localFolder(r.Directory) {
+		return fault.New(fault.Invalid, "directory: it is not a folder below the working tree", "give a relative path without .., such as web")
+	}
+	if len(r.Labels) > maxLabels {
+		return fault.Newf(fault.Invalid, "remove some", "labels: more than %d", maxLabels)
+	}
+	for name, value := range r.Labels {
+		if name == "" || len(name) > maxLabelName || len(value) > maxLabelValue || strings.ContainsFunc(name+value, unicode.IsControl) {
+			return fault.Newf(fault.Invalid, "shorten it", "labels: %q has no name, is longer than a label may be, or has control characters", entry.Clip(name, maxLabelName))
+		}
+	}
+	return nil
 }
 
 // ownVariables are the environment variables that each command has from its box.
@@ -109,24 +144,4 @@ func checkSecrets(bindings []secret.Binding) error {
 func localRepo(repo string) (path string, local bool) {
 	path, _ = strings.CutPrefix(repo, "file://")
 	return path, filepath.IsAbs(path)
-}
-
-// checkRepo validates a recipe's repository and ref. Both become arguments of git, so neither may look like an option:
-// otherwise git would do what the recipe's author chooses, such as run a program.
-func checkRepo(repo, ref string) error {
-	if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \n\x00") {
-		return fault.New(fault.Invalid, "ref: it is not the name of a branch, a tag or a commit", "give one, or leave it out")
-	}
-	if repo == "" {
-		return nil
-	}
-	if _, local := localRepo(repo); local {
-		return nil
-	}
-	u, err := url.Parse(repo)
-	if err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" || u.Scheme == "ssh" || u.Scheme == "git") {
-		return nil
-	}
-	return fault.New(fault.Invalid, "repo: it is not the address of a git repository",
-		"write it as https://host/path, or as an absolute path on the server")
 }

@@ -140,7 +140,9 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		if err != nil {
 			return err
 		}
-		err = do(place)
+		if err = r.start(ctx, place); err == nil {
+			err = do(place)
+		}
 		if retried || fault.CodeOf(err) != fault.NotFound {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/gateway"
+	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -53,16 +54,21 @@ func boxOf(ctx context.Context) (sandbox.Labels, bool) {
 }
 
 // boxDoors are the doors that programs in boxes reach, without a network. A box may run anything. It therefore gets only what a
-// thread token of its own house opens anyway, and not what the network that people use would get: no services, no web app,
-// and nothing for a credential that was not made for a box.
+// thread token of its own house opens anyway, and repositories as its environment says, and not what the network that people
+// use would get: no services, no web app, and nothing for a credential that was not made for a box.
 type boxDoors struct {
 	authenticate    func(context.Context, string) (auth.Principal, error)
 	streams, models http.Handler
+	git             *gitdoor.Door
 }
 
 func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var to http.Handler
 	switch {
+	case gitdoor.Serves(r):
+		from, _ := boxOf(r.Context())
+		b.git.Serve(w, r, from.House, from.Environment)
+		return
 	case door.Serves(r):
 		to = b.streams
 	case gateway.Serves(r):

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -27,6 +28,8 @@ type Config struct {
 	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no way of its own to the server's
 	// doors; without it those reach none. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
+	// GitAuthorities sign the certificates of hosts of git repositories. Defaults to those of the machine.
+	GitAuthorities *x509.CertPool
 	// DataDir holds everything `arbe up` keeps: its Postgres, its key, its sandboxes.
 	DataDir string
 	// DatabaseURL is the operator's Postgres, as the owner of the schema. `arbe serve` requires it. Defaults to the embedded

@@ -26,6 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/gateway"
+	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/logging"
@@ -278,7 +279,7 @@ func personName() string {
 
 // serve serves all doors on the listener: the streams, the services, and the web app, which calls the services inside the
 // process.
-func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway) {
+func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway, git *gitdoor.Door) {
 	services := rpc.Handler(of)
 	inside := newInProcess()
 	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
@@ -294,16 +295,17 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(of))
 	s.health.routes(mux)
 	mux.Handle("/", bodies.bound(app, refuseForm))
-	boxes := boxDoors{of.Auth.Authenticate, streams, models}
+	boxes := boxDoors{of.Auth.Authenticate, streams, models, git}
 	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
 		h := w.Header()
 		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		if token, _ := credential(r); token == "" {
+		_, fromBox := boxOf(r.Context())
+		// Git in a box has no credential: the server knows the box.
+		if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 		}
-		_, fromBox := boxOf(r.Context())
 		switch {
 		case fromBox:
 			boxes.ServeHTTP(w, r)

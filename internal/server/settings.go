@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/x509"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +52,7 @@ var Settings = slices.Concat(
 	setting.Within(func(c *Config) *local.Config { return &c.Local }, local.Settings()...),
 	providerSettings(),
 	[]Setting{
+		setting.Value("git_authorities", "", "file with certificates that further authorities of git hosts have (default: only the machine's)", setGitAuthorities),
 		setting.Paths("repo_roots", "", "directories whose git repositories environments may name, separated by :", func(c *Config) *[]string { return &c.RepoRoots }),
 		setting.Text("postgres_binaries", "", "directory of the embedded Postgres' programs (default: the newest found)", func(c *Config) *string { return &c.PostgresBinaries }),
 		setting.Duration("long_poll_timeout", door.DefaultLongPoll.String(), "how long a long-poll of a stream waits", func(c *Config) *time.Duration { return &c.LongPoll }),
@@ -116,6 +119,22 @@ func setPublicURL(c *Config, text string) error {
 		return fault.Newf(fault.Invalid, "write it as https://arbe.example.com", "%q is not the address of a web server", text)
 	}
 	c.PublicURL = text
+	return nil
+}
+
+func setGitAuthorities(c *Config, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "name a file that the server may read", "cannot read %s", path).Because(err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return fault.Newf(fault.Invalid, "name a file of certificates in PEM", "%s has no certificate", path)
+	}
+	c.GitAuthorities = pool
 	return nil
 }
 

@@ -15,11 +15,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/gateway"
+	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -240,9 +244,38 @@ func (p *starting) openDoors(context.Context) error {
 	models := gateway.New(gateway.Config{
 		DB: p.database, Authorize: gateway.Runs(p.auth), Models: p.models, Client: p.providers, Bot: p.turns.Bot, Roots: p.cfg.Roots, Budget: p.cfg.Budget, Logger: p.logger,
 	})
-	p.serve(p.listener, p.closeWatches, services, streams, models)
+	git, err := p.gitDoor()
+	if err != nil {
+		return err
+	}
+	p.serve(p.listener, p.closeWatches, services, streams, models, git)
 	p.onStop(p.dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
 	return nil
+}
+
+// gitDoor returns the door for git in sandboxes, which reaches what they may reach.
+func (p *starting) gitDoor() (*gitdoor.Door, error) {
+	private, err := outbound.ParseHosts(p.cfg.Local.PrivateHosts...)
+	if err != nil {
+		return nil, err
+	}
+	return gitdoor.New(gitdoor.Config{
+		Dial: egress.ThroughProxy(outbound.Dialer(private.Allows)), Authorities: p.cfg.GitAuthorities, Logger: p.logger,
+		Credential: func(ctx context.Context, house, environment, host string) (c gitdoor.Credential, err error) {
+			if p.cfg.maxima().Egress == egress.None {
+				return c, fault.New(fault.Forbidden, "the operator of this server allows sandboxes no host of the internet", "ask the operator")
+			}
+			bound, err := p.boxes.GitCredential(ctx, db.Scope{House: house}, environment, host)
+			if err != nil {
+				return c, err
+			}
+			value, err := p.secrets.Value(ctx, house, bound.Secret)
+			if fault.CodeOf(err) == fault.NotFound {
+				err = fault.Newf(fault.Precondition, "set it with: arbe secret set "+bound.Secret, "the house has no secret %s, which opens repositories at %s", bound.Secret, host)
+			}
+			return gitdoor.Credential{User: bound.User, Password: value}, err
+		},
+	}), nil
 }
 
 func (p *starting) startMetrics(context.Context) error {

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -69,7 +70,8 @@ func (d *Driver) stopIdle(ctx context.Context) {
 				b.touch()
 				return false
 			}
-			return b.idle() >= d.cfg.BackgroundStop || b.idle() >= d.cfg.IdleStop && !d.background(c)
+			limit := cmp.Or(b.Limits.Idle, d.cfg.IdleStop)
+			return b.idle() >= d.cfg.BackgroundStop || b.idle() >= limit && !d.background(c)
 		})
 	}
 }

@@ -118,7 +118,18 @@ type EnvironmentConfig struct {
 	// of a server with models.
 	Secrets []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	// Which hosts of the internet a sandbox may reach. A change applies to the next command.
-	Egress        *Egress `protobuf:"bytes,8,opt,name=egress,proto3" json:"egress,omitempty"`
+	Egress *Egress `protobuf:"bytes,8,opt,name=egress,proto3" json:"egress,omitempty"`
+	// Further git repositories that are cloned.
+	Repositories []*Repository `protobuf:"bytes,9,rep,name=repositories,proto3" json:"repositories,omitempty"`
+	// Credentials for repositories. Git in a sandbox uses them through the server and never gets them. Another secret for a host
+	// applies at once, a further host to new sandboxes.
+	Git []*GitCredential `protobuf:"bytes,10,rep,name=git,proto3" json:"git,omitempty"`
+	// A shell script that runs each time a sandbox has started, before its next command.
+	Start string `protobuf:"bytes,11,opt,name=start,proto3" json:"start,omitempty"`
+	// Where commands and scripts start, below the working tree; empty means the working tree.
+	Directory string `protobuf:"bytes,12,opt,name=directory,proto3" json:"directory,omitempty"`
+	// Words of the house about the environment. They mean nothing to arbe.
+	Labels        map[string]string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -209,6 +220,179 @@ func (x *EnvironmentConfig) GetEgress() *Egress {
 	return nil
 }
 
+func (x *EnvironmentConfig) GetRepositories() []*Repository {
+	if x != nil {
+		return x.Repositories
+	}
+	return nil
+}
+
+func (x *EnvironmentConfig) GetGit() []*GitCredential {
+	if x != nil {
+		return x.Git
+	}
+	return nil
+}
+
+func (x *EnvironmentConfig) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *EnvironmentConfig) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *EnvironmentConfig) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Repository is a git repository that is cloned into a new sandbox.
+type Repository struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its address, or an absolute path on the server.
+	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	// The branch, tag or commit to check out; empty means the repository's default branch.
+	Ref string `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
+	// How many commits of its history are cloned; 0 is all.
+	Depth int32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
+	// The folder below the working tree. Empty means the working tree itself for the only repository, otherwise the last part of
+	// the url.
+	Folder        string `protobuf:"bytes,4,opt,name=folder,proto3" json:"folder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Repository) Reset() {
+	*x = Repository{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Repository) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Repository) ProtoMessage() {}
+
+func (x *Repository) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Repository.ProtoReflect.Descriptor instead.
+func (*Repository) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Repository) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Repository) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Repository) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *Repository) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+// GitCredential opens repositories at a host.
+type GitCredential struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The host, such as github.com, with a port if it is not 443.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// The name of the house's secret with the password or token. It may be set later.
+	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	// The name that goes with it; empty means one that hosts take with a token.
+	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GitCredential) Reset() {
+	*x = GitCredential{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GitCredential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GitCredential) ProtoMessage() {}
+
+func (x *GitCredential) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GitCredential.ProtoReflect.Descriptor instead.
+func (*GitCredential) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GitCredential) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *GitCredential) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *GitCredential) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 // Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
 type Egress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -224,7 +408,7 @@ type Egress struct {
 
 func (x *Egress) Reset() {
 	*x = Egress{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -236,7 +420,7 @@ func (x *Egress) String() string {
 func (*Egress) ProtoMessage() {}
 
 func (x *Egress) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -249,7 +433,7 @@ func (x *Egress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Egress.ProtoReflect.Descriptor instead.
 func (*Egress) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Egress) GetMode() string {
@@ -286,7 +470,7 @@ type SecretBinding struct {
 
 func (x *SecretBinding) Reset() {
 	*x = SecretBinding{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +482,7 @@ func (x *SecretBinding) String() string {
 func (*SecretBinding) ProtoMessage() {}
 
 func (x *SecretBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +495,7 @@ func (x *SecretBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretBinding.ProtoReflect.Descriptor instead.
 func (*SecretBinding) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SecretBinding) GetName() string {
@@ -341,13 +525,15 @@ type Limits struct {
 	Cpus float64 `protobuf:"fixed64,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	// How long one command may take; unset means ten minutes.
 	CommandTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=command_timeout,json=commandTimeout,proto3" json:"command_timeout,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// After how long without a command a sandbox is stopped, until its next one; unset means the driver's default.
+	Idle          *durationpb.Duration `protobuf:"bytes,6,opt,name=idle,proto3" json:"idle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +545,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +558,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Limits) GetMemoryMb() int32 {
@@ -410,6 +596,13 @@ func (x *Limits) GetCommandTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Limits) GetIdle() *durationpb.Duration {
+	if x != nil {
+		return x.Idle
+	}
+	return nil
+}
+
 type CreateEnvironmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -421,7 +614,7 @@ type CreateEnvironmentRequest struct {
 
 func (x *CreateEnvironmentRequest) Reset() {
 	*x = CreateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +626,7 @@ func (x *CreateEnvironmentRequest) String() string {
 func (*CreateEnvironmentRequest) ProtoMessage() {}
 
 func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +639,7 @@ func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateEnvironmentRequest) GetHouseId() string {
@@ -479,7 +672,7 @@ type CreateEnvironmentResponse struct {
 
 func (x *CreateEnvironmentResponse) Reset() {
 	*x = CreateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +684,7 @@ func (x *CreateEnvironmentResponse) String() string {
 func (*CreateEnvironmentResponse) ProtoMessage() {}
 
 func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +697,7 @@ func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateEnvironmentResponse) GetEnvironment() *Environment {
@@ -523,7 +716,7 @@ type GetEnvironmentRequest struct {
 
 func (x *GetEnvironmentRequest) Reset() {
 	*x = GetEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +728,7 @@ func (x *GetEnvironmentRequest) String() string {
 func (*GetEnvironmentRequest) ProtoMessage() {}
 
 func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +741,7 @@ func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetEnvironmentRequest) GetId() string {
@@ -567,7 +760,7 @@ type GetEnvironmentResponse struct {
 
 func (x *GetEnvironmentResponse) Reset() {
 	*x = GetEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +772,7 @@ func (x *GetEnvironmentResponse) String() string {
 func (*GetEnvironmentResponse) ProtoMessage() {}
 
 func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +785,7 @@ func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetEnvironmentResponse) GetEnvironment() *Environment {
@@ -615,7 +808,7 @@ type ListEnvironmentsRequest struct {
 
 func (x *ListEnvironmentsRequest) Reset() {
 	*x = ListEnvironmentsRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +820,7 @@ func (x *ListEnvironmentsRequest) String() string {
 func (*ListEnvironmentsRequest) ProtoMessage() {}
 
 func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +833,7 @@ func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListEnvironmentsRequest) GetHouseId() string {
@@ -675,7 +868,7 @@ type ListEnvironmentsResponse struct {
 
 func (x *ListEnvironmentsResponse) Reset() {
 	*x = ListEnvironmentsResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +880,7 @@ func (x *ListEnvironmentsResponse) String() string {
 func (*ListEnvironmentsResponse) ProtoMessage() {}
 
 func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +893,7 @@ func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListEnvironmentsResponse) GetEnvironments() []*Environment {
@@ -729,7 +922,7 @@ type UpdateEnvironmentRequest struct {
 
 func (x *UpdateEnvironmentRequest) Reset() {
 	*x = UpdateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +934,7 @@ func (x *UpdateEnvironmentRequest) String() string {
 func (*UpdateEnvironmentRequest) ProtoMessage() {}
 
 func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +947,7 @@ func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateEnvironmentRequest) GetId() string {
@@ -787,7 +980,7 @@ type UpdateEnvironmentResponse struct {
 
 func (x *UpdateEnvironmentResponse) Reset() {
 	*x = UpdateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +992,7 @@ func (x *UpdateEnvironmentResponse) String() string {
 func (*UpdateEnvironmentResponse) ProtoMessage() {}
 
 func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1005,7 @@ func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateEnvironmentResponse) GetEnvironment() *Environment {
@@ -835,7 +1028,7 @@ type AllowHostsRequest struct {
 
 func (x *AllowHostsRequest) Reset() {
 	*x = AllowHostsRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1040,7 @@ func (x *AllowHostsRequest) String() string {
 func (*AllowHostsRequest) ProtoMessage() {}
 
 func (x *AllowHostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[13]
+	mi := &file_arbe_v1_environment_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1053,7 @@ func (x *AllowHostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowHostsRequest.ProtoReflect.Descriptor instead.
 func (*AllowHostsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AllowHostsRequest) GetId() string {
@@ -893,7 +1086,7 @@ type AllowHostsResponse struct {
 
 func (x *AllowHostsResponse) Reset() {
 	*x = AllowHostsResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	mi := &file_arbe_v1_environment_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1098,7 @@ func (x *AllowHostsResponse) String() string {
 func (*AllowHostsResponse) ProtoMessage() {}
 
 func (x *AllowHostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[14]
+	mi := &file_arbe_v1_environment_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1111,7 @@ func (x *AllowHostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllowHostsResponse.ProtoReflect.Descriptor instead.
 func (*AllowHostsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AllowHostsResponse) GetEnvironment() *Environment {
@@ -937,7 +1130,7 @@ type DeleteEnvironmentRequest struct {
 
 func (x *DeleteEnvironmentRequest) Reset() {
 	*x = DeleteEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[15]
+	mi := &file_arbe_v1_environment_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1142,7 @@ func (x *DeleteEnvironmentRequest) String() string {
 func (*DeleteEnvironmentRequest) ProtoMessage() {}
 
 func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[15]
+	mi := &file_arbe_v1_environment_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1155,7 @@ func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteEnvironmentRequest) GetId() string {
@@ -980,7 +1173,7 @@ type DeleteEnvironmentResponse struct {
 
 func (x *DeleteEnvironmentResponse) Reset() {
 	*x = DeleteEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[16]
+	mi := &file_arbe_v1_environment_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1185,7 @@ func (x *DeleteEnvironmentResponse) String() string {
 func (*DeleteEnvironmentResponse) ProtoMessage() {}
 
 func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[16]
+	mi := &file_arbe_v1_environment_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1198,7 @@ func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{18}
 }
 
 var File_arbe_v1_environment_proto protoreflect.FileDescriptor
@@ -1019,7 +1212,7 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x122\n" +
 	"\x06config\x18\x04 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x129\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xbe\x02\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x83\x05\n" +
 	"\x11EnvironmentConfig\x12\x1f\n" +
 	"\x06driver\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06driver\x12\x1e\n" +
 	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x05image\x12\x1c\n" +
@@ -1028,20 +1221,43 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x05setup\x18\x05 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04R\x05setup\x12'\n" +
 	"\x06limits\x18\x06 \x01(\v2\x0f.arbe.v1.LimitsR\x06limits\x12;\n" +
 	"\asecrets\x18\a \x03(\v2\x16.arbe.v1.SecretBindingB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01R\asecrets\x12'\n" +
-	"\x06egress\x18\b \x01(\v2\x0f.arbe.v1.EgressR\x06egress\"\x81\x01\n" +
+	"\x06egress\x18\b \x01(\v2\x0f.arbe.v1.EgressR\x06egress\x12A\n" +
+	"\frepositories\x18\t \x03(\v2\x13.arbe.v1.RepositoryB\b\xbaH\x05\x92\x01\x02\x10\x14R\frepositories\x122\n" +
+	"\x03git\x18\n" +
+	" \x03(\v2\x16.arbe.v1.GitCredentialB\b\xbaH\x05\x92\x01\x02\x10\x14R\x03git\x12\x1f\n" +
+	"\x05start\x18\v \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04R\x05start\x12&\n" +
+	"\tdirectory\x18\f \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tdirectory\x12H\n" +
+	"\x06labels\x18\r \x03(\v2&.arbe.v1.EnvironmentConfig.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x102R\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
+	"\n" +
+	"Repository\x12\x1c\n" +
+	"\x03url\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\x03url\x12\x1a\n" +
+	"\x03ref\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03ref\x12\x1d\n" +
+	"\x05depth\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12 \n" +
+	"\x06folder\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06folder\"o\n" +
+	"\rGitCredential\x12\x1e\n" +
+	"\x04host\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x84\x02R\x04host\x12!\n" +
+	"\x06secret\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x06secret\x12\x1b\n" +
+	"\x04user\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04user\"\x81\x01\n" +
 	"\x06Egress\x12/\n" +
 	"\x04mode\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16R\x00R\x04noneR\x06listedR\x04openR\x04mode\x12\x1c\n" +
 	"\x04sets\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x102R\x04sets\x12(\n" +
 	"\x05hosts\x18\x03 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xf4\x03\"\ar\x05\x10\x01\x18\xac\x02R\x05hosts\"J\n" +
 	"\rSecretBinding\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12\x1a\n" +
-	"\boptional\x18\x02 \x01(\bR\boptional\"\xfa\x01\n" +
+	"\boptional\x18\x02 \x01(\bR\boptional\"\xbb\x02\n" +
 	"\x06Limits\x12(\n" +
 	"\tmemory_mb\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\bmemoryMb\x12$\n" +
 	"\adisk_mb\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\x06diskMb\x12\x1f\n" +
 	"\x04pids\x18\x03 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x04pids\x12+\n" +
 	"\x04cpus\x18\x04 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\x90@)\x00\x00\x00\x00\x00\x00\x00\x00R\x04cpus\x12R\n" +
-	"\x0fcommand_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\x0ecommandTimeout\"\x93\x01\n" +
+	"\x0fcommand_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\x0ecommandTimeout\x12?\n" +
+	"\x04idle\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\x80\xf5$2\x02\b<R\x04idle\"\x93\x01\n" +
 	"\x18CreateEnvironmentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x122\n" +
@@ -1098,59 +1314,66 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
-var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_arbe_v1_environment_proto_goTypes = []any{
 	(*Environment)(nil),               // 0: arbe.v1.Environment
 	(*EnvironmentConfig)(nil),         // 1: arbe.v1.EnvironmentConfig
-	(*Egress)(nil),                    // 2: arbe.v1.Egress
-	(*SecretBinding)(nil),             // 3: arbe.v1.SecretBinding
-	(*Limits)(nil),                    // 4: arbe.v1.Limits
-	(*CreateEnvironmentRequest)(nil),  // 5: arbe.v1.CreateEnvironmentRequest
-	(*CreateEnvironmentResponse)(nil), // 6: arbe.v1.CreateEnvironmentResponse
-	(*GetEnvironmentRequest)(nil),     // 7: arbe.v1.GetEnvironmentRequest
-	(*GetEnvironmentResponse)(nil),    // 8: arbe.v1.GetEnvironmentResponse
-	(*ListEnvironmentsRequest)(nil),   // 9: arbe.v1.ListEnvironmentsRequest
-	(*ListEnvironmentsResponse)(nil),  // 10: arbe.v1.ListEnvironmentsResponse
-	(*UpdateEnvironmentRequest)(nil),  // 11: arbe.v1.UpdateEnvironmentRequest
-	(*UpdateEnvironmentResponse)(nil), // 12: arbe.v1.UpdateEnvironmentResponse
-	(*AllowHostsRequest)(nil),         // 13: arbe.v1.AllowHostsRequest
-	(*AllowHostsResponse)(nil),        // 14: arbe.v1.AllowHostsResponse
-	(*DeleteEnvironmentRequest)(nil),  // 15: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil), // 16: arbe.v1.DeleteEnvironmentResponse
-	(*timestamppb.Timestamp)(nil),     // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 18: google.protobuf.Duration
+	(*Repository)(nil),                // 2: arbe.v1.Repository
+	(*GitCredential)(nil),             // 3: arbe.v1.GitCredential
+	(*Egress)(nil),                    // 4: arbe.v1.Egress
+	(*SecretBinding)(nil),             // 5: arbe.v1.SecretBinding
+	(*Limits)(nil),                    // 6: arbe.v1.Limits
+	(*CreateEnvironmentRequest)(nil),  // 7: arbe.v1.CreateEnvironmentRequest
+	(*CreateEnvironmentResponse)(nil), // 8: arbe.v1.CreateEnvironmentResponse
+	(*GetEnvironmentRequest)(nil),     // 9: arbe.v1.GetEnvironmentRequest
+	(*GetEnvironmentResponse)(nil),    // 10: arbe.v1.GetEnvironmentResponse
+	(*ListEnvironmentsRequest)(nil),   // 11: arbe.v1.ListEnvironmentsRequest
+	(*ListEnvironmentsResponse)(nil),  // 12: arbe.v1.ListEnvironmentsResponse
+	(*UpdateEnvironmentRequest)(nil),  // 13: arbe.v1.UpdateEnvironmentRequest
+	(*UpdateEnvironmentResponse)(nil), // 14: arbe.v1.UpdateEnvironmentResponse
+	(*AllowHostsRequest)(nil),         // 15: arbe.v1.AllowHostsRequest
+	(*AllowHostsResponse)(nil),        // 16: arbe.v1.AllowHostsResponse
+	(*DeleteEnvironmentRequest)(nil),  // 17: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil), // 18: arbe.v1.DeleteEnvironmentResponse
+	nil,                               // 19: arbe.v1.EnvironmentConfig.LabelsEntry
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 21: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	17, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
-	4,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
-	3,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
-	2,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
-	18, // 5: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
-	1,  // 6: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 7: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 8: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 9: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
-	1,  // 10: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 11: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 12: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
-	5,  // 13: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	7,  // 14: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	9,  // 15: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	11, // 16: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	13, // 17: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
-	15, // 18: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	6,  // 19: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	8,  // 20: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	10, // 21: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	12, // 22: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	14, // 23: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
-	16, // 24: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	20, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
+	5,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
+	4,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
+	2,  // 5: arbe.v1.EnvironmentConfig.repositories:type_name -> arbe.v1.Repository
+	3,  // 6: arbe.v1.EnvironmentConfig.git:type_name -> arbe.v1.GitCredential
+	19, // 7: arbe.v1.EnvironmentConfig.labels:type_name -> arbe.v1.EnvironmentConfig.LabelsEntry
+	21, // 8: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	21, // 9: arbe.v1.Limits.idle:type_name -> google.protobuf.Duration
+	1,  // 10: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 11: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 12: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 13: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
+	1,  // 14: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 15: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 16: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
+	7,  // 17: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	9,  // 18: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	11, // 19: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	13, // 20: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	15, // 21: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
+	17, // 22: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	8,  // 23: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	10, // 24: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	12, // 25: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	14, // 26: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	16, // 27: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
+	18, // 28: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -1158,14 +1381,14 @@ func file_arbe_v1_environment_proto_init() {
 	if File_arbe_v1_environment_proto != nil {
 		return
 	}
-	file_arbe_v1_environment_proto_msgTypes[11].OneofWrappers = []any{}
+	file_arbe_v1_environment_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/environment.proto.
  */
 export const file_arbe_v1_environment: GenFile = /*@__PURE__*/
-  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihAIKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcyJuCgZFZ3Jlc3MSKQoEbW9kZRgBIAEoCUIbukgYchZSAFIEbm9uZVIGbGlzdGVkUgRvcGVuEhYKBHNldHMYAiADKAlCCLpIBZIBAhAyEiEKBWhvc3RzGAMgAygJQhK6SA+SAQwQ9AMiB3IFEAEYrAIiOgoNU2VjcmV0QmluZGluZxIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQSEAoIb3B0aW9uYWwYAiABKAgizAEKBkxpbWl0cxIeCgltZW1vcnlfbWIYASABKAVCC7pICBoGGICAQCgAEhwKB2Rpc2tfbWIYAiABKAVCC7pICBoGGICAQCgAEhkKBHBpZHMYAyABKAVCC7pICBoGGKCNBigAEiUKBGNwdXMYBCABKAFCF7pIFBISGQAAAAAAAJBAKQAAAAAAAAAAEkIKD2NvbW1hbmRfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgAifAoYQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWciRgoZQ3JlYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiLgoVR2V0RW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiQwoWR2V0RW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQicwoXTGlzdEVudmlyb25tZW50c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiXwoYTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlEioKDGVudmlyb25tZW50cxgBIAMoCzIULmFyYmUudjEuRW52aXJvbm1lbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoQBChhVcGRhdGVFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnQgcKBV9uYW1lIkYKGVVwZGF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50ImoKEUFsbG93SG9zdHNSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASIgoFaG9zdHMYAiADKAlCE7pIEJIBDQgBEGQiB3IFEAEYrAISGgoJdGhyZWFkX2lkGAMgASgJQge6SARyAhhAIj8KEkFsbG93SG9zdHNSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiMQoYRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiGwoZRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZTKlBAoSRW52aXJvbm1lbnRTZXJ2aWNlEloKEUNyZWF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USVgoOR2V0RW52aXJvbm1lbnQSHi5hcmJlLnYxLkdldEVudmlyb25tZW50UmVxdWVzdBofLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXNwb25zZSIDkAIBElwKEExpc3RFbnZpcm9ubWVudHMSIC5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXF1ZXN0GiEuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVzcG9uc2UiA5ACARJaChFVcGRhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEkUKCkFsbG93SG9zdHMSGi5hcmJlLnYxLkFsbG93SG9zdHNSZXF1ZXN0GhsuYXJiZS52MS5BbGxvd0hvc3RzUmVzcG9uc2USWgoRRGVsZXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikAQKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcxIzCgxyZXBvc2l0b3JpZXMYCSADKAsyEy5hcmJlLnYxLlJlcG9zaXRvcnlCCLpIBZIBAhAUEi0KA2dpdBgKIAMoCzIWLmFyYmUudjEuR2l0Q3JlZGVudGlhbEIIukgFkgECEBQSGAoFc3RhcnQYCyABKAlCCbpIBnIEGICABBIbCglkaXJlY3RvcnkYDCABKAlCCLpIBXIDGMgBEkAKBmxhYmVscxgNIAMoCzImLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcuTGFiZWxzRW50cnlCCLpIBZoBAhAyGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEibgoKUmVwb3NpdG9yeRIXCgN1cmwYASABKAlCCrpIB3IFEAEY0A8SFQoDcmVmGAIgASgJQgi6SAVyAxjIARIWCgVkZXB0aBgDIAEoBUIHukgEGgIoABIYCgZmb2xkZXIYBCABKAlCCLpIBXIDGMgBIlsKDUdpdENyZWRlbnRpYWwSGAoEaG9zdBgBIAEoCUIKukgHcgUQARiEAhIZCgZzZWNyZXQYAiABKAlCCbpIBnIEEAEYZBIVCgR1c2VyGAMgASgJQge6SARyAhhkIm4KBkVncmVzcxIpCgRtb2RlGAEgASgJQhu6SBhyFlIAUgRub25lUgZsaXN0ZWRSBG9wZW4SFgoEc2V0cxgCIAMoCUIIukgFkgECEDISIQoFaG9zdHMYAyADKAlCErpID5IBDBD0AyIHcgUQARisAiI6Cg1TZWNyZXRCaW5kaW5nEhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZBIQCghvcHRpb25hbBgCIAEoCCKHAgoGTGltaXRzEh4KCW1lbW9yeV9tYhgBIAEoBUILukgIGgYYgIBAKAASHAoHZGlza19tYhgCIAEoBUILukgIGgYYgIBAKAASGQoEcGlkcxgDIAEoBUILukgIGgYYoI0GKAASJQoEY3B1cxgEIAEoAUIXukgUEhIZAAAAAAAAkEApAAAAAAAAAAASQgoPY29tbWFuZF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABI5CgRpZGxlGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhC6SA2qAQoiBAiA9SQyAgg8InwKGENyZWF0ZUVudmlyb25tZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnIkYKGUNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50Ii4KFUdldEVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIkMKFkdldEVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50InMKF0xpc3RFbnZpcm9ubWVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIl8KGExpc3RFbnZpcm9ubWVudHNSZXNwb25zZRIqCgxlbnZpcm9ubWVudHMYASADKAsyFC5hcmJlLnYxLkVudmlyb25tZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKEAQoYVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZ0IHCgVfbmFtZSJGChlVcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCJqChFBbGxvd0hvc3RzUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEiIKBWhvc3RzGAIgAygJQhO6SBCSAQ0IARBkIgdyBRABGKwCEhoKCXRocmVhZF9pZBgDIAEoCUIHukgEcgIYQCI/ChJBbGxvd0hvc3RzUmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50IjEKGERlbGV0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhsKGURlbGV0ZUVudmlyb25tZW50UmVzcG9uc2UypQQKEkVudmlyb25tZW50U2VydmljZRJaChFDcmVhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlElYKDkdldEVudmlyb25tZW50Eh4uYXJiZS52MS5HZXRFbnZpcm9ubWVudFJlcXVlc3QaHy5hcmJlLnYxLkdldEVudmlyb25tZW50UmVzcG9uc2UiA5ACARJcChBMaXN0RW52aXJvbm1lbnRzEiAuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVxdWVzdBohLmFyYmUudjEuTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlIgOQAgESWgoRVXBkYXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLlVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRJFCgpBbGxvd0hvc3RzEhouYXJiZS52MS5BbGxvd0hvc3RzUmVxdWVzdBobLmFyYmUudjEuQWxsb3dIb3N0c1Jlc3BvbnNlEloKEURlbGV0ZUVudmlyb25tZW50EiEuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Environment
@@ -111,6 +111,42 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
    * @generated from field: arbe.v1.Egress egress = 8;
    */
   egress?: Egress | undefined;
+
+  /**
+   * Further git repositories that are cloned.
+   *
+   * @generated from field: repeated arbe.v1.Repository repositories = 9;
+   */
+  repositories: Repository[];
+
+  /**
+   * Credentials for repositories. Git in a sandbox uses them through the server and never gets them. Another secret for a host
+   * applies at once, a further host to new sandboxes.
+   *
+   * @generated from field: repeated arbe.v1.GitCredential git = 10;
+   */
+  git: GitCredential[];
+
+  /**
+   * A shell script that runs each time a sandbox has started, before its next command.
+   *
+   * @generated from field: string start = 11;
+   */
+  start: string;
+
+  /**
+   * Where commands and scripts start, below the working tree; empty means the working tree.
+   *
+   * @generated from field: string directory = 12;
+   */
+  directory: string;
+
+  /**
+   * Words of the house about the environment. They mean nothing to arbe.
+   *
+   * @generated from field: map<string, string> labels = 13;
+   */
+  labels: { [key: string]: string };
 };
 
 /**
@@ -119,6 +155,84 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
  */
 export const EnvironmentConfigSchema: GenMessage<EnvironmentConfig> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 1);
+
+/**
+ * Repository is a git repository that is cloned into a new sandbox.
+ *
+ * @generated from message arbe.v1.Repository
+ */
+export type Repository = Message<"arbe.v1.Repository"> & {
+  /**
+   * Its address, or an absolute path on the server.
+   *
+   * @generated from field: string url = 1;
+   */
+  url: string;
+
+  /**
+   * The branch, tag or commit to check out; empty means the repository's default branch.
+   *
+   * @generated from field: string ref = 2;
+   */
+  ref: string;
+
+  /**
+   * How many commits of its history are cloned; 0 is all.
+   *
+   * @generated from field: int32 depth = 3;
+   */
+  depth: number;
+
+  /**
+   * The folder below the working tree. Empty means the working tree itself for the only repository, otherwise the last part of
+   * the url.
+   *
+   * @generated from field: string folder = 4;
+   */
+  folder: string;
+};
+
+/**
+ * Describes the message arbe.v1.Repository.
+ * Use `create(RepositorySchema)` to create a new message.
+ */
+export const RepositorySchema: GenMessage<Repository> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 2);
+
+/**
+ * GitCredential opens repositories at a host.
+ *
+ * @generated from message arbe.v1.GitCredential
+ */
+export type GitCredential = Message<"arbe.v1.GitCredential"> & {
+  /**
+   * The host, such as github.com, with a port if it is not 443.
+   *
+   * @generated from field: string host = 1;
+   */
+  host: string;
+
+  /**
+   * The name of the house's secret with the password or token. It may be set later.
+   *
+   * @generated from field: string secret = 2;
+   */
+  secret: string;
+
+  /**
+   * The name that goes with it; empty means one that hosts take with a token.
+   *
+   * @generated from field: string user = 3;
+   */
+  user: string;
+};
+
+/**
+ * Describes the message arbe.v1.GitCredential.
+ * Use `create(GitCredentialSchema)` to create a new message.
+ */
+export const GitCredentialSchema: GenMessage<GitCredential> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 3);
 
 /**
  * Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
@@ -153,7 +267,7 @@ export type Egress = Message<"arbe.v1.Egress"> & {
  * Use `create(EgressSchema)` to create a new message.
  */
 export const EgressSchema: GenMessage<Egress> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 2);
+  messageDesc(file_arbe_v1_environment, 4);
 
 /**
  * SecretBinding gives commands a secret.
@@ -181,7 +295,7 @@ export type SecretBinding = Message<"arbe.v1.SecretBinding"> & {
  * Use `create(SecretBindingSchema)` to create a new message.
  */
 export const SecretBindingSchema: GenMessage<SecretBinding> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 3);
+  messageDesc(file_arbe_v1_environment, 5);
 
 /**
  * Limits restrict a sandbox. A zero field means the driver's default.
@@ -223,6 +337,13 @@ export type Limits = Message<"arbe.v1.Limits"> & {
    * @generated from field: google.protobuf.Duration command_timeout = 5;
    */
   commandTimeout?: Duration | undefined;
+
+  /**
+   * After how long without a command a sandbox is stopped, until its next one; unset means the driver's default.
+   *
+   * @generated from field: google.protobuf.Duration idle = 6;
+   */
+  idle?: Duration | undefined;
 };
 
 /**
@@ -230,7 +351,7 @@ export type Limits = Message<"arbe.v1.Limits"> & {
  * Use `create(LimitsSchema)` to create a new message.
  */
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 4);
+  messageDesc(file_arbe_v1_environment, 6);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentRequest
@@ -257,7 +378,7 @@ export type CreateEnvironmentRequest = Message<"arbe.v1.CreateEnvironmentRequest
  * Use `create(CreateEnvironmentRequestSchema)` to create a new message.
  */
 export const CreateEnvironmentRequestSchema: GenMessage<CreateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 5);
+  messageDesc(file_arbe_v1_environment, 7);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentResponse
@@ -274,7 +395,7 @@ export type CreateEnvironmentResponse = Message<"arbe.v1.CreateEnvironmentRespon
  * Use `create(CreateEnvironmentResponseSchema)` to create a new message.
  */
 export const CreateEnvironmentResponseSchema: GenMessage<CreateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 6);
+  messageDesc(file_arbe_v1_environment, 8);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentRequest
@@ -291,7 +412,7 @@ export type GetEnvironmentRequest = Message<"arbe.v1.GetEnvironmentRequest"> & {
  * Use `create(GetEnvironmentRequestSchema)` to create a new message.
  */
 export const GetEnvironmentRequestSchema: GenMessage<GetEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 7);
+  messageDesc(file_arbe_v1_environment, 9);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentResponse
@@ -308,7 +429,7 @@ export type GetEnvironmentResponse = Message<"arbe.v1.GetEnvironmentResponse"> &
  * Use `create(GetEnvironmentResponseSchema)` to create a new message.
  */
 export const GetEnvironmentResponseSchema: GenMessage<GetEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 8);
+  messageDesc(file_arbe_v1_environment, 10);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsRequest
@@ -339,7 +460,7 @@ export type ListEnvironmentsRequest = Message<"arbe.v1.ListEnvironmentsRequest">
  * Use `create(ListEnvironmentsRequestSchema)` to create a new message.
  */
 export const ListEnvironmentsRequestSchema: GenMessage<ListEnvironmentsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 9);
+  messageDesc(file_arbe_v1_environment, 11);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsResponse
@@ -363,7 +484,7 @@ export type ListEnvironmentsResponse = Message<"arbe.v1.ListEnvironmentsResponse
  * Use `create(ListEnvironmentsResponseSchema)` to create a new message.
  */
 export const ListEnvironmentsResponseSchema: GenMessage<ListEnvironmentsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 10);
+  messageDesc(file_arbe_v1_environment, 12);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentRequest
@@ -392,7 +513,7 @@ export type UpdateEnvironmentRequest = Message<"arbe.v1.UpdateEnvironmentRequest
  * Use `create(UpdateEnvironmentRequestSchema)` to create a new message.
  */
 export const UpdateEnvironmentRequestSchema: GenMessage<UpdateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 11);
+  messageDesc(file_arbe_v1_environment, 13);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentResponse
@@ -409,7 +530,7 @@ export type UpdateEnvironmentResponse = Message<"arbe.v1.UpdateEnvironmentRespon
  * Use `create(UpdateEnvironmentResponseSchema)` to create a new message.
  */
 export const UpdateEnvironmentResponseSchema: GenMessage<UpdateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 12);
+  messageDesc(file_arbe_v1_environment, 14);
 
 /**
  * @generated from message arbe.v1.AllowHostsRequest
@@ -440,7 +561,7 @@ export type AllowHostsRequest = Message<"arbe.v1.AllowHostsRequest"> & {
  * Use `create(AllowHostsRequestSchema)` to create a new message.
  */
 export const AllowHostsRequestSchema: GenMessage<AllowHostsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 13);
+  messageDesc(file_arbe_v1_environment, 15);
 
 /**
  * @generated from message arbe.v1.AllowHostsResponse
@@ -457,7 +578,7 @@ export type AllowHostsResponse = Message<"arbe.v1.AllowHostsResponse"> & {
  * Use `create(AllowHostsResponseSchema)` to create a new message.
  */
 export const AllowHostsResponseSchema: GenMessage<AllowHostsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 14);
+  messageDesc(file_arbe_v1_environment, 16);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentRequest
@@ -474,7 +595,7 @@ export type DeleteEnvironmentRequest = Message<"arbe.v1.DeleteEnvironmentRequest
  * Use `create(DeleteEnvironmentRequestSchema)` to create a new message.
  */
 export const DeleteEnvironmentRequestSchema: GenMessage<DeleteEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 15);
+  messageDesc(file_arbe_v1_environment, 17);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentResponse
@@ -487,7 +608,7 @@ export type DeleteEnvironmentResponse = Message<"arbe.v1.DeleteEnvironmentRespon
  * Use `create(DeleteEnvironmentResponseSchema)` to create a new message.
  */
 export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 16);
+  messageDesc(file_arbe_v1_environment, 18);
 
 /**
  * EnvironmentService manages environments: the recipes from which sandboxes are built.

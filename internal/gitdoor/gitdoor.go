@@ -1,0 +1,217 @@
+// Package gitdoor lets git in sandboxes use repositories that need a password or a token, which never enters a sandbox: git
+// there speaks with the server, which adds the credential and passes on what it says to the repository's host.
+//
+// A request is served only if it is one of git's own, for a host for which the sandbox's environment has a credential. The
+// credential is looked up for each request, so that one that lives for a minute is enough, and one that was taken away is
+// of no use at once.
+package gitdoor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+const (
+	// mostRequests limits the requests of one house at a time.
+	mostRequests = 32
+	// mostTime limits one request, because a large repository takes long, and not forever.
+	mostTime = time.Hour
+	// answerTime limits how long a host takes to begin its answer: it may have to pack a large repository first.
+	answerTime = 5 * time.Minute
+	// mostRedirects limits redirects, which hosts use for repositories that were renamed.
+	mostRedirects = 3
+)
+
+// Credential is what opens repositories at a host.
+type Credential struct{ User, Password string }
+
+// Config configures [New]. Credential and Dial are required.
+type Config struct {
+	// Credential returns the credential of an environment of a house for a host. If there is none, the error is a
+	// [fault.Forbidden] or a [fault.Precondition] that says what to do.
+	Credential func(ctx context.Context, house, environment, host string) (Credential, error)
+	// Dial connects to a host, and never to an address that is not public.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Authorities sign the certificates of hosts. Defaults to the machine's.
+	Authorities *x509.CertPool
+	Logger      *slog.Logger
+}
+
+// Door passes on the requests of git. It is safe for concurrent use.
+type Door struct {
+	config Config
+	client *http.Client
+	crowd  httpd.Crowd
+}
+
+// New returns a door.
+func New(c Config) *Door {
+	return &Door{config: c, client: &http.Client{
+		Transport: &http.Transport{
+			DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
+			ResponseHeaderTimeout: answerTime, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression: true, // what comes is passed on as it is
+			Proxy:              nil,  // Dial knows it
+			ForceAttemptHTTP2:  true,
+		},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			// The credential is for this host, and for git.
+			if _, err := targetOf(r.Method, r.URL.Path, r.URL.Query()); err != nil || r.URL.Scheme != "https" || r.URL.Host != via[0].URL.Host || len(via) > mostRedirects {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}}
+}
+
+// Serves reports whether a request is for this door.
+func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox.GitPath) }
+
+// Serve answers a request that comes from a sandbox of an environment of a house.
+func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
+	if err := d.pass(w, r, house, environment); err != nil {
+		f := fault.From(err)
+		if f.Code == fault.Internal {
+			d.config.Logger.ErrorContext(r.Context(), "a request of git failed", "error", f.Detail())
+		}
+		// As text, which git shows.
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		status := f.Code.HTTPStatus()
+		if status == http.StatusUnauthorized {
+			status = http.StatusForbidden // otherwise git would ask the person for a password
+		}
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, "arbe: %s; %s\n", f.Message, f.Next) // nobody else to tell
+	}
+}
+
+// pass passes a request on, and the answer back. After an error nothing was answered.
+func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment string) error {
+	leave, ok := d.crowd.Enter(house, mostRequests)
+	if !ok {
+		return fault.Newf(fault.Exhausted, "try again", "git of this house's sandboxes makes more than %d requests at a time", mostRequests)
+	}
+	defer leave()
+	host, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, sandbox.GitPath), "/")
+	target, err := targetOf(r.Method, "/"+rest, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	c, err := d.config.Credential(r.Context(), house, environment, host)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(r.Context(), mostTime)
+	defer stop()
+	target.Scheme, target.Host = "https", host
+	ask, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
+	if err != nil {
+		return err
+	}
+	if ask.ContentLength = r.ContentLength; r.ContentLength == 0 {
+		ask.Body = nil
+	}
+	for _, name := range passedOn {
+		if value := r.Header.Get(name); value != "" {
+			ask.Header.Set(name, value)
+		}
+	}
+	ask.SetBasicAuth(c.User, c.Password)
+	answer, err := d.client.Do(ask)
+	if err != nil {
+		// Its text has the address, which the caller knows, and no credential.
+		cause := err
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			cause = failed.Err
+		}
+		return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached: %v", host, cause)
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusUnauthorized:
+		return fault.Newf(fault.Forbidden, "give the secret a new value with: arbe secret set", "%s refuses the credential of this environment", host)
+	case answer.StatusCode >= 300 && answer.StatusCode < 400:
+		return fault.Newf(fault.Precondition, "use the repository's new address", "%s says that the repository is somewhere else", host)
+	}
+	h := w.Header()
+	for _, name := range passedBack {
+		if value := answer.Header.Get(name); value != "" {
+			h.Set(name, value)
+		}
+	}
+	w.WriteHeader(answer.StatusCode)
+	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an answer that is cut
+	return nil
+}
+
+// passedOn and passedBack are the headers of requests and answers that git needs. No credential is among them.
+var (
+	passedOn   = []string{"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "Content-Encoding", "Git-Protocol", "User-Agent"}
+	passedBack = []string{"Content-Type", "Content-Encoding", "Content-Length", "Cache-Control"}
+)
+
+// flushing passes on what comes at once, because git shows progress.
+type flushing struct {
+	w       io.Writer
+	control *http.ResponseController
+}
+
+func (f flushing) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
+}
+
+// requests are the requests of git and its LFS, by the end of their path.
+var requests = []struct {
+	method, end string
+	services    []string // values of the query's only field, service
+}{
+	{http.MethodGet, "/info/refs", []string{"git-upload-pack", "git-receive-pack"}},
+	{http.MethodPost, "/git-upload-pack", nil},
+	{http.MethodPost, "/git-receive-pack", nil},
+	{http.MethodPost, "/info/lfs/objects/batch", nil},
+	{http.MethodPost, "/info/lfs/locks/verify", nil},
+}
+
+// repositoryPath is the form of the paths of repositories.
+var repositoryPath = regexp.MustCompile(`^(/[A-Za-z0-9._~+@%-]+)+$`)
+
+// targetOf returns the path and query of a request, if it is one of git's.
+func targetOf(method, at string, query url.Values) (*url.URL, error) {
+	for _, q := range requests {
+		repo, found := strings.CutSuffix(at, q.end)
+		if !found || method != q.method || !repositoryPath.MatchString(repo) || path.Clean(at) != at {
+			continue
+		}
+		target := &url.URL{Path: at}
+		if q.services == nil && len(query) == 0 {
+			return target, nil
+		}
+		for _, service := range q.services {
+			if len(query) == 1 && len(query["service"]) == 1 && query.Get("service") == service {
+				target.RawQuery = "service=" + service
+				return target, nil
+			}
+		}
+	}
+	return nil, fault.New(fault.NotFound, "this is no request of git over https", "use git, with a current protocol")
+}

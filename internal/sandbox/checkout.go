@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
+)
+
+// Repository is a git repository that is cloned into a new box.
+type Repository struct {
+	// URL is its address, or an absolute path on the server.
+	URL string `json:"url"`
+	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
+	Ref string `json:"ref,omitempty"`
+	// Depth is how many commits of the history are cloned. Defaults to all.
+	Depth int `json:"depth,omitempty"`
+	// Folder is where it is cloned, below the working tree. Defaults to the working tree itself if it is the only one,
+	// otherwise to the last part of its URL.
+	Folder string `json:"folder,omitempty"`
+}
+
+// GitCredential is a secret of the house that opens repositories at a host. Git in a box uses it through the server, and never
+// gets it.
+type GitCredential struct {
+	// Host is a host, or host:port, which is reached by https.
+	Host string `json:"host"`
+	// Secret is the name of the secret with the password or token.
+	Secret string `json:"secret"`
+	// User is the name that goes with it. Defaults to x-access-token, which hosts take that do not need one.
+	User string `json:"user,omitempty"`
+}
+
+// DefaultGitUser is the default of [GitCredential].User.
+const DefaultGitUser = "x-access-token"
+
+const (
+	// maxRepositories and maxGitCredentials limit those of a recipe.
+	maxRepositories, maxGitCredentials = 20, 20
+	// maxDepth limits the depth of a clone.
+	maxDepth = 1 << 30
+)
+
+// checkouts returns the repositories of the recipe, each with its folder.
+func (r Recipe) checkouts() []Repository {
+	list := slices.Clone(r.Repositories)
+	if r.Repo != "" {
+		list = slices.Insert(list, 0, Repository{URL: r.Repo, Ref: r.Ref})
+	}
+	for i := range list {
+		switch {
+		case list[i].Folder != "":
+			list[i].Folder = path.Clean(list[i].Folder)
+		case len(list) > 1:
+			list[i].Folder = folderOf(list[i].URL)
+		default:
+			list[i].Folder = "."
+		}
+	}
+	return list
+}
+
+// folderOf returns the last part of a repository's URL, as git clone names its folder.
+func folderOf(repo string) string {
+	repo, _, _ = strings.Cut(strings.TrimRight(repo, "/"), "?")
+	name := strings.TrimSuffix(repo[strings.LastIndexAny(repo, "/:")+1:], ".git")
+	if name == "" || strings.HasPrefix(name, ".") {
+		return "repository"
+	}
+	return name
+}
+
+// checkRepositories validates the repositories of a recipe.
+func (r Recipe) checkRepositories() error {
+	if err := checkRepo("repo", "ref", r.Repo, r.Ref); err != nil {
+		return err
+	}
+	if len(r.Repositories) > maxRepositories {
+		return fault.Newf(fault.Invalid, "clone some in the setup script", "repositories: more than %d", maxRepositories)
+	}
+	for i, repo := range r.Repositories {
+		field := fmt.Sprintf("repositories[%d].", i)
+		if repo.URL == "" {
+			return fault.New(fault.Invalid, field+"url: it is empty", "give the address of the repository")
+		}
+		if err := checkRepo(field+"url", field+"ref", repo.URL, repo.Ref); err != nil {
+			return err
+		}
+		if repo.Depth < 0 || repo.Depth > maxDepth {
+			return fault.New(fault.Invalid, field+"depth: it is negative or too large", "give how many commits to clone, or leave it out for all")
+		}
+		if !localFolder(repo.Folder) {
+			return fault.New(fault.Invalid, field+"folder: it is not a folder below the working tree", "give a relative path without .., such as web")
+		}
+	}
+	list := r.checkouts()
+	for i, repo := range list {
+		for _, other := range list[:i] {
+			if within(repo.Folder, other.Folder) || within(other.Folder, repo.Folder) {
+				return fault.Newf(fault.Invalid, "give each a folder of its own", "repositories: %s and %s would be in each other's folder", other.URL, repo.URL)
+			}
+		}
+	}
+	return nil
+}
+
+// within reports whether a folder is another one or in it.
+func within(folder, other string) bool {
+	return other == "." || folder == other || strings.HasPrefix(folder, other+"/")
+}
+
+// localFolder reports whether a path may be that of a folder below the working tree; the empty one may.
+func localFolder(folder string) bool {
+	return folder == "" || len(folder) <= 200 && filepath.IsLocal(folder) && !strings.HasPrefix(folder, "-") && !strings.ContainsAny(folder, "\x00\n")
+}
+
+// hostName is the form of the names of hosts.
+var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+
+// checkGit validates the credentials of a recipe.
+func (r Recipe) checkGit() error {
+	if len(r.Git) > maxGitCredentials {
+		return fault.Newf(fault.Invalid, "use another environment for some", "git: more than %d hosts", maxGitCredentials)
+	}
+	seen := map[string]bool{}
+	for i, c := range r.Git {
+		field := fmt.Sprintf("git[%d].", i)
+		host, port, err := net.SplitHostPort(c.Host)
+		if err != nil {
+			host, port = c.Host, ""
+		}
+		if n, err := strconv.Atoi(port); !hostName.MatchString(host) || port != "" && (err != nil || n < 1 || n > 65535) {
+			return fault.New(fault.Invalid, field+"host: it is not the name of a host", "write it as github.com or git.example.com:8443, in lower case")
+		}
+		if err := secret.CheckName(c.Secret); err != nil {
+			return fault.New(fault.Invalid, field+"secret: "+strings.TrimPrefix(fault.From(err).Message, "name: "), fault.From(err).Next)
+		}
+		if len(c.User) > 100 || strings.ContainsAny(c.User, ":\x00\n\r") {
+			return fault.New(fault.Invalid, field+"user: it is too long, or has characters that a user's name cannot have", "leave it out if the host needs none")
+		}
+		if seen[c.Host] {
+			return fault.Newf(fault.Invalid, "name it once", "git: %s is there twice", c.Host)
+		}
+		seen[c.Host] = true
+	}
+	return nil
+}
+
+// checkRepo validates a repository and a ref. Both become arguments of git, so neither may look like an option: otherwise
+// git would do what the recipe's author chooses, such as run a program.
+func checkRepo(field, refField, repo, ref string) error {
+	if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \n\x00") {
+		return fault.New(fault.Invalid, refField+": it is not the name of a branch, a tag or a commit", "give one, or leave it out")
+	}
+	if repo == "" {
+		return nil
+	}
+	if _, local := localRepo(repo); local {
+		return nil
+	}
+	u, err := url.Parse(repo)
+	if err == nil && u.User != nil && u.Scheme != "ssh" {
+		return fault.New(fault.Invalid, field+": it has a password or token, which everyone in the house could read",
+			"remove it, keep it with arbe secret set, and bind that to the host with git")
+	}
+	if err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" || u.Scheme == "ssh" || u.Scheme == "git") {
+		return nil
+	}
+	return fault.New(fault.Invalid, field+": it is not the address of a git repository",
+		"write it as https://host/path, or as an absolute path on the server")
+}
+
+// GitPath is the path of the server's door at which git in boxes reaches repositories at https://HOST/PATH: GitPath + HOST +
+// "/" + PATH.
+const GitPath = "/git/"
+
+// rewrites returns the configuration of git with which it uses the server's door for the hosts of credentials. It has no
+// secret.
+func rewrites(door string, credentials []GitCredential) (args []string) {
+	for _, c := range credentials {
+		to := "url." + door + GitPath + c.Host + "/.insteadOf"
+		host, _, _ := strings.Cut(c.Host, ":")
+		for _, from := range []string{"https://" + c.Host + "/", "git@" + host + ":", "ssh://git@" + host + "/"} {
+			args = append(args, to, from)
+		}
+	}
+	return args
+}

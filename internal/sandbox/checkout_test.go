@@ -1,0 +1,73 @@
+//go:build linux
+
+package sandbox_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+func TestWhatIsWrongWithARecipeNamesTheField(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	repo := func(r sandbox.Repository) sandbox.Recipe {
+		return sandbox.Recipe{Repositories: []sandbox.Repository{{URL: "https://example.com/first"}, r}}
+	}
+	git := func(c ...sandbox.GitCredential) sandbox.Recipe { return sandbox.Recipe{Git: c} }
+	for field, recipe := range map[string]sandbox.Recipe{
+		"repo: it has a password":  {Repo: "https://x:token@example.com/repo"},
+		"repositories[1].url:":     repo(sandbox.Repository{URL: "ext::sh -c x"}),
+		"repositories[1].url: it ": repo(sandbox.Repository{}),
+		"repositories[1].ref:":     repo(sandbox.Repository{URL: "https://example.com/a", Ref: "--upload-pack=x"}),
+		"repositories[1].depth:":   repo(sandbox.Repository{URL: "https://example.com/a", Depth: -1}),
+		"repositories[1].folder:":  repo(sandbox.Repository{URL: "https://example.com/a", Folder: "../a"}),
+		"repositories[1].folder: ": repo(sandbox.Repository{URL: "https://example.com/a", Folder: "-a"}),
+		"repositories: ":           repo(sandbox.Repository{URL: "https://other.com/first.git"}),
+		"each other's folder":      repo(sandbox.Repository{URL: "https://other.com/x", Folder: "first/x"}),
+		"git[0].host:":             git(sandbox.GitCredential{Host: "https://github.com", Secret: "TOKEN"}),
+		"git[0].host: it":          git(sandbox.GitCredential{Host: "github.com:0", Secret: "TOKEN"}),
+		"git[0].secret:":           git(sandbox.GitCredential{Host: "github.com", Secret: "no name"}),
+		"git[0].user:":             git(sandbox.GitCredential{Host: "github.com", Secret: "TOKEN", User: "a:b"}),
+		"git: github.com is there": git(sandbox.GitCredential{Host: "github.com", Secret: "TOKEN"}, sandbox.GitCredential{Host: "github.com", Secret: "OTHER"}),
+		"directory:":               {Directory: "/etc"},
+		"labels:":                  {Labels: map[string]string{"": "x"}},
+	} {
+		recipe.Driver = "cloud"
+		_, err := b.boxes.CreateEnvironment(t.Context(), b.scope, "wrong", recipe)
+		if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), strings.TrimSpace(field)) {
+			t.Errorf("%q is answered with %v", field, err)
+		}
+	}
+}
+
+func TestTheStartScriptRunsEachTimeABoxStarts(t *testing.T) {
+	t.Parallel()
+	d := newLocal(t)
+	b := setupWith(t, nil, map[string]sandbox.Driver{"local": d})
+	th := b.thread(b.environment(sandbox.Recipe{Driver: "local", Start: "test ! -e ~/broken; echo started >> ~/starts; sleep 0.2; echo ready > /tmp/ready", Directory: "a/b"}))
+	box, got := b.sh(th, "pwd; cat ~/starts /tmp/ready")
+	if got != "/workspace\nstarted\nready\n" { // the caller chooses the directory
+		t.Errorf("the first command prints %q", got)
+	}
+	if _, got := b.sh(th, "cat ~/starts"); got != "started\n" {
+		t.Errorf("the second command prints %q", got)
+	}
+	restart := func() {
+		if _, err := d.Quarantine(t.Context(), box.Ref); err != nil {
+			t.Fatal(detail(err))
+		}
+	}
+	restart()
+	if _, got := b.sh(th, "cat ~/starts /tmp/ready; touch ~/broken"); got != "started\nstarted\nready\n" {
+		t.Errorf("after a restart a command prints %q", got)
+	}
+	restart()
+	for range 2 { // it is tried again
+		if r := b.try(th, "true"); fault.CodeOf(r.err) != fault.Precondition || !strings.Contains(detail(r.err), "start script failed") {
+			t.Errorf("after a failure a command ends with %v", r.err)
+		}
+	}
+}
