@@ -112,6 +112,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, pass Pass) (body 
 		}
 		return nil, nil, err
 	}
+	lease.Shrink(int64(text.Len())) // most requests say how long they are, but not all
 	return text.Bytes(), lease.Release, nil
 }
 

@@ -100,7 +100,8 @@ type Doored interface {
 type Offline interface {
 	Driver
 
-	// Offline reports whether nothing in its boxes reaches a network other than their own loopback.
+	// Offline reports whether nothing in its boxes reaches a network other than their own loopback, and so not the server's
+	// doors either.
 	Offline() bool
 }
 
