@@ -1,12 +1,20 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -90,4 +98,73 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 	if got := output(t, cfg, thread, "kill $(cat pid) && "+says("after")); !strings.HasSuffix(got, " 204") && !strings.HasSuffix(got, " 200") {
 		t.Errorf("after a restart of the server, a program in a sandbox that went on gets %q", got)
 	}
+}
+
+// A coding agent in a sandbox asks a model of its house with the token of its run, which may be of another thread than that
+// whose sandbox it is in. The key stays outside.
+func TestAModelIsAskedFromASandbox(t *testing.T) {
+	t.Parallel()
+	models := modeltest.New(t, nil)
+	cfg := settings(t)
+	cfg.DatabaseURL = dbtest.Empty(t)
+	var err error
+	if cfg.SecretKey, err = secret.NewKey(); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.ModelHosts, err = outbound.ParseHosts(strings.TrimPrefix(models.URL, "http://")); err != nil {
+		t.Fatal(err)
+	}
+	start(t, cfg)
+	c := client(t, cfg)
+	thread, driven := newThread(t, c), newThread(t, c)
+	if got := output(t, cfg, thread, "grep -c nameserver /etc/resolv.conf"); got != "1\n" {
+		t.Skip("this machine cannot redirect the connections of sandboxes")
+	}
+	homes, err := c.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := homes.Houses[0].Id
+	const key = "sk-of-the-house-0123456789"
+	if _, err := c.Models.SetModelEndpoint(t.Context(), &arbev1.SetModelEndpointRequest{HouseId: house, Name: "scripted", BaseUrl: models.URL + "/v1", Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	token := runToken(t, cfg, house, driven)
+	got := output(t, cfg, thread, fmt.Sprintf(`curl -sSN -m 30 -H 'Authorization: Bearer %s' --json '{"model":"fake-answer","stream":true,"messages":[{"role":"user","content":"out of the box"}]}' http://arbe.internal/api/model/scripted/v1/chat/completions; env`, token))
+	if !strings.Contains(got, `"content":"out "`) || !strings.Contains(got, "data: [DONE]") || strings.Contains(got, key) {
+		t.Errorf("the sandbox printed %q", got)
+	}
+	if asked := models.Requests(); len(asked) != 1 || asked[0].Key != key {
+		t.Errorf("the model was asked %d times", len(asked))
+	}
+}
+
+// runToken makes a thread one that a coding agent drives, in its first run, and returns the token of that.
+func runToken(t *testing.T, cfg server.Config, house, thread string) string {
+	t.Helper()
+	owner, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(context.Background())
+	var bot string
+	err = owner.QueryRow(t.Context(), `with b as (select a.id from agents a join members m on m.agent_id = a.id where m.house_id = $1 and a.kind = 'bot' limit 1)
+		update threads set agent_id = b.id, status = 'running', run_epoch = 1 from b where threads.id = $2 returning b.id::text`, house, thread).Scan(&bot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealer, err := secret.NewSealer(cfg.SecretKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(t.Context(), cfg.DatabaseURL, db.Options{MaxConns: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	made, err := auth.New(auth.Config{DB: d, Sealer: sealer}).CreateRunToken(t.Context(), house, thread, bot, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Token
 }
