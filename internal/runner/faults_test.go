@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/harness/all"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
@@ -37,12 +38,12 @@ func children(t *testing.T, pid int) (found []int) {
 }
 
 // working makes the agent call a tool that says that it runs, by a file, and does not end. It returns what waits for that.
-func working(t *testing.T) (script modeltest.Script, tool func(*world) int) {
+func working(t *testing.T, name string) (script modeltest.Script, tool func(*world) int) {
 	script = func(r *modeltest.Request) modeltest.Reply {
 		if r.Seen > 0 {
 			return modeltest.Reply{Text: "It has ended."}
 		}
-		return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["pi"]("echo $$ > pid; echo more >> README.md; (setsid sleep 1000 &) ; sleep 1000")}}
+		return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash[name]("echo $$ > pid; echo more >> README.md; (setsid sleep 1000 &) ; sleep 1000")}}
 	}
 	return script, func(w *world) int {
 		t.Helper()
@@ -71,30 +72,32 @@ func gone(t *testing.T, pid int) {
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	t.Run("a cancelled run stops agent and tools within two seconds, and keeps the tree", func(t *testing.T) {
-		t.Parallel()
-		script, tool := working(t)
-		w := newWorld(t, pi.Harness{}, script)
-		w.chat("wait")
-		r := w.start()
-		pid := tool(w)
-		began := time.Now()
-		w.say(person, "signal.thread.cancel_requested", map[string]int{"epoch": 1})
-		f := r.finish()
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("it took %s", took)
-		}
-		if f.Outcome != "cancelled" || f.Error != "" || f.PatchFiles != 2 {
-			t.Errorf("the report is %+v", f)
-		}
-		gone(t, pid)
-		if !w.has("pi.tool_result", `"isError":true`)() {
-			t.Error("the cut tool call has no result")
-		}
-	})
+	for _, h := range all.Harnesses {
+		t.Run("a cancelled run of "+h.Info().Name+" stops agent and tools within two seconds, and keeps the tree", func(t *testing.T) {
+			t.Parallel()
+			script, tool := working(t, h.Info().Name)
+			w := newWorld(t, h, script)
+			w.chat("wait")
+			r := w.start()
+			pid := tool(w)
+			began := time.Now()
+			w.say(person, "signal.thread.cancel_requested", map[string]int{"epoch": 1})
+			f := r.finish()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if f.Outcome != "cancelled" || f.Error != "" || f.PatchFiles != 2 {
+				t.Errorf("the report is %+v", f)
+			}
+			gone(t, pid)
+			if !w.has("pi.tool_result", `"isError":true`)() {
+				t.Error("the cut tool call has no result")
+			}
+		})
+	}
 	t.Run("the agent is killed", func(t *testing.T) {
 		t.Parallel()
-		script, tool := working(t)
+		script, tool := working(t, "pi")
 		w := newWorld(t, pi.Harness{}, script)
 		w.chat("wait")
 		r := w.start()
@@ -113,7 +116,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("the runner is killed, and started again", func(t *testing.T) {
 		t.Parallel()
-		script, tool := working(t)
+		script, tool := working(t, "pi")
 		w := newWorld(t, pi.Harness{}, script)
 		w.chat("wait")
 		r := w.start()
@@ -163,7 +166,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("the run is over for this runner", func(t *testing.T) {
 		t.Parallel()
-		script, tool := working(t)
+		script, tool := working(t, "pi")
 		w := newWorld(t, pi.Harness{}, script)
 		w.chat("wait")
 		r := w.start()
@@ -196,5 +199,40 @@ func TestSteer(t *testing.T) {
 	}
 	if f := r.finish(); f.Outcome != "completed" || f.Result != "You said something else" || f.Through != steer {
 		t.Errorf("the report is %+v", f)
+	}
+}
+
+// What is said while an agent works that takes one prompt at a time is its next prompt.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	for _, h := range all.Harnesses {
+		if h.Info().Steer {
+			continue
+		}
+		t.Run(h.Info().Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, h, func(r *modeltest.Request) modeltest.Reply {
+				switch {
+				case strings.Contains(r.Asked(), "something else"):
+					return modeltest.Reply{Text: "That, too."}
+				case r.Last().Role == "tool":
+					return modeltest.Reply{Text: "The first."}
+				}
+				return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash[h.Info().Name]("until test -e go; do :; done")}}
+			})
+			w.chat("wait")
+			r := w.start()
+			w.await(w.ctx, "the tool call", w.has("pi.assistant", "I wait."))
+			second := w.chat("something else")
+			if err := os.WriteFile(filepath.Join(w.spec.WorkDir, "go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if f := r.finish(); f.Outcome != "completed" || f.Result != "That, too." || f.Through != second {
+				t.Errorf("the report is %+v", f)
+			}
+			if got := w.types(); got != "assistant tool_result assistant assistant run_finished" {
+				t.Errorf("the log has %s", got)
+			}
+		})
 	}
 }

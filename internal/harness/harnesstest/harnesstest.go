@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ type Bash func(command string) modeltest.Call
 
 // Run runs the suite.
 func Run(t *testing.T, h harness.Harness, bash Bash) {
+	t.Run("is installed once, or says what is missing", func(t *testing.T) { installs(t, h) })
 	t.Run("says how its answers ended", func(t *testing.T) { outcomes(t, h) })
 	t.Run("takes any prompt", func(t *testing.T) { prompts(t, h) })
 	t.Run("continues from its own files and from a transcript", func(t *testing.T) { continues(t, h, bash) })
@@ -173,6 +175,37 @@ func encode(t *testing.T, v any) json.RawMessage {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// installs: the script names what is missing and how to get it, leaves nothing behind, and does nothing a second time.
+func installs(t *testing.T, h harness.Harness) {
+	t.Parallel()
+	dir, bin := filepath.Join(t.TempDir(), "agents", "one"), t.TempDir()
+	script := func() (string, error) {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", h.Install().Script)
+		cmd.Env = []string{"PATH=" + bin, "DIR=" + dir}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if said, err := script(); err == nil || !strings.Contains(said, h.Info().Title+" cannot be installed: npm is missing. ") {
+		t.Errorf("without npm it says %q, %v", said, err)
+	}
+	if _, err := os.Stat(filepath.Dir(dir)); err == nil {
+		t.Error("it left something behind")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cat, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, ".installed"), []byte(h.Info().Version+"\n"), 0o600), os.Symlink(cat, filepath.Join(bin, "cat"))); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := script(); err != nil || said != "" {
+		t.Errorf("the second time it says %q, %v", said, err)
+	}
 }
 
 // outcomes: for each way in which a model can answer, whether it is a success, and the cause if it is none.

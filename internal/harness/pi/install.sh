@@ -19,7 +19,7 @@ printf '{"private":true,"dependencies":{"@earendil-works/pi-coding-agent":"%s","
 	echo "pi cannot be installed: npm install failed. The sandbox must reach registry.npmjs.org: arbe env allow ENV registry.npmjs.org" >&2
 	exit 1
 }
-"$half/node_modules/.bin/node" -e 'process.exit(+process.versions.node.split(".")[0] < 22)' 2>/dev/null || {
+"$half/node_modules/.bin/node" -e 'process.exit(+process.versions.node.split(".")[0] < 22 ? 1 : 0)' 2>/dev/null || {
 	echo "pi cannot be installed: the node program of npm's package node does not run here. It needs glibc on x86-64 or arm64; choose another image." >&2
 	exit 1
 }

@@ -99,8 +99,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 // repeat a whole run say nothing new.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
 	var head struct{ Type, Role string }
-	text = text[:min(len(text), 4<<10)]
-	_, _ = fmt.Sscanf(string(text), `{"type":%q,"message":{"role":%q`, &head.Type, &head.Role) // a part is enough
+	_, _ = fmt.Sscanf(string(text[:min(len(text), 4<<10)]), `{"type":%q,"message":{"role":%q`, &head.Type, &head.Role) // a part is enough
 	switch {
 	case head.Type == "message_end" && head.Role == "toolResult":
 		if result, ok := harness.LongResult(name, text, cut); ok {
