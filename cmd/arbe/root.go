@@ -15,7 +15,7 @@ var verbs = []struct {
 	title string
 	verbs []func(*app) *cobra.Command
 }{
-	{"Threads", []func(*app) *cobra.Command{ask, runTask, thread, say, x, attach, waitFor, approval, approve, deny, artifact}},
+	{"Threads", []func(*app) *cobra.Command{ask, runTask, thread, say, x, attach, waitFor, cp, approval, approve, deny, artifact}},
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
 	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, secretKey, signingKey, streamProxy}},

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// cp copies files between this machine and a sandbox.
+func cp(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp FROM TO",
+		Short: "Copy files to or from a thread's sandbox",
+		Long: "Copy a file, or a directory with all that is in it. One of FROM and TO is THREAD:PATH, or :PATH for the thread in\n" +
+			"$ARBE_THREAD; the other is a path here. A relative PATH is below the directory in which commands start. If TO is a\n" +
+			"directory that exists, the copy is put into it. Files that exist are replaced.\n" +
+			"\n" +
+			"Links are copied as links, and never followed to copy something else. Of a sandbox, links that lead out of what is copied,\n" +
+			"and what is neither a file, a directory nor a link, are left out. The thread shows the command that copied.",
+		Example: "  arbe cp th4w7q2m9x:dist ./dist\n" +
+			"  arbe cp notes.md th4w7q2m9x:docs/",
+		Args: takes(2, 2, "two paths, one of them as THREAD:PATH"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			from, fromIs := inSandbox(args[0])
+			to, toIs := inSandbox(args[1])
+			if fromIs == toIs {
+				return fault.New(fault.Invalid, "one of the two paths must be in a sandbox, and one here", "write one as THREAD:PATH; a path here with a colon as ./a:b")
+			}
+			if fromIs {
+				return a.copyFrom(ctx, c, from, args[1])
+			}
+			return a.copyTo(ctx, c, args[0], to)
+		}),
+	}
+}
+
+// remotePath is a path in the sandbox of a thread.
+type remotePath struct{ thread, path string }
+
+// inSandbox reads THREAD:PATH. A path here begins with a dot or a slash, or has no colon.
+func inSandbox(arg string) (remotePath, bool) {
+	thread, at, found := strings.Cut(arg, ":")
+	if !found || strings.ContainsAny(thread, "/.") {
+		return remotePath{}, false
+	}
+	if at == "" {
+		at = "."
+	}
+	return remotePath{thread, at}, true
+}
+
+// runFor runs a program in the sandbox of a thread that must succeed.
+func (a *app) runFor(ctx context.Context, c *arbe.Client, thread string, argv []string, opts ...arbe.RunOption) (err error) {
+	req := &arbev1.RunCommandRequest{Id: uuid.NewString(), What: &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: argv}}}
+	if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
+		return err
+	}
+	result, err := c.Run(ctx, req, opts...)
+	if err != nil {
+		if result == nil && ctx.Err() != nil { // nobody waits for it any more
+			(&execution{app: a, client: c, req: req}).cancelUnread(ctx)
+		}
+		return err
+	}
+	switch {
+	case result.Error != "":
+		return fault.New(fault.Precondition, result.Error, "try again")
+	case result.ExitCode != 0:
+		said := strings.TrimSpace(printable(result.Output))
+		return fault.Newf(fault.Precondition, "check the path, and that its directory can be written", "the sandbox could not copy (exit code %d): %s", result.ExitCode, said)
+	}
+	return nil
+}
+
+// send prints a file or a directory of the sandbox as an archive.
+const send = `cd -- "$(dirname -- "$1")" && exec tar -cf - -- "$(basename -- "$1")"`
+
+// copyFrom copies from a sandbox to a path here.
+func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to string) error {
+	base := path.Base(path.Clean(from.path))
+	if base == ".." || base == "/" {
+		return fault.Newf(fault.Invalid, "name a file or a directory", "%s cannot be copied as a whole", from.path)
+	}
+	into, name := filepath.Dir(filepath.Clean(to)), filepath.Base(filepath.Clean(to))
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		if into, name = to, base; base == "." {
+			name = "."
+		}
+	} else if base == "." {
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return fault.Newf(fault.Invalid, "name a directory in one that exists", "%s cannot be made", to).Because(err)
+		}
+		into, name = to, "."
+	}
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "name a path in a directory that exists", "%s cannot be written to", into).Because(err)
+	}
+	defer root.Close()
+	archive, w := io.Pipe()
+	var said bytes.Buffer
+	unpacked := make(chan error, 1)
+	go func() {
+		err := (&unpacking{root: root, from: base, to: name, skipped: func(what string) { a.say("arbe: left out: %s", printable(what)) }}).run(archive)
+		archive.CloseWithError(err) // otherwise the rest, which is padding, would wait for a reader
+		unpacked <- err
+	}()
+	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said))
+	w.CloseWithError(err) // without an error it is the end
+	failed := <-unpacked
+	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten && failed != nil {
+		return fault.New(fault.Unavailable, "the copy cannot be written here: "+failed.Error(), "check the path and the space there")
+	}
+	if err == nil && failed != nil {
+		err = fault.New(fault.Unavailable, "the copy is not complete: "+failed.Error(), "copy it again")
+	}
+	return err
+}
+
+// unpacking writes an archive below a root. The archive is a sandbox's, so it may have anything.
+type unpacking struct {
+	root     *os.Root
+	from, to string // the name of what was copied, there and here
+	skipped  func(what string)
+}
+
+func (u *unpacking) run(archive io.Reader) error {
+	for r := tar.NewReader(archive); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			_, err = io.Copy(io.Discard, archive)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if err := u.entry(h, r); err != nil {
+			return err
+		}
+	}
+}
+
+// entry writes one entry.
+func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
+	name := path.Clean(h.Name)
+	rest, found := strings.CutPrefix(name+"/", u.from+"/")
+	if u.from == "." {
+		rest, found = name, filepath.IsLocal(name)
+	}
+	at := path.Join(filepath.ToSlash(u.to), rest)
+	if !found || !filepath.IsLocal(filepath.FromSlash(at)) {
+		u.skipped(h.Name)
+		return nil
+	}
+	mode := fs.FileMode(h.Mode).Perm() // without setuid and the like
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err := u.root.Mkdir(at, mode|0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	case tar.TypeReg:
+		return u.file(at, mode, content)
+	case tar.TypeSymlink:
+		// Below what is copied, so that whoever uses the copy later is not led elsewhere either.
+		target := path.Join(path.Dir(at), h.Linkname)
+		if path.IsAbs(h.Linkname) || u.to != "." && target != u.to && !strings.HasPrefix(target, u.to+"/") || !filepath.IsLocal(target) {
+			u.skipped(h.Name + " -> " + h.Linkname)
+			return nil
+		}
+		_ = u.root.Remove(at) // there may be none
+		return u.root.Symlink(h.Linkname, at)
+	case tar.TypeLink:
+		source, err := u.root.Open(path.Join(filepath.ToSlash(u.to), strings.TrimPrefix(strings.TrimPrefix(path.Clean(h.Linkname), u.from), "/")))
+		if err != nil {
+			u.skipped(h.Name)
+			return nil
+		}
+		defer source.Close()
+		return u.file(at, mode, source)
+	}
+	u.skipped(h.Name)
+	return nil
+}
+
+// file writes a file in place of what is there, so that it goes neither through a link nor into a pipe.
+func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
+	if info, err := u.root.Lstat(at); err == nil && !info.IsDir() {
+		if err := u.root.Remove(at); err != nil {
+			return err
+		}
+	}
+	f, err := u.root.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. It appears as a whole.
+// receiveDirectory is the same for an archive of what is in a directory.
+const (
+	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi
+n=$(dirname -- "$t")/.arbe-cp-$$; trap 'rm -f -- "$n"' EXIT; cat >"$n"; chmod "$3" "$n"; mv -f -- "$n" "$t"`
+	receiveDirectory = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi; mkdir -p -- "$t"; exec tar -C "$t" -xf -`
+)
+
+// copyTo copies a path here to a sandbox.
+func (a *app) copyTo(ctx context.Context, c *arbe.Client, from string, to remotePath) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return fault.Newf(fault.Invalid, "name a file or a directory that you may read", "cannot read %s", from).Because(err)
+	}
+	absolute, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	name := filepath.Base(absolute)
+	switch {
+	case info.Mode().IsRegular():
+		f, err := os.Open(from)
+		if err != nil {
+			return fault.Newf(fault.Invalid, "name a file that you may read", "cannot read %s", from).Because(err)
+		}
+		defer f.Close()
+		return a.runFor(ctx, c, to.thread, []string{"/bin/sh", "-c", receiveFile, "receive", to.path, name, fmt.Sprintf("%o", info.Mode().Perm())}, arbe.WithStdin(f))
+	case info.IsDir():
+		archive, w := io.Pipe()
+		go func() { w.CloseWithError(pack(w, from)) }()
+		defer archive.Close()
+		failing := &failingReader{from: archive}
+		err := a.runFor(ctx, c, to.thread, []string{"/bin/sh", "-c", receiveDirectory, "receive", to.path, name}, arbe.WithStdin(failing))
+		if failing.failed != nil {
+			return fault.New(fault.Unavailable, "not all of it could be read: "+failing.failed.Error(), "copy it again")
+		}
+		return err
+	}
+	return fault.Newf(fault.Invalid, "name a file or a directory", "%s is neither", from)
+}
+
+// failingReader keeps the error of a reader.
+type failingReader struct {
+	from   io.Reader
+	failed error
+}
+
+func (r *failingReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if err != nil && err != io.EOF {
+		r.failed = err
+	}
+	return n, err
+}
+
+// pack writes an archive of what is in a directory.
+func pack(to io.Writer, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w := tar.NewWriter(to)
+	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		target := ""
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			if target, err = root.Readlink(name); err != nil {
+				return err
+			}
+		case !info.Mode().IsRegular() && !info.IsDir():
+			return nil
+		}
+		h, err := tar.FileInfoHeader(info, target)
+		if err != nil {
+			return err
+		}
+		h.Name, h.Uname, h.Gname, h.Uid, h.Gid = name, "", "", 0, 0
+		if err := w.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		f, err := root.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.CopyN(w, f, info.Size()) // a file that grows is copied as it was
+		return err
+	})
+	return errors.Join(err, w.Close())
+}
