@@ -73,7 +73,7 @@ func TestACodingAgentFromItsTaskToItsResult(t *testing.T) {
 	if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || runs.Runs[0].Result != "The file says so." {
 		t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, strings.Join(all, "\n"))
 	}
-	if log := strings.Join(all, "\n"); strings.Count(log, "pi.assistant") != 2 || strings.Count(log, "pi.tool_result") != 1 || !strings.Contains(log, "fixed") {
+	if log := strings.Join(all, "\n"); strings.Count(log, "\npi.assistant ") != 2 || strings.Count(log, "\npi.tool_result ") != 1 || !strings.Contains(log, "fixed") {
 		t.Errorf("its log is\n%s", log)
 	}
 	await(t, c, parent.Thread.Id, func(e *arbev1.TailResponse) bool {
