@@ -37,6 +37,14 @@ func fill(v reflect.Value) {
 		v.SetString("text")
 	case reflect.Int, reflect.Int64:
 		v.SetInt(7)
+	case reflect.Uint16:
+		v.SetUint(7)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
 	case reflect.Bool:
 		v.SetBool(true)
 	default:
