@@ -129,7 +129,10 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 		if err != nil {
 			return err
 		}
-		s.Model = specModel(m)
+		s.Model = specModel{
+			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, KeyEnv: m.KeyEnv,
+			ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,
+		}
 	}
 	text, err := json.Marshal(s)
 	if err != nil {

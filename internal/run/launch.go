@@ -95,6 +95,10 @@ func (l *launch) begin(ctx context.Context) error {
 		if !ok {
 			return fault.New(fault.Precondition, "choose an environment with another driver", "the thread's sandbox cannot run coding agents, because nothing in it outlives a command")
 		}
+		if h.Door() == "" {
+			return fault.New(fault.Precondition, "use a sandbox with a network; for drivers other than local, also set public_url to where the internet reaches this server",
+				"programs in the thread's sandbox cannot reach this server, to which a coding agent reports")
+		}
 		placed, err := l.prepare(ctx, h, agent)
 		if err != nil {
 			return err
@@ -138,7 +142,7 @@ func (l *launch) start(ctx context.Context, h sandbox.Handle, launcher sandbox.L
 		return err
 	}
 	for name, value := range map[string]string{
-		"ARBE_THREAD_ID": l.thread.ID, "ARBE_STREAM_URL": l.config.StreamURL, "ARBE_STREAM_TOKEN": token, "ARBE_AUTHOR_ID": l.thread.Agent, "ARBE_PI_MIRROR_NEXT_INDEX": "0",
+		"ARBE_THREAD_ID": l.thread.ID, "ARBE_STREAM_URL": h.Door() + "/api/stream", "ARBE_STREAM_TOKEN": token, "ARBE_AUTHOR_ID": l.thread.Agent, "ARBE_PI_MIRROR_NEXT_INDEX": "0",
 	} {
 		env[name] = value
 	}

@@ -85,16 +85,15 @@ func (w *world) start(tune ...func(*dispatch.Config)) {
 	must(w.t, err)
 	w.threads = thread.New(w.db, w.log)
 	w.bots = bot.New(w.db, w.threads)
-	w.boxes = sandbox.NewResolver(sandbox.Config{DB: w.db, Log: w.log, Threads: w.threads, Drivers: map[string]sandbox.Driver{"local": w.driver}, Logger: logger})
+	w.boxes = sandbox.NewResolver(sandbox.Config{DB: w.db, Log: w.log, Threads: w.threads, Drivers: map[string]sandbox.Driver{"local": w.driver}, Door: "http://arbe.internal", Logger: logger})
 	c := dispatch.Config{
 		DB: w.db, Log: w.log, Threads: w.threads, Boxes: w.boxes, Logger: logger, Rosters: w.bots,
 		Artifacts: artifact.New(artifact.Config{DB: w.db, Blobs: blob.InPostgres(w.db), MaxSize: 1 << 20, Quota: 1 << 22, Logger: logger}),
 		Runs: run.Config{
-			Bots:      w.bots,
-			Token:     func(context.Context, string, string, string, int64) (string, error) { return "a-token", nil },
-			Program:   func(arch string) ([]byte, error) { return []byte("runner for " + arch), nil },
-			StreamURL: "http://arbe.internal/api/stream",
-			Agents:    map[string]run.Agent{"pi": {Title: "pi", Version: "1.0", Install: "install pi"}, "codex": {Title: "Codex", Version: "2.0", Install: "install codex"}},
+			Bots:    w.bots,
+			Token:   func(context.Context, string, string, string, int64) (string, error) { return "a-token", nil },
+			Program: func(arch string) ([]byte, error) { return []byte("runner for " + arch), nil },
+			Agents:  map[string]run.Agent{"pi": {Title: "pi", Version: "1.0", Install: "install pi"}, "codex": {Title: "Codex", Version: "2.0", Install: "install codex"}},
 		},
 	}
 	for _, f := range tune {

@@ -57,8 +57,10 @@ type Agent struct {
 
 // Model is the model that an agent speaks to.
 type Model struct {
-	Provider, ID, Dialect, BaseURL, KeyEnv string
-	ContextWindow, MaxTokens               int64
+	Provider, ID, Dialect, KeyEnv string
+	// Path is where the server's doors have it: "/api/model/anthropic".
+	Path                     string
+	ContextWindow, MaxTokens int64
 }
 
 // Config configures [New]. The fields up to Agents are required.
@@ -75,8 +77,6 @@ type Config struct {
 	Token func(ctx context.Context, house, thread, bot string, epoch int64) (string, error)
 	// Program returns our runner for the architecture of a box, as uname -m names it.
 	Program func(arch string) ([]byte, error)
-	// StreamURL is where runners reach the stream door.
-	StreamURL string
 	// Agents are the coding agents by runtime.
 	Agents map[string]Agent
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
-	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/harness/all"
@@ -16,13 +15,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/runner/program"
 )
 
-// insideURL is the address of this server's doors in every sandbox.
-const insideURL = "http://" + egress.DoorHost
-
 // runs returns what runs of coding agents need from the packages that they do not know.
 func (p *starting) runs() run.Config {
 	c := run.Config{
-		Bots: p.bots, Limits: p.cfg.Runs, StreamURL: insideURL + "/api/stream", Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun,
+		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun,
 		Token: func(ctx context.Context, house, thread, bot string, epoch int64) (string, error) {
 			t, err := p.auth.CreateRunToken(ctx, house, thread, bot, epoch)
 			return t.Token, err
@@ -59,7 +55,7 @@ func (p *starting) modelOfRun(ctx context.Context, scope db.Scope, b bot.Bot, di
 		return run.Model{}, fault.Newf(fault.Precondition, "choose another model for @"+b.Handle+", or for the house",
 			"%s cannot ask the model %s, which is not reached by %s", b.Runtime, ref, strings.Join(dialects, " or "))
 	}
-	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], BaseURL: insideURL + "/api/model/" + ref.Endpoint}, nil
+	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint}, nil
 }
 
 // spokenBy returns the dialects in which the gateway asks an endpoint. The providers that have one of OpenAI's have both.
