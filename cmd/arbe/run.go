@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,6 +101,8 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 			if err == nil && endsRun(event.GetEntry(), epoch) {
 				err = errRunEnded
 			}
+		case event.GetDelta() != nil && strings.HasSuffix(event.GetDelta().GetEntryId(), ".boot"):
+			a.sayBoot(event.GetDelta().GetData())
 		case event.GetDelta() != nil && !a.json && !a.quiet:
 			err = r.write(ctx, event.GetDelta())
 		}
@@ -111,6 +114,15 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 		}
 	}
 	return nil
+}
+
+// sayBoot says which step the launch of a run has come to.
+func (a *app) sayBoot(output []byte) {
+	for line := range strings.Lines(string(output)) {
+		if step, is := strings.CutPrefix(line, "==> "); is {
+			a.say(entry.OneLine(step, 200) + " …")
+		}
+	}
 }
 
 // endsRun reports whether a run ends with an entry.

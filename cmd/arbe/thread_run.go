@@ -204,7 +204,7 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 	case t.GetAgentId() == "":
 		v.Stage = "no coding agent drives this thread"
 	case len(runs) == 0 && silent > stalledAfter:
-		v.Stage, v.Why, v.Next = "dispatch", "the run has not begun for "+silent.Round(time.Second).String(), "see whether the server is healthy, and its sandboxes work: arbe env diagnose"
+		v.Stage, v.Why, v.Next = "dispatch", "the run has not begun for "+silent.Round(time.Second).String(), "see what its sandbox does on the thread's page; arbe x runs a command in it"
 		code = exitRunStalled
 	case len(runs) == 0:
 		v.Stage = "dispatch: the sandbox and the agent are being made ready"

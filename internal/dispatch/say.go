@@ -68,7 +68,7 @@ func (w Message) Chat(author string) entry.Draft {
 }
 
 // Say writes a message to a thread and returns its entry: an [entry.Command], which is also queued, if the message is a
-// command and the speaker may run commands; otherwise an [entry.Chat]. Repeating a message with the same ID returns the
+// command and the speaker may run commands; an [entry.AgentSpawn] if they delegate a task; otherwise an [entry.Chat]. Repeating a message with the same ID returns the
 // first entry and does nothing else. The entry whose id is the command's [entry.ResultID] is its result.
 //
 // Errors: those of [entry.Check], [entry.Repeated], [artifact.Artifacts.Attach] and [stream.Log.Append]; for an unknown
@@ -82,6 +82,12 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 	d.output.Ask(by.House)
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
+	}
+	if agent, task, is, err := by.delegation(ctx, draft, literal); is || err != nil {
+		if err != nil {
+			return entry.Entry{}, err
+		}
+		return d.delegate(ctx, by, threadID, draft.ID, agent, task)
 	}
 	said, err := d.saying(ctx, by, threadID, []entry.Draft{draft}, []bool{literal})
 	if err != nil {
@@ -257,7 +263,8 @@ func composedIn(d entry.Draft) (text string, composed bool) {
 	_, command := entry.ParseCommand(c.Text)
 	_, unknown := entry.UnknownCommand(c.Text)
 	_, _, directive, _ := entry.ThinkDirective(c.Text)
-	return c.Text, command || unknown || directive || entry.Unescaped(c.Text) != c.Text
+	_, _, delegation := entry.ParseDelegation(c.Text)
+	return c.Text, command || delegation || unknown || directive || entry.Unescaped(c.Text) != c.Text
 }
 
 // compose returns what the speaker of a chat with this text means: a command, the chat without the escape, or the chat with
@@ -272,7 +279,10 @@ func compose(draft entry.Draft, text string) (entry.Draft, error) {
 	if effort, _, directive, _ := entry.ThinkDirective(text); directive {
 		return with(draft, "think", effort)
 	}
-	line, _ := entry.ParseCommand(text)
+	line, command := entry.ParseCommand(text)
+	if !command {
+		return draft, fault.New(fault.Invalid, "a task cannot be delegated together with other entries", "send it by itself, or delegate it with RunService or arbe run")
+	}
 	draft = entry.NewDraft(draft.ID, draft.Author, entry.Command{Command: line})
 	return draft, entry.Check(draft, entry.Server)
 }

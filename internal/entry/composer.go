@@ -16,9 +16,11 @@ type ComposerCommand struct {
 	Help string
 }
 
-// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run, and [ThinkDirective] reads /think.
+// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run, [ParseDelegation] what
+// /delegate delegates, and [ThinkDirective] reads /think.
 var ComposerCommands = []ComposerCommand{
 	{Name: "run", Usage: "/run COMMAND", Help: "Run a command in the thread's sandbox. !COMMAND does the same."},
+	{Name: "delegate", Usage: "/delegate @AGENT TASK", Help: "Give a task to a coding agent, which works on it in a thread and a sandbox of its own. Without @AGENT it is @pi."},
 	{Name: "think", Usage: "/think LEVEL TEXT", Help: "Ask, and let the bot that answers think " + EffortWords + "."},
 }
 
@@ -62,8 +64,29 @@ func CheckComposed(text string) error {
 	if line, command := ParseCommand(text); command && line == "" {
 		return fault.New(fault.Invalid, "there is nothing to run", "write a command after it, such as !ls -l")
 	}
+	if _, task, delegation := ParseDelegation(text); delegation && task == "" {
+		return fault.New(fault.Invalid, "there is no task", "write it after the agent, such as /delegate @pi fix the failing test")
+	}
 	_, _, _, err := ThinkDirective(text)
 	return err
+}
+
+// ParseDelegation returns the task that a text delegates with /delegate, and the handle of the agent that is to do it, without
+// its @; empty if the text names none.
+func ParseDelegation(text string) (agent, task string, is bool) {
+	rest, is := strings.CutPrefix(text, "/delegate")
+	if !is || rest != "" && !strings.ContainsAny(rest[:1], " \t\r\n") {
+		return "", "", false
+	}
+	task = strings.TrimSpace(rest)
+	if strings.HasPrefix(task, "@") {
+		end := strings.IndexAny(task, " \t\r\n")
+		if end < 0 {
+			end = len(task)
+		}
+		agent, task = task[1:end], strings.TrimSpace(task[end:])
+	}
+	return agent, task, true
 }
 
 // Unescaped returns what a text says whose slash is written twice, so that it is no command: "/shrug" for "//shrug".
@@ -73,6 +96,9 @@ func Unescaped(text string) string {
 		return rest
 	}
 	if _, command := ParseCommand(rest); slash && command && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	if _, _, delegation := ParseDelegation(rest); slash && delegation {
 		return rest
 	}
 	if _, _, directive, _ := ThinkDirective(rest); slash && directive && strings.HasPrefix(rest, "/") {

@@ -404,3 +404,45 @@ func TestABotIsWokenOnce(t *testing.T) {
 		t.Errorf("the parent says\n%s", story(all))
 	}
 }
+
+// Whoever may run commands in a thread can say what a coding agent is to do.
+func TestATaskIsDelegatedInAMessage(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("Done.", 1) })
+	by := dispatch.Speaker{Scope: w.scope, MayRun: func(context.Context) error { return nil }}
+	say := func(by dispatch.Speaker, id, text string) (entry.Entry, error) {
+		return w.d.Say(t.Context(), by, w.home, dispatch.Message{ID: id, Text: text})
+	}
+	first, err := say(by, "the-task", "/delegate @codex fix the test\nnow")
+	must(t, err)
+	spawned, ok := entry.As[entry.AgentSpawn](first)
+	if !ok || first.ID != "the-task" || first.Author != w.scope.Agent || spawned.Runtime != "codex" || spawned.Task != "fix the test\nnow" {
+		t.Fatalf("it becomes %+v", first)
+	}
+	again, err := say(by, "the-task", "/delegate @codex fix the test\nnow")
+	if err != nil || again.Seq != first.Seq {
+		t.Errorf("a retry is entry %d: %v", again.Seq, err)
+	}
+	w.ends(spawned.ChildThreadID, 1, thread.Completed)
+	if n := len(of[entry.AgentSpawn](w.entries(w.home))); n != 1 {
+		t.Errorf("%d tasks were delegated", n)
+	}
+
+	for text, code := range map[string]fault.Code{
+		"/delegate":              fault.Invalid,
+		"/delegate @pi":          fault.Invalid,
+		"/delegate @nobody work": fault.NotFound,
+		"/delegate @arbe work":   fault.Precondition,
+	} {
+		if _, err := say(by, "", text); fault.CodeOf(err) != code {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	chat, err := say(dispatch.Speaker{Scope: w.scope}, "", "/delegate fix it")
+	if _, is := entry.As[entry.Chat](chat); err != nil || !is {
+		t.Errorf("from somebody who may run nothing, it is %s: %v", chat.Type, err)
+	}
+	_, err = w.d.SayAll(t.Context(), by, w.home, write(entry.NewDraft("x", w.scope.Agent, entry.Chat{Text: "/delegate fix it"})), []bool{false})
+	if fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("together with other entries: %v", err)
+	}
+}

@@ -18,8 +18,9 @@ import (
 type Task struct {
 	// ID makes a retry harmless: the same task with the same ID returns the first child. If it is empty, each call delegates.
 	ID string
-	// Parent is the thread from which it is delegated; empty for a task of its own.
-	Parent string
+	// Parent is the thread from which it is delegated; empty for a task of its own. Entry is the id of the parent's entry that
+	// says so; empty for one that is generated.
+	Parent, Entry string
 	// Text is what the agent is to do. Required.
 	Text string
 	// Agent is the bot that does it, by its id or its handle. Defaults to @pi.
@@ -102,7 +103,7 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 		return child, err
 	}
 	if parent.ID != "" {
-		_, err = r.config.Log.AppendTx(ctx, tx, parent.Stream(), entry.NewDraft("", scope.Agent, entry.AgentSpawn{
+		_, err = r.config.Log.AppendTx(ctx, tx, parent.Stream(), entry.NewDraft(t.Entry, scope.Agent, entry.AgentSpawn{
 			ChildThreadID: child.ID, AgentID: b.ID, Runtime: b.Runtime, Task: entry.Clip(t.Text, shownTask),
 		}))
 	}
