@@ -17,6 +17,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -29,6 +30,9 @@ const mostRequest = 64 << 20
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == keepArgument {
+		// Where it was started with these signals ignored, as nohup does, commands would inherit that. A signal that is
+		// received here has its default effect in them.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT)
 		keep()
 		return
 	}
