@@ -50,6 +50,8 @@ type fake struct {
 	ended []string
 	// stoppedTurns and retriedTurns are the turns for which that was asked.
 	stoppedTurns, retriedTurns []string
+	// runs are what was asked of runs: "stop thread", "continue thread fresh".
+	runs []string
 	// answered are the answers to requests for approval: "id verdict reason".
 	answered []string
 	// allowed are the hosts that were allowed: "environment [host] thread".
@@ -104,6 +106,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 		func() (string, http.Handler) { return arbev1connect.NewArtifactServiceHandler(artifacts{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewSecretServiceHandler(secrets{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewApprovalServiceHandler(approvals{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewRunServiceHandler(runs{f: f}, as) },
 	} {
 		mux.Handle(s())
 	}

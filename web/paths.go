@@ -93,6 +93,9 @@ func settingsPath(house, page string) string { return housePath(house) + "/" + p
 
 func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
 
+// runPath returns the path at which something is done with the run of a thread's coding agent.
+func runPath(thread, act string) string { return threadPath(thread) + "/run/" + act }
+
 func turnPath(thread, turn, act string) string {
 	return threadPath(thread) + "/turns/" + url.PathEscape(turn) + "/" + act
 }

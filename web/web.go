@@ -140,6 +140,8 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
+		{"POST /threads/{thread}/run/stop", a.page(a.stopRun)},
+		{"POST /threads/{thread}/run/continue", a.page(a.continueRun)},
 		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
 		{"POST /threads/{thread}/hosts", a.page(a.allowHost)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
