@@ -50,14 +50,17 @@ func (b *box) killSession(l launched) {
 	if err != nil {
 		return // the box has ended
 	}
+	var killed []int
 	for pid, p := range processes() {
 		if p.session != l.pid {
 			continue
 		}
 		if of, err := os.Readlink(pidNamespace(pid)); err == nil && of == inside {
 			signalProcess(pid, unix.SIGKILL)
+			killed = append(killed, pid)
 		}
 	}
+	awaitDeath(killed)
 }
 
 func pidNamespace(pid int) string { return fmt.Sprintf("/proc/%d/ns/pid", pid) }
@@ -309,7 +312,7 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 		b.killSession(l)
 		return nil
 	case s == nil:
-		killTree(l.pid, processes, signalProcess)
+		awaitDeath(killTree(l.pid, processes, signalProcess))
 		return nil
 	}
 	if patience > 0 {

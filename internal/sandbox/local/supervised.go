@@ -420,10 +420,10 @@ func (s *supervised) killedByOthers() bool {
 func (s *supervised) kill() {
 	s.killedFor.Store(true)
 	if s.group != "" {
-		_ = s.cgroups.kill(s.group, 5*time.Second) // what survives is stuck in the kernel
+		_ = s.cgroups.kill(s.group, killLimit) // what survives is stuck in the kernel
 		return
 	}
-	killTree(s.pid, processes, signalProcess)
+	awaitDeath(killTree(s.pid, processes, signalProcess))
 }
 
 // forget removes the command's control group. If background processes are still in it, it is removed when they have

@@ -19,6 +19,9 @@ type process struct {
 	started         uint64 // in ticks since the machine's start, like now
 }
 
+// killLimit is how long the end of killed processes is waited for.
+const killLimit = 5 * time.Second
+
 // ticksPerSecond is the unit in which the kernel shows process times, on every processor that pid1 supports.
 const ticksPerSecond = 100
 
@@ -52,15 +55,15 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// killTree kills a process with its descendants and everything in its session, as far as list finds them. It is for
-// machines without control groups.
-func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.Signal)) {
-	killAll(func() []int { return descendants(pid, list()) }, signal)
+// killTree kills a process with its descendants and everything in its session, as far as list finds them, and returns them.
+// It is for machines without control groups.
+func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.Signal)) (killed []int) {
+	return killAll(func() []int { return descendants(pid, list()) }, signal)
 }
 
 // killAll kills what list finds. It stops all of them before it kills the first, so that none can create children that
-// nobody looks for any more.
-func killAll(list func() []int, signal func(pid int, s unix.Signal)) {
+// nobody looks for any more. It returns what it killed, which may take a moment to end.
+func killAll(list func() []int, signal func(pid int, s unix.Signal)) (killed []int) {
 	stopped := map[int]bool{}
 	for grown := true; grown; { // until a pass finds nobody new
 		grown = false
@@ -73,6 +76,23 @@ func killAll(list func() []int, signal func(pid int, s unix.Signal)) {
 	}
 	for p := range stopped {
 		signal(p, unix.SIGKILL)
+		killed = append(killed, p)
+	}
+	return killed
+}
+
+// awaitDeath waits until processes that were just killed have ended, for a few seconds at most: what survives is stuck in
+// the kernel. On a busy machine, a killed process goes on to exist until it is scheduled once more.
+func awaitDeath(killed []int) {
+	began, limit := now(), time.Now().Add(killLimit)
+	for _, pid := range killed {
+		for {
+			p, err := readProcess(pid)
+			if err != nil || p.state == "Z" || p.state == "X" || p.started > began || time.Now().After(limit) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 
