@@ -54,7 +54,7 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 	must(t, err)
 	is("OPENAI_API_KEY", "default model "+followed.DefaultModel+", bot @arbe")
 	is("LAB_KEY", "model endpoint lab")
-	for handle, model := range map[string]string{"reviewer": "lab/large", "writer": "openai/gpt-5", "claude": "anthropic/claude-sonnet-4-5"} {
+	for handle, model := range map[string]string{"reviewer": "lab/large", "writer": "openai/gpt-5", "critic": "anthropic/claude-sonnet-4-5"} {
 		_, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Model: model})
 		must(t, err)
 	}
@@ -65,7 +65,7 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 	is("OPENAI_API_KEY", "bot @writer")
 	is("LAB_KEY", "model endpoint lab, default model lab/small, bot @arbe, bot @reviewer")
 	set("ANTHROPIC_API_KEY", "sk-ant-of-the-house")
-	is("ANTHROPIC_API_KEY", "bot @claude")
+	is("ANTHROPIC_API_KEY", "bot @critic")
 	_, err = ada.Secrets.DeleteSecret(t.Context(), &arbev1.DeleteSecretRequest{HouseId: house, Name: "ANTHROPIC_API_KEY", Force: true})
 	must(t, err)
 	is("ANTHROPIC_API_KEY", "")
