@@ -38,7 +38,7 @@ run: build ## Build arbe and start it here, with a database of its own
 # others, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
 # with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
 RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web ./web/transcript ./web/guard \
-	./internal/sandbox/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
+	./internal/sandbox ./internal/sandbox/local/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/subscription ./internal/httpd \
 	./internal/blob/... ./internal/outbound ./internal/logging ./proto/arbe
 
