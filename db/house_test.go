@@ -88,6 +88,7 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert(`insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
 		values ($1, $2, 1, 1, 'they met', 'anthropic/claude', $3, '[]', 1) returning thread_id`, h.id, h.chat, h.bot)
 	insert("insert into spending (house_id, day, thread_id) values ($1, now(), $2) returning house_id", h.id, h.chat)
+	insert("insert into run_calls (house_id, thread_id, epoch, agent_id, root, model, lapses_at, reserved_micros) values ($1, $2, 1, $3, 'e1', 'anthropic/claude', now(), 1) returning house_id", h.id, h.chat, h.bot)
 	insert("insert into server_calls (id, house_id, question) values (gen_random_uuid(), $1, '{}') returning house_id", h.id)
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
 	insert("insert into login_links (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)

@@ -72,7 +72,7 @@ func TestWrongModelsAndKeysAreRefused(t *testing.T) {
 			refused(t, err, connect.CodeInvalidArgument, name)
 		})
 	}
-	for table, want := range map[string]int{"model_endpoints": 0, "secrets": 0, "bots where handle <> 'arbe'": 0, "bots where model <> '' or length(instructions) > 1000": 0} {
+	for table, want := range map[string]int{"model_endpoints": 0, "secrets": 0, "bots where handle = 'wrong'": 0, "bots where model <> '' or length(instructions) > 1000": 0} {
 		var n int
 		must(t, b.owner.QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
 		if n != want {
