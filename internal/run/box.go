@@ -124,11 +124,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 		Epoch: l.job.Args.Epoch, Harness: l.bot.Runtime, Program: p.program, WorkDir: sandbox.Workspace, Session: home + "/session-" + l.thread.ID,
 		Fresh: l.note.Fresh, After: l.thread.Run.Through, Instructions: l.bot.Instructions,
 	}
-	if l.config.Model != nil {
-		m, err := l.config.Model(ctx, l.scope, l.bot, l.config.Agents[l.bot.Runtime].Dialects)
-		if err != nil {
-			return err
-		}
+	if m := l.model; m.ID != "" {
 		s.Model = specModel{
 			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, KeyEnv: m.KeyEnv,
 			ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,

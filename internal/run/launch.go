@@ -43,6 +43,8 @@ type launch struct {
 	// thread is the row as it was last read, and bot its driver.
 	thread thread.Thread
 	bot    bot.Bot
+	// model is the one that the agent speaks to.
+	model Model
 	// tail is the end of what the runner printed.
 	tail []byte
 }
@@ -89,6 +91,12 @@ func (l *launch) begin(ctx context.Context) error {
 	agent, ok := l.config.Agents[l.bot.Runtime]
 	if !ok {
 		return fault.Newf(fault.Precondition, "delegate to another bot", "this server does not know the coding agent %s", l.bot.Runtime)
+	}
+	if l.config.Model != nil { // before anything slow, because it may have none
+		var err error
+		if l.model, err = l.config.Model(ctx, l.scope, l.bot, agent.Dialects); err != nil {
+			return err
+		}
 	}
 	return l.config.Boxes.Use(ctx, l.scope, l.thread.ID, "", func(h sandbox.Handle) error {
 		launcher, ok := h.Launcher()
