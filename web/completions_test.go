@@ -103,7 +103,7 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 	})
 	t.Run("a slash at the beginning offers the commands, and nowhere else", func(t *testing.T) {
 		types(t, "/")
-		offers(t, "/run COMMAND", "/think LEVEL TEXT")
+		offers(t, "/run COMMAND", "/delegate @AGENT TASK", "/think LEVEL TEXT")
 		b.press("Tab", tabKey)
 		says(t, "/run ")
 		types(t, "either/")
