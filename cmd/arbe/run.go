@@ -27,8 +27,8 @@ func runTask(a *app) *cobra.Command {
 			"has ended; everyone in the house sees it in the thread. - adds stdin to TASK. Without TASK, all of it is read\n" +
 			"from stdin.\n" +
 			"\n" +
-			"With --thread the task is delegated from that thread, which is told the result. --detach prints the id of the\n" +
-			"task's thread and returns at once. The agent goes on when arbe is interrupted: arbe thread stop stops it.\n" +
+			"With --thread, that thread delegates the task and gets its result. --detach prints the id of the task's\n" +
+			"thread and returns at once. The agent goes on when arbe is interrupted: arbe thread stop stops it.\n" +
 			"\n" +
 			"It exits with 0 when the agent has completed the task, with 10 when it failed, and with 11 when someone stopped it.",
 		Example: "  arbe run 'fix the failing test'\n" +

@@ -17,7 +17,7 @@ func threadResult(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "result [THREAD]",
 		Short: "Show how the last run of a coding agent ended",
-		Long: "Show how the last run of the coding agent that drives a thread ended: its result, or why there is none. THREAD\n" +
+		Long: "Show the result of a thread's last run, or why the run has no result. THREAD\n" +
 			"defaults to $ARBE_THREAD. It exits with 0 if the run was completed or goes on, with 10 if it failed, and with 11\n" +
 			"if someone stopped it.",
 		Example: "  arbe thread result th4w7q2m9x --json | jq -r .result",

@@ -39,7 +39,7 @@ func threadStop(a *app) *cobra.Command {
 				return err
 			}
 			if len(done.GetTurnIds()) == 0 && stopped {
-				a.say("the coding agent is told to stop")
+				a.say("told the coding agent to stop")
 			} else if len(done.GetTurnIds()) == 0 {
 				a.say("no bot is at work there")
 			}

@@ -39,7 +39,7 @@ func (a *app) runTerminal(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 func (a *app) withTerminal(ctx context.Context, keep bool, thread, command string, run func(context.Context, arbe.Terminal, ...arbe.RunOption) (*arbe.Result, error)) error {
 	in, isFile := a.in.(*os.File)
 	if !isFile || !isTerminal(in) || !isTerminal(a.out) {
-		return fault.New(fault.Invalid, "-it needs a terminal, and stdin or stdout is none", "leave it out, and pipe what the command reads and prints")
+		return fault.New(fault.Invalid, "-it needs a terminal, and stdin or stdout is not one", "leave it out, and pipe what the command reads and prints")
 	}
 	if a.json {
 		return fault.New(fault.Invalid, "a terminal shows no JSON", "leave out --json or -it")

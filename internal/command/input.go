@@ -34,7 +34,7 @@ type input struct {
 	presence presence
 
 	// terminal: it is the keyboard of a terminal, which loses what is typed while its server is killed. kept: it waits for a
-	// writer however long there is none. unknown: an earlier server accepted input up to a position that this one does not know.
+	// writer for as long as it takes. unknown: an earlier server accepted input up to a position that this one does not know.
 	terminal, kept, unknown bool
 }
 

@@ -24,7 +24,7 @@ func TestKeysAreTypedOnce(t *testing.T) {
 		"a server continues, and a call, too":  {unknown: true, keys: []Keys{{Position: 7, Data: []byte("ab"), Again: true}, {Position: 9, Data: []byte("c")}}, want: "c"},
 		"another writer joins":                 {keys: []Keys{{Data: []byte("ab")}, {Position: 99, Join: true}, {Position: 2, Data: []byte("c")}}, want: "abc"},
 		"another writer joins where it is new": {unknown: true, keys: []Keys{{Join: true}, {Data: []byte("c")}}, want: "c"},
-		"the end is none":                      {keys: []Keys{{Data: []byte("a"), End: true}, {Position: 1, Data: []byte("b")}}, want: "ab"},
+		"a terminal has no end of input":       {keys: []Keys{{Data: []byte("a"), End: true}, {Position: 1, Data: []byte("b")}}, want: "ab"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ import (
 type Speaker struct {
 	db.Scope
 	// MayRun checks whether they may also run commands in the thread; if not, it returns a [fault.Forbidden]. It is
-	// called at most once, and only for a message that is a command. Defaults to nil: they may not.
+	// called only for a message that is a command or delegates a task. Defaults to nil: they may not.
 	MayRun func(context.Context) error
 	// Confined reports that their credential is valid for this thread alone: what they say is [entry.Chat.Confined].
 	Confined bool

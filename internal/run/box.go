@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"path"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -69,9 +71,8 @@ func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p 
 func (l *launch) install(ctx context.Context, h sandbox.Handle, agent Agent, dir string, watch *watch) error {
 	watch.step("install " + agent.Title + " " + agent.Version)
 	var tail tailWriter
-	both := multi{&tail, watch}
 	result, err := h.Exec(ctx, sandbox.Command{
-		Argv: []string{"/bin/sh", "-c", agent.Install}, Env: map[string]string{"DIR": dir}, Stdout: both, Merged: true, Timeout: h.Most(installTimeout),
+		Argv: []string{"/bin/sh", "-c", agent.Install}, Env: map[string]string{"DIR": dir}, Stdout: io.MultiWriter(&tail, watch), Merged: true, Timeout: h.Most(installTimeout),
 	})
 	switch {
 	case err != nil:
@@ -95,37 +96,14 @@ func output(ctx context.Context, h sandbox.Handle, argv ...string) (string, erro
 	return out.String(), err
 }
 
-// spec is what our runner reads; see runner.Spec. It has no secrets.
-type spec struct {
-	Epoch        int64     `json:"epoch"`
-	Harness      string    `json:"harness"`
-	Program      string    `json:"program"`
-	WorkDir      string    `json:"work_dir"`
-	Session      string    `json:"session"`
-	Fresh        bool      `json:"fresh"`
-	After        int64     `json:"after"`
-	Model        specModel `json:"model"`
-	Instructions string    `json:"instructions"`
-}
-
-type specModel struct {
-	Provider      string `json:"provider"`
-	ID            string `json:"id"`
-	Dialect       string `json:"dialect"`
-	BaseURL       string `json:"base_url"`
-	KeyEnv        string `json:"key_env"`
-	ContextWindow int64  `json:"context_window"`
-	MaxTokens     int64  `json:"max_tokens"`
-}
-
 // putSpec writes the specification of the run into the sandbox.
 func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error {
-	s := spec{
+	s := runner.Spec{
 		Epoch: l.job.Args.Epoch, Harness: l.bot.Runtime, Program: p.program, WorkDir: sandbox.Workspace, Session: home + "/session-" + l.thread.ID,
 		Fresh: l.note.Fresh, After: l.thread.Run.Through, Instructions: l.bot.Instructions,
 	}
 	if m := l.model; m.ID != "" {
-		s.Model = specModel{
+		s.Model = runner.Model{
 			Provider: m.Provider, ID: m.ID, Dialect: m.Dialect, BaseURL: h.Door() + m.Path, KeyEnv: m.KeyEnv,
 			ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens,
 		}
@@ -185,14 +163,4 @@ func (t *tailWriter) String() string { return plain(t.kept) }
 // plain returns bytes that a program printed as a text that the log takes.
 func plain(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\u2400")
-}
-
-// multi writes to two writers that never fail.
-type multi struct {
-	a, b interface{ Write([]byte) (int, error) }
-}
-
-func (m multi) Write(p []byte) (int, error) {
-	_, _ = m.a.Write(p)
-	return m.b.Write(p)
 }
