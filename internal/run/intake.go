@@ -183,7 +183,6 @@ func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbea
 
 // report ends the run as its runner says, with the entries that came with the report.
 func (r *Runs) report(ctx context.Context, by Poster, s sorted) error {
-	s.report.PatchArtifactID = "" // the server says which artifact it is, so that a runner cannot name another one
 	r.keepPatch(ctx, by, s.report)
 	e := finished(by.Agent, s.reportID, *s.report)
 	e.before = s.entries
