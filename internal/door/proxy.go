@@ -108,6 +108,9 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 			refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(most))
 		default:
 			r.Body = http.MaxBytesReader(w, r.Body, most)
+			// Otherwise the first byte of a fast answer closes the request's body before the transport has seen its end, and the
+			// transport then cuts the answer.
+			_ = http.NewResponseController(w).EnableFullDuplex()
 			forward.ServeHTTP(w, r)
 		}
 	})
