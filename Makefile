@@ -30,6 +30,22 @@ export CGO_ENABLED := 0
 build: ## Build bin/arbe
 	@go build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
 
+# The archives of a commit are the same bytes wherever they are built: paths are left out, and files have the commit's time.
+ARCHES := amd64 arm64
+SBOM := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+.PHONY: release
+release: ## Build dist/: static programs for Linux on amd64 and arm64, their bills of materials, and checksums
+	@rm -rf dist && mkdir dist
+	@for arch in $(ARCHES); do \
+		name=arbe_$(or $(VERSION),devel)_linux_$$arch; mkdir dist/$$name; \
+		GOARCH=$$arch go build -trimpath -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o dist/$$name/arbe ./cmd/arbe; \
+		go run $(SBOM) bin -json -noserial -output dist/$$name.cdx.json dist/$$name/arbe 2>/dev/null; \
+		cp -R LICENSE README.md docs dist/$$name; \
+		tar -C dist --sort=name --mtime=@$$(git log -1 --format=%ct) --owner=0 --group=0 --numeric-owner -cf - $$name | gzip -n9 >dist/$$name.tar.gz; \
+		rm -r dist/$$name; \
+	done
+	@cd dist && sha256sum *.tar.gz *.cdx.json >SHA256SUMS && ls -lh
+
 .PHONY: run
 run: build ## Build arbe and start it here, with a database of its own
 	@exec ./bin/arbe up
@@ -63,7 +79,7 @@ web/axe/node_modules: web/axe/package-lock.json
 internal/door/conformance/node_modules web/axe/node_modules:
 	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
 
-# The coding agents that the tests of harnesses and runners start, each at the version that its harness installs. They take 1.1 GB.
+# The coding agents that the tests of harnesses and runners start, each at the version that its harness installs. They take 1.3 GB.
 AGENTS := $(patsubst %/package-lock.json,%/node_modules,$(wildcard internal/harness/harnesstest/programs/*/package-lock.json))
 .PHONY: agents
 agents: $(AGENTS)
@@ -102,17 +118,18 @@ check: tools build ## Show that generated code is current and the linters are si
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, live pages (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
+bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, runs of coding agents, live pages (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/run ./internal/harness/all ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 
 .PHONY: generate
-generate: tools ## Generate code from proto, SQL and templ
+generate: tools ## Generate code from proto, SQL and templ, and the page of settings
 	@buf lint && buf generate
 	@cd proto && go run ./arbe/generate
 	@sqlc generate
 	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
+	@go test ./internal/server -run '^TestSettingsPage' -count 1 -settings.write >/dev/null
 	@templ generate -path web -log-level error
 	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
 	@go generate ./internal/sandbox/local ./internal/sandbox/remote ./internal/runner/program ./web/markup

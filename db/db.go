@@ -213,7 +213,7 @@ func Explain(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case pg.Code == pgerrcode.DiskFull:
-			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; no acknowledged data is lost").Because(err)
+			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; no acknowledged data is lost").WithReason(fault.DiskFull).Because(err)
 		case pg.Code == pgerrcode.IdleInTransactionSessionTimeout,
 			slices.Contains([]string{"08", "53", "57"}, pg.Code[:2]): // lost connections, no resources, shutdowns
 			return unreachable(err)
@@ -252,7 +252,7 @@ func State(err error) string {
 
 func unreachable(err error) error {
 	return fault.New(fault.Unavailable, "the database cannot be reached",
-		"try again in a moment; if it stays, ask the operator to check DATABASE_URL and that Postgres runs").Because(err)
+		"try again in a moment; if it stays, ask the operator to check DATABASE_URL and that Postgres runs").WithReason(fault.DatabaseDown).Because(err)
 }
 
 func badURL(err error) error {

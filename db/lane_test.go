@@ -146,6 +146,35 @@ func TestBusyHousesTakeTurns(t *testing.T) {
 	})
 }
 
+// Who asks one question after the other uses the database all the time, too, but less than who asks hundreds at once, and
+// does not wait behind those.
+func TestABusyHouseWaitsForNoBusierOne(t *testing.T) {
+	inCrowd(t, func(c *crowd) {
+		c.answers(time.Millisecond)
+		c.answers(20 * time.Millisecond)
+		c.calls("many", 30, 5*time.Millisecond)
+		var waited time.Duration
+		for began := time.Now(); time.Since(began) < 4*time.Second; time.Sleep(2 * time.Millisecond) {
+			asked := time.Now()
+			leave, err := c.enter(c.ctx, "one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if time.Since(began) > 2*time.Second {
+				waited = max(waited, time.Since(asked))
+			}
+			time.Sleep(5 * time.Millisecond)
+			leave()
+		}
+		if waited > 0 {
+			t.Errorf("the house that asks for one thing at a time waits for %s", waited)
+		}
+		if most, _ := c.during("many", 500*time.Millisecond); most > lanesLeast {
+			t.Errorf("the busier one uses %d connections", most)
+		}
+	})
+}
+
 func TestSlowTransactionsLeaveTheirLanes(t *testing.T) {
 	inCrowd(t, func(c *crowd) {
 		c.answers(time.Millisecond)

@@ -57,18 +57,22 @@ type Sealer interface {
 // the first time, with a password that it stores sealed in the database. Several servers may migrate at once. The
 // sealer must be the one that sealed the password; otherwise the error is a [fault.Precondition].
 func Migrate(ctx context.Context, ownerURL string, sealer Sealer) (serverURL string, err error) {
-	err = migrateSchema(ctx, ownerURL, func(conn *pgx.Conn) error {
-		role, password, err := serverRole(ctx, conn, sealer)
-		if err != nil {
-			return err
-		}
-		serverURL = withUser(ownerURL, role, password)
-		return confine(ctx, conn, role)
+	err = migrateSchema(ctx, ownerURL, func(conn *pgx.Conn) (err error) {
+		serverURL, err = serverAccess(ctx, conn, ownerURL, sealer)
+		return err
 	})
+	return serverURL, err
+}
+
+// ServerURL does the part of [Migrate] that a copy of a migrated database needs: it has this program's schema, but no
+// role for its server.
+func ServerURL(ctx context.Context, ownerURL string, sealer Sealer) (string, error) {
+	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
 		return "", err
 	}
-	return serverURL, nil
+	defer conn.Close(context.WithoutCancel(ctx))
+	return serverAccess(ctx, conn, ownerURL, sealer)
 }
 
 // MigrateSchema brings the database at ownerURL to this program's schema. It needs no secret key, because [Migrate]
@@ -95,6 +99,9 @@ func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) er
 		return err
 	}
 	if err := checkApplied(ctx, conn, files); err != nil {
+		return migrationFailed(err)
+	}
+	if _, err := conn.Exec(ctx, "create table if not exists migration_digests (version bigint primary key, sha256 bytea not null)"); err != nil {
 		return migrationFailed(err)
 	}
 	m, err := migrator(conn.Config(), files)
@@ -263,53 +270,71 @@ func migrationDigest(text []byte) []byte {
 
 // checkApplied compares the migrations that were applied to a database with this program's. Between releases migrations
 // change in place, and a database of another development build lacks what the changes made. Without this check, it
-// would fail at the first statement that needs it. The error is a [fault.Precondition].
+// would fail at the first statement that needs it. It changes nothing. The error is a [fault.Precondition].
 func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
-	_, err := conn.Exec(ctx, "create table if not exists migration_digests (version bigint primary key, sha256 bytea not null)")
+	last, err := lastApplied(ctx, conn)
+	if err != nil || last == 0 {
+		return err
+	}
+	applied, err := appliedDigests(ctx, conn)
 	if err != nil {
 		return err
 	}
-	var migrated bool
-	if err := conn.QueryRow(ctx, "select to_regclass('schema_migrations') is not null").Scan(&migrated); err != nil || !migrated {
-		return err
+	differs := func(version int64) error {
+		return fault.Newf(fault.Precondition, "use the arbe that set the database up, or give this one an empty database; for arbe up, set ARBE_DATA_DIR to a new directory",
+			"this database was set up by another development build of arbe, whose migration %d differs from this one's", version)
 	}
-	// A dirty version changed nothing, see [whole].
-	rows, err := conn.Query(ctx, "select version - dirty::int from schema_migrations")
-	if err != nil {
-		return err
-	}
-	last, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return err
-	}
-	rows, err = conn.Query(ctx, "select version, sha256 from migration_digests")
-	if err != nil {
-		return err
-	}
-	digests := map[int64][]byte{}
-	var version int64
-	var digest []byte
-	if _, err := pgx.ForEachRow(rows, []any{&version, &digest}, func() error {
-		digests[version] = bytes.Clone(digest)
-		return nil
-	}); err != nil {
-		return err
-	}
+	var latest int64
 	for of, err := files.First(); ; of, err = files.Next(of) {
-		if errors.Is(err, fs.ErrNotExist) || len(last) == 0 || int64(of) > last[0] {
-			return nil
+		if errors.Is(err, fs.ErrNotExist) || int64(of) > last {
+			break
 		} else if err != nil {
 			return err
 		}
+		latest = int64(of)
 		text, _, err := files.read(of)
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(digests[int64(of)], migrationDigest(text)) {
-			return fault.Newf(fault.Precondition, "use the arbe that set the database up, or give this one an empty database; for arbe up, set ARBE_DATA_DIR to a new directory",
-				"this database was set up by another development build of arbe, whose migration %d differs from this one's", of)
+		if !bytes.Equal(applied[latest], migrationDigest(text)) {
+			return differs(latest)
+		}
+		delete(applied, latest)
+	}
+	for version := range applied {
+		if version < latest { // later ones are a newer program's
+			return differs(version)
 		}
 	}
+	return nil
+}
+
+// lastApplied returns the last migration that was applied to a database; 0 if none was. A dirty one changed nothing, see
+// [whole].
+func lastApplied(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
+	var exists bool
+	if err := conn.QueryRow(ctx, "select to_regclass('schema_migrations') is not null").Scan(&exists); err != nil || !exists {
+		return 0, err
+	}
+	err = conn.QueryRow(ctx, "select coalesce(max(version - dirty::int), 0) from schema_migrations").Scan(&version)
+	return version, err
+}
+
+// appliedDigests returns the digests of the migrations that were applied to a database. There are none in one from before
+// they were recorded.
+func appliedDigests(ctx context.Context, conn *pgx.Conn) (map[int64][]byte, error) {
+	digests := map[int64][]byte{}
+	rows, _ := conn.Query(ctx, "select version, sha256 from migration_digests") // ForEachRow returns its error
+	var version int64
+	var digest []byte
+	_, err := pgx.ForEachRow(rows, []any{&version, &digest}, func() error {
+		digests[version] = bytes.Clone(digest)
+		return nil
+	})
+	if State(err) == pgerrcode.UndefinedTable {
+		return digests, nil
+	}
+	return digests, err
 }
 
 // migrateJobs migrates the job queue's own schema and lets the server's role use it.
@@ -341,9 +366,20 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
+// serverAccess makes the login role of the database's servers, confines it, and returns the URL under which they connect.
+func serverAccess(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sealer) (serverURL string, err error) {
+	role, password, err := serverRole(ctx, conn, sealer)
+	if err != nil {
+		return "", err
+	}
+	return withUser(ownerURL, role, password), confine(ctx, conn, role)
+}
+
+// rolePassword is the sealed setting with the password of the servers' role.
+const rolePassword = "server_role_password"
+
 // serverRole creates or updates the login role of this database's servers, and returns its name and password.
 func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, password string, err error) {
-	const setting = "server_role_password"
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// The name contains the database's id, because roles belong to the whole cluster.
 		if err := tx.QueryRow(ctx, "select 'arbe_server_' || oid from pg_database where datname = current_database()").Scan(&role); err != nil {
@@ -354,7 +390,7 @@ func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, passw
 			return err
 		}
 		var sealed []byte
-		err := tx.QueryRow(ctx, "select sealed from sealed_settings where name = $1", setting).Scan(&sealed)
+		err := tx.QueryRow(ctx, "select sealed from sealed_settings where name = $1", rolePassword).Scan(&sealed)
 		switch {
 		case err == nil && exists:
 			opened, err := sealer.Open(sealed)
@@ -376,7 +412,7 @@ func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, passw
 		if _, err := tx.Exec(ctx, fmt.Sprintf(change, pgx.Identifier{role}.Sanitize(), password)); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict (name) do update set sealed = excluded.sealed", setting, sealed)
+		_, err = tx.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict (name) do update set sealed = excluded.sealed", rolePassword, sealed)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -253,7 +254,14 @@ func TestTheOwnersURLTakesEveryFormThatPostgresDoes(t *testing.T) {
 
 func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	for name, version := range map[string]int{"the first": 1, "the last": 13, "one that follows a gap in the numbers": 10, "one of a newer program": 999} {
+	all := versions(t)
+	cases := map[string]int{"the first": all[0], "one in the middle": all[len(all)/2], "the last": all[len(all)-1], "one of a newer program": 999}
+	for i, version := range all[1:] {
+		if version > all[i]+1 {
+			cases["one that follows a gap in the numbers"] = version
+		}
+	}
+	for name, version := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			owner, sealer := dbtest.Empty(t), newSealer(t)
@@ -267,68 +275,13 @@ func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAMigrationKeepsWhenThreadsWereUpdated(t *testing.T) {
-	t.Parallel()
-	owner, sealer := dbtest.Empty(t), newSealer(t)
-	conn := connect(t, owner)
-	migrated(t, owner, sealer)
-	h := newHouse(t, conn, "Home")
-	undo(t, conn, 11)
-	execute(t, conn, "update schema_migrations set version = 10")
-	execute(t, conn, "alter table threads disable trigger user; update threads set updated_at = '2020-01-01'; alter table threads enable trigger user")
-	migrated(t, owner, sealer)
-	if n := column[int](t, conn, "select count(*) from threads where last_said = 'hello' and updated_at = '2020-01-01'")[0]; n != 2 {
-		t.Errorf("%d threads have their last chat and their old updated_at, want 2", n)
-	}
-	execute(t, conn, "update threads set name = 'Renamed' where id = '"+h.chat+"'")
-	if n := column[int](t, conn, "select count(*) from threads where updated_at > '2020-01-02'")[0]; n != 1 {
-		t.Errorf("%d threads were updated, want the renamed one", n)
-	}
-}
-
-// Bots that exist get handles that differ and do not look alike, and every house gets @arbe.
-func TestAMigrationGivesBotsHandles(t *testing.T) {
-	t.Parallel()
-	owner, sealer := dbtest.Empty(t), newSealer(t)
-	conn := connect(t, owner)
-	migrated(t, owner, sealer)
-	ours, hasArbe := newHouse(t, conn, "Home"), newHouse(t, conn, "Other")
-	for _, name := range []string{"Code Reviewer", "code_reviewer", "C0de-Reviewer!", "Everyone", "日本", "", "--", "b0t", strings.Repeat("long ", 20)} {
-		execute(t, conn, fmt.Sprintf(`with a as (insert into agents (kind, runtime, name) values ('bot', 'pi', '%s') returning id)
-			insert into members (house_id, agent_id, role) select '%s', id, 'member' from a`, name, ours.id))
-	}
-	execute(t, conn, "update agents set name = 'Arbe' where id = '"+hasArbe.bot+"'")
-	undo(t, conn, 16)
-	files, err := filepath.Glob("migrations/*.up.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(files, func(file string) bool { return strings.Contains(file, "000016") })
-	execute(t, conn, "update schema_migrations set version = "+filepath.Base(files[i-1])[:6])
-	migrated(t, owner, sealer)
-	for house, want := range map[string][]string{
-		ours.id:    {"arbe", "b0t-5", "bot", "bot-2", "bot-3", "bot-4", "c0de-reviewer-3", "claude", "code-reviewer", "code-reviewer-2", "codex", "everyone-bot", "long-long-long-long-long-long", "pi"},
-		hasArbe.id: {"arbe", "claude", "codex", "pi"},
-	} {
-		got := column[string](t, conn, "select handle from bots where house_id = '"+house+"' order by handle collate \"C\"")
-		if !slices.Equal(got, want) {
-			t.Errorf("the handles are %q, want %q", got, want)
-		}
-	}
-	if n := column[int](t, conn, "select count(*) from bots b join agents a on a.id = b.agent_id where a.runtime = 'arbe' and (select count(*) from activation_policies p where p.agent_id = b.agent_id) <> 2")[0]; n != 0 {
-		t.Errorf("%d bots do not have two policies", n)
-	}
-	if n := column[int](t, conn, "select count(distinct instructions) from bots where handle = 'arbe' and instructions <> ''")[0]; n != 1 {
-		t.Errorf("@arbe has %d instructions", n)
-	}
-}
-
 func TestADatabaseOfAnotherDevelopmentBuildIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, differ := range map[string]string{
-		"whose migration differs":                  "update migration_digests set sha256 = 'other' where version = 3",
-		"from before migrations had digests":       "drop table migration_digests",
-		"even if its last migration was cut short": "update schema_migrations set dirty = true; delete from migration_digests where version = 3",
+		"whose migration differs":                   "update migration_digests set sha256 = 'other' where version = 3",
+		"from before migrations had digests":        "drop table migration_digests",
+		"that has a migration which this one lacks": "insert into migration_digests values (0, 'another')",
+		"even if its last migration was cut short":  "update schema_migrations set dirty = true; delete from migration_digests where version = 3",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -361,6 +314,23 @@ func undo(t testing.TB, conn *pgx.Conn, version int) {
 		}
 		execute(t, conn, string(statements))
 	}
+}
+
+// versions returns the numbers of the migrations, in order.
+func versions(t testing.TB) (all []int) {
+	t.Helper()
+	files, err := filepath.Glob("migrations/*.up.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no migrations: %v", err)
+	}
+	for _, file := range files {
+		version, err := strconv.Atoi(filepath.Base(file)[:6])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, version)
+	}
+	return all
 }
 
 func TestADatabaseThatCannotBeBroughtUp(t *testing.T) {

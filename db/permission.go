@@ -11,7 +11,7 @@ import (
 
 const (
 	// PermissionChannel is the channel on which the database notifies all servers of changes of permission. A payload
-	// is one word of notify_permission (migration 000006).
+	// is one word of notify_permission (migrations/000007_permission.up.sql).
 	PermissionChannel = "arbe_permission"
 	// EverythingChanged is the word that stands for all words.
 	EverythingChanged = "*"

@@ -11,8 +11,8 @@ import (
 // other transaction has continued.
 const deadlock = "40P01"
 
-// Persist calls f again while the database is unreachable or full, until ctx ends. It is for work that nobody else would
-// do if it failed.
+// Persist calls f again while the database is unreachable or full, until ctx ends. It is for work that nobody else
+// would do after a failure.
 func Persist(ctx context.Context, f func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := f()

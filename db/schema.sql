@@ -16,6 +16,13 @@ CREATE FUNCTION public.active_turns(p_older interval) RETURNS TABLE(id text, hou
     where t.ended_at is null and t.created_at < now() - p_older and (e.early or coalesce(t.due_at, t.created_at) < now() - p_older)
 $$;
 
+CREATE FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select public.notice(public.current_house(), p_thread, p_agents, p_kind, p_seq)
+$$;
+
 CREATE FUNCTION public.agent_renamed() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -161,20 +168,27 @@ CREATE FUNCTION public.append_one(p_stream bigint, p_house text, p_seq bigint, p
     SET search_path TO 'public', 'pg_temp'
     AS $$
 begin
-  if public.current_house() is not null then
+  if current_house() is not null then
     raise exception 'a batch is not written in the name of a house' using errcode = 'insufficient_privilege';
   end if;
 
-  insert into public.entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
-  select p_stream, p_seq, p_house, p_id, p_author, p_type, p_payload, pg_catalog.clock_timestamp()
+  insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+  select p_stream, p_seq, p_house, p_id, p_author, p_type, p_payload, clock_timestamp()
     from (
-      select from public.streams where id operator(pg_catalog.=) p_stream and house_id operator(pg_catalog.=) p_house and closed_at is null and paused_at is null
-        and not exists (select from public.stranger_to(p_house, p_author))
-        and (source_id is null or not exists (select from public.inherited_entries(p_stream, array[p_id])))
+      select from streams where id = p_stream and house_id = p_house and closed_at is null and paused_at is null
+        and not exists (select from stranger_to(p_house, p_author))
+        and (source_id is null or not exists (select from inherited_entries(p_stream, array[p_id])))
         for no key update skip locked
     ) locked
   returning ts into happened;
 end $$;
+
+CREATE FUNCTION public.artifact_bytes() RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(sum(b.size), 0)::bigint from public.blobs b
+$$;
 
 CREATE FUNCTION public.begin_decisions() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -291,9 +305,10 @@ CREATE FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bi
     AS $$
   select e.seq, e.id, e.author_agent_id::text, e.payload, e.ts from public.entries e
     where e.stream_id = p_stream and e.seq > p_behind and e.seq <= p_upto and e.type = 'chat' and e.author_agent_id is not null
-      -- A handle is ASCII, in any case. JSON has its characters as they are, or escaped as \u00...
-      and (p_handles is null or e.payload::text like '%\\u00%' or e.payload::text like '%@%' and lower(e.payload::text collate "C")
-        like any (array(select '%@' || h || '%' from unnest(p_handles) h)))
+      -- A handle is ASCII, in any case. JSON has its characters, and those of names, as they are, or escaped as \u00... The answers
+      -- of bots, which have a turn, are replies to what asked for them.
+      and (p_handles is null or e.payload::text like '%\\u00%' or e.payload::text like '%"reply_to"%' and e.payload::text not like '%"turn"%'
+        or e.payload::text like '%@%' and lower(e.payload::text collate "C") like any (array(select '%@' || h || '%' from unnest(p_handles) h)))
     order by e.seq limit p_most
 $$;
 
@@ -447,6 +462,15 @@ CREATE FUNCTION public.due_blobs(p_most integer) RETURNS TABLE(house_id text, id
   select house_id_of_key, id from blob_garbage where due_at <= now() order by due_at limit p_most
 $$;
 
+CREATE FUNCTION public.end_of_thread(p_house text, p_thread text) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce((select max(e.seq) from public.entries e where e.stream_id = s.id), 0)
+    from public.threads t join public.streams s on s.house_id = t.house_id and s.name = t.stream_id
+    where t.house_id = p_house and t.id = p_thread
+$$;
+
 CREATE FUNCTION public.end_thread_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -475,6 +499,54 @@ CREATE FUNCTION public.entries_cannot_be_truncated() RETURNS trigger
     AS $$
 begin
   raise exception 'entries are append-only' using errcode = 'restrict_violation';
+end $$;
+
+CREATE FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) RETURNS TABLE(thread_id text, thread_name text, seq bigint, id text, type text, author text, author_name text, author_kind text, payload json, ts timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+declare
+  house   constant text := public.current_house();
+  wanted  tsquery := to_tsquery('simple', p_words);
+  authors uuid[];
+  threads text[];
+  me      constant uuid := public.current_agent();
+begin
+  if house is null or numnode(wanted) = 0 then -- nothing but the house's word would be all of the house
+    return;
+  end if;
+  wanted := quote_literal(public.house_word(house))::tsquery && wanted;
+  if p_from <> '' then
+    authors := array(select m.agent_id from public.members m join public.agents a on a.id = m.agent_id
+      left join public.bots b on b.house_id = m.house_id and b.agent_id = m.agent_id
+      where m.house_id = house and case p_from when 'me' then m.agent_id = public.current_agent()
+        else lower(p_from) in (lower(a.name), split_part(lower(a.name), ' ', 1), replace(lower(a.name), ' ', '-'), b.handle, m.agent_id::text) end);
+  end if;
+  if p_in <> '' then
+    threads := array(select t.id from public.threads t
+      where t.house_id = house and (t.id = p_in or lower(t.name) = lower(p_in) or length(p_in) >= 4 and starts_with(t.id, p_in)) limit 100);
+  end if;
+  return query
+    select w.thread_id, coalesce(t.name, ''), w.seq, e.id, e.type, coalesce(e.author_agent_id::text, ''), coalesce(a.name, ''), coalesce(a.kind, ''), e.payload, w.ts
+      from (
+        select f.thread_id, f.stream_id, f.seq, f.ts from public.entry_words f
+          where f.words @@ wanted and (threads is null or f.thread_id = any (threads))
+            and (f.thread_id = p_in or not exists (select from public.threads d where d.id = f.thread_id and d.people is not null and not coalesce(me = any (d.people), false)))
+            and (p_after is null or f.ts >= p_after) and (p_before is null or f.ts < p_before)
+            and (authors is null and p_types is null and not p_failed or exists (
+              select from public.entries x left join public.agents s on s.id = x.author_agent_id
+                where x.stream_id = f.stream_id and x.seq = f.seq and (authors is null or x.author_agent_id = any (authors))
+                  and (p_types is null or case x.type when 'command' then 'command' when 'command_result' then 'output'
+                    else case s.kind when 'bot' then 'answer' else 'message' end end = any (p_types))
+                  and (not p_failed or x.type = 'command_result' and coalesce(x.payload ->> 'exit_code', '') <> '0')))
+          order by f.ts desc, f.stream_id desc, f.seq desc limit p_most
+      ) w
+        -- The word of the house keeps others' entries out already; this would, too.
+        join public.entries e on e.stream_id = w.stream_id and e.seq = w.seq and e.house_id = house
+        join public.threads t on t.house_id = house and t.id = w.thread_id
+        left join public.agents a on a.id = e.author_agent_id
+      order by w.ts desc, w.stream_id desc, w.seq desc;
 end $$;
 
 CREATE FUNCTION public.forget_blob(p_house text, p_id text) RETURNS void
@@ -603,48 +675,6 @@ begin
       join public.streams s on s.id = d.stream_id
       left join public.search_cursors c on c.stream_id = d.stream_id
       where d.stream_id = any (p_streams) and d.decided > coalesce(c.indexed, s.fork_seq, 0);
-end $$;
-
-CREATE FUNCTION public.index_older(p_most integer) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  d record;
-  room    bigint := p_most;
-  streams bigint[];
-  behind  bigint[];
-  upto    bigint[];
-  remain  bigint[];
-begin
-  if public.current_house() is not null then
-    raise exception 'the entries of many houses are not indexed in the name of one' using errcode = 'insufficient_privilege';
-  end if;
-  for d in
-    select c.stream_id, least(c.unindexed, c.decided) as upto, coalesce(s.fork_seq, 0) as first
-      from public.decisions c
-        join public.streams s on s.id = c.stream_id
-        join public.threads t on t.house_id = c.house_id and t.id = c.thread_id
-      where c.unindexed > 0 order by c.stream_id desc limit 100
-      for key share of t skip locked
-  loop
-    exit when room <= 0;
-    streams := streams || d.stream_id;
-    upto := upto || d.upto;
-    behind := behind || greatest(d.first, d.upto - room);
-    remain := remain || case when d.upto - room > d.first then d.upto - room else 0 end;
-    room := room - greatest(d.upto - d.first, 1);
-  end loop;
-  if streams is null then
-    return false;
-  end if;
-  perform public.index_entries(streams, behind, upto);
-  -- In the order of ids, as decide_idle locks them.
-  perform from public.decisions c where c.stream_id = any (streams) order by c.stream_id for no key update;
-  update public.decisions c set unindexed = m.remain
-    from unnest(streams, remain) m (stream_id, remain)
-    where c.stream_id = m.stream_id and c.unindexed > m.remain;
-  return true;
 end $$;
 
 CREATE TABLE public.entries (
@@ -805,6 +835,56 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
   update api_keys k set last_used_at = greatest(k.last_used_at, u.time) from unnest(p_hashes, p_times) u (hash, time) where k.hash = u.hash
 $$;
 
+CREATE FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_kind text, p_seq bigint) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into public.notices as n (house_id, agent_id, thread_id, kind, first_seq, last_seq)
+  select m.house_id, m.agent_id, t.id, p_kind, p_seq, p_seq
+    from public.members m
+      join public.agents a on a.id = m.agent_id and a.kind = 'human'
+      join public.threads t on t.house_id = m.house_id and t.id = p_thread
+      left join public.readings r on r.house_id = m.house_id and r.agent_id = m.agent_id and r.thread_id = t.id
+    where m.house_id = p_house and m.agent_id = any (p_agents) and (t.people is null or m.agent_id = any (t.people)) and coalesce(r.seq, 0) < p_seq
+    order by m.agent_id
+  on conflict (house_id, agent_id, thread_id, kind) do update set
+    first_seq = case when n.last_seq <= coalesce((select r.seq from public.readings r
+      where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0) then excluded.first_seq else n.first_seq end,
+    last_seq = excluded.last_seq, at = excluded.at
+    where n.last_seq < excluded.last_seq
+$$;
+
+CREATE FUNCTION public.notice_run() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  last bigint := public.end_of_thread(new.house_id, new.id);
+begin
+  if last > 0 then
+    perform public.notice(new.house_id, new.id, array[new.asked_by], case when new.status = 'completed' then 'finished' else 'failed' end, last);
+  end if;
+  return null;
+end $$;
+
+CREATE FUNCTION public.notice_turn() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  last bigint := public.end_of_thread(new.house_id, new.thread_id);
+begin
+  if last > 0 then
+    perform public.notice(new.house_id, new.thread_id, array(
+      select distinct e.author_agent_id from public.threads t
+        join public.streams s on s.house_id = t.house_id and s.name = t.stream_id
+        join public.entries e on e.stream_id = s.id and e.seq = any (new.asked_seqs)
+        where t.house_id = new.house_id and t.id = new.thread_id and e.author_agent_id is not null
+    ), case when new.status = 'answered' then 'finished' else 'failed' end, last);
+  end if;
+  return null;
+end $$;
+
 CREATE FUNCTION public.notify_change() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -876,6 +956,16 @@ begin
   update streams set paused_at = case when new.status = 'closed' then now() end where house_id = new.house_id and name = new.stream_id;
   return null;
 end $$;
+
+CREATE FUNCTION public.person_artifact_bytes(p_house text) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(sum(b.size), 0)::bigint
+  from public.houses h join public.blobs b on b.house_id = h.id
+  where (h.id = p_house or h.belongs_to = (select own.belongs_to from public.houses own where own.id = p_house))
+    and exists (select from public.artifacts a where a.blob_id = b.id)
+$$;
 
 CREATE FUNCTION public.persons_of(p_houses text[]) RETURNS TABLE(house text, person text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -980,33 +1070,6 @@ exception when others then
   return null;
 end $_$;
 
-CREATE FUNCTION public.search_entries(p_words text, p_most integer) RETURNS TABLE(thread_id text, seq bigint, id text, type text, author text, payload json, ts timestamp with time zone, thread_name text)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan'
-    AS $$
-declare
-  house  constant text := public.current_house();
-  wanted tsquery := to_tsquery('simple', p_words);
-begin
-  if house is null or numnode(wanted) = 0 then -- nothing but the house's word would be all of the house
-    return;
-  end if;
-  wanted := quote_literal(public.house_word(house))::tsquery && wanted;
-  return query
-    select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, ''), e.payload, w.ts, coalesce(t.name, '')
-      from (
-        select f.* from public.entry_words f
-          where f.words @@ wanted -- and nothing else, so that no index leads through all of the house
-          order by f.ts desc, f.stream_id desc, f.seq desc limit p_most
-      ) w
-        -- The word of the house keeps others' entries out already; this would, too.
-        join public.entries e on e.stream_id = w.stream_id and e.seq = w.seq and e.house_id = house
-        join public.threads t on t.house_id = house and t.id = w.thread_id
-      where w.house_id = house
-      order by w.ts desc, w.stream_id desc, w.seq desc;
-end $$;
-
 CREATE FUNCTION public.set_updated_at() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'public', 'pg_temp'
@@ -1016,15 +1079,31 @@ begin
   return new;
 end $$;
 
+CREATE FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) RETURNS TABLE(house_id text, id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.house_id, s.id
+    from public.sandboxes s left join public.sandbox_trees t on t.sandbox_id = s.id
+    where s.status = 'live' and s.ephemeral and (s.machine_id is null or s.machine_id = any (p_machines))
+      and coalesce(t.used_at, s.created_at) < now() - p_quiet
+      and not exists (select from public.threads r where r.sandbox_id = s.id and r.status = 'running')
+    order by s.created_at
+    limit p_most
+$$;
+
 CREATE TABLE public.members (
     house_id text NOT NULL,
     agent_id uuid NOT NULL,
     role text NOT NULL,
     joined_at timestamp with time zone DEFAULT now() NOT NULL,
+    read_from timestamp with time zone DEFAULT now() NOT NULL,
     CONSTRAINT members_role_check CHECK ((role = ANY (ARRAY['owner'::text, 'member'::text])))
 );
 
 COMMENT ON TABLE public.members IS 'The agents of a house and their roles.';
+
+COMMENT ON COLUMN public.members.read_from IS 'When they joined: what was said before counts as read.';
 
 CREATE FUNCTION public.stranger_to(p_house text, p_author uuid) RETURNS TABLE(author uuid)
     LANGUAGE sql STABLE
@@ -1074,6 +1153,13 @@ END;
 CREATE FUNCTION public.thread_runs(p_status text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN (p_status = ANY (ARRAY['open'::text, 'idle'::text, 'running'::text]));
+
+CREATE FUNCTION public.title_of(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+  select left(btrim(regexp_replace(p_text, '^(\s*@[A-Za-z0-9-]+[\s,:]+)+|^\s*[!$]\s*', '')), 80)
+$_$;
 
 CREATE FUNCTION public.tokens_of(p_keys text[], p_houses text[], p_threads text[], p_agents uuid[], p_epochs bigint[], p_joined timestamp with time zone[], p_makers text[]) RETURNS TABLE(which bigint, agent_id uuid, role text, status text, maker_joined_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1131,6 +1217,7 @@ begin
     select distinct on (w.stream_id) w.* from working w order by w.stream_id, w.since, w.id
   ), touched as (
     update threads t set active_at = greatest(t.active_at, stale.ts),
+        name = case when asked.text is null then t.name else asked.text end,
         last_said_by = case when said.seq is null then t.last_said_by else said.author_agent_id end,
         last_said = case when said.seq is null then t.last_said else said_text(said.type, said.payload) end,
         running_id = running.id, running_agent = running.agent, running_since = running.since,
@@ -1142,16 +1229,24 @@ begin
             where e.stream_id = stale.stream and e.seq > stale.seq - 200 and e.type in ('chat', 'command')
             order by seq desc limit 1
         ) said on true
+        -- A direct message is called as its agent until a person has said something in it.
+        left join lateral (
+          select nullif(title_of(said_text(e.type, e.payload)), '') as text from threads d join entries e on e.stream_id = stale.stream
+            where d.id = stale.id and d.people is not null and e.type = 'chat' and e.author_agent_id = any (d.people)
+              and d.name = (select a.name from agents a where a.id = d.parent_agent_id)
+            order by e.seq limit 1
+        ) asked on true
       where t.id = stale.id and t.id in (select locked.id from locked) and (t.active_at < stale.ts or t.running_id = stale.ended)
   )
   select stale.stream from stale where stale.id not in (select locked.id from locked);
 end $$;
 
-CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, driver text, roster bigint)
+CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, driver text, answering text, settled boolean, people text[], roster bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-  select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, th.agent_id::text, h.roster
+  select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, th.agent_id::text, th.answering_agent_id::text,
+      th.answering_decided, coalesce(th.people::text[], '{}'), h.roster
     from public.decisions d
       join public.threads th on th.id = d.thread_id
       join public.houses h on h.id = d.house_id,
@@ -1179,6 +1274,18 @@ CREATE FUNCTION public.unindexed_after(p_after bigint, p_most integer) RETURNS S
     left join public.search_cursors c on c.stream_id = d.stream_id
     where d.stream_id > p_after and d.decided > coalesce(c.indexed, s.fork_seq, 0)
     order by d.stream_id limit p_most
+$$;
+
+CREATE FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_most integer) RETURNS TABLE(house_id text, id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.house_id, s.id
+    from public.sandbox_trees t join public.sandboxes s on s.id = t.sandbox_id
+    where s.status = 'live' and (s.machine_id is null or s.machine_id = any (p_machines))
+      and t.used_at > coalesce(t.saved_at, '-infinity') and t.used_at < now() - p_quiet
+    order by t.used_at
+    limit p_most
 $$;
 
 CREATE FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) RETURNS TABLE(of_thread integer, of_house integer, of_person integer)
@@ -1249,13 +1356,13 @@ COMMENT ON COLUMN public.api_keys.house_id IS 'The one house that it is limited 
 
 COMMENT ON COLUMN public.api_keys.last_used_at IS 'Accurate to about a minute.';
 
-COMMENT ON COLUMN public.api_keys.created_by IS 'Who made it: its holder, or an owner of the house for a bot. Null for a bot''s key from before this was recorded.';
+COMMENT ON COLUMN public.api_keys.created_by IS 'Who made it: its holder, or an owner of the house for a bot.';
 
 CREATE TABLE public.approvals (
     house_id text NOT NULL,
     id text NOT NULL,
     thread_id text NOT NULL,
-    turn_id text NOT NULL,
+    turn_id text,
     agent_id uuid NOT NULL,
     call_id text NOT NULL,
     tool text NOT NULL,
@@ -1266,14 +1373,18 @@ CREATE TABLE public.approvals (
     answered_by uuid,
     answered_at timestamp with time zone,
     reason text DEFAULT ''::text NOT NULL,
+    epoch bigint,
+    question boolean DEFAULT false NOT NULL,
     CONSTRAINT approvals_arguments_check CHECK ((octet_length(arguments) <= 262144)),
+    CONSTRAINT approvals_by_turn_or_run CHECK (((turn_id IS NULL) <> (epoch IS NULL))),
     CONSTRAINT approvals_check CHECK (((state = 'open'::text) = (answered_at IS NULL))),
     CONSTRAINT approvals_check1 CHECK (((state = ANY (ARRAY['approved'::text, 'denied'::text])) = (answered_by IS NOT NULL))),
+    CONSTRAINT approvals_epoch_check CHECK ((epoch > 0)),
     CONSTRAINT approvals_reason_check CHECK ((char_length(reason) <= 2000)),
     CONSTRAINT approvals_state_check CHECK ((state = ANY (ARRAY['open'::text, 'approved'::text, 'denied'::text, 'expired'::text, 'withdrawn'::text])))
 );
 
-COMMENT ON TABLE public.approvals IS 'Calls of tools for which bots need a person''s yes. Each change of a row is also an entry of the thread.';
+COMMENT ON TABLE public.approvals IS 'Calls of tools for which bots need a person''s yes, and questions of coding agents. Each change of a row is also an entry of the thread.';
 
 COMMENT ON COLUMN public.approvals.id IS 'Derived from the call, so that asking again is the same request.';
 
@@ -1286,6 +1397,10 @@ COMMENT ON COLUMN public.approvals.arguments IS 'What people see, and what runs 
 COMMENT ON COLUMN public.approvals.answered_by IS 'The person who answered. They may have left the house since.';
 
 COMMENT ON COLUMN public.approvals.answered_at IS 'When it was no longer open, whatever ended it.';
+
+COMMENT ON COLUMN public.approvals.epoch IS 'Which run of the thread asks, if no turn does.';
+
+COMMENT ON COLUMN public.approvals.question IS 'The call is a question, whose answer is the words to a yes.';
 
 CREATE TABLE public.artifacts (
     id text DEFAULT public.generate_short_id() NOT NULL,
@@ -1401,17 +1516,13 @@ CREATE TABLE public.decisions (
     house_id text NOT NULL,
     thread_id text NOT NULL,
     decided bigint NOT NULL,
-    unindexed bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT decisions_decided_check CHECK ((decided >= 0)),
-    CONSTRAINT decisions_unindexed_check CHECK ((unindexed >= 0))
+    CONSTRAINT decisions_decided_check CHECK ((decided >= 0))
 )
 WITH (fillfactor='50');
 
 COMMENT ON TABLE public.decisions IS 'One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.';
 
 COMMENT ON COLUMN public.decisions.decided IS 'Each entry up to this position has had its decision. What a fork inherited was decided in its source.';
-
-COMMENT ON COLUMN public.decisions.unindexed IS 'Entries up to this position may be missing in entry_words, because they are older than the search. 0: none is.';
 
 CREATE TABLE public.entries_0 (
     stream_id bigint NOT NULL,
@@ -1804,6 +1915,23 @@ COMMENT ON COLUMN public.model_endpoints.key_made IS 'Whether the secret was mad
 
 COMMENT ON COLUMN public.model_endpoints.dialect IS 'The protocol that the server speaks: OpenAI''s chat/completions, Anthropic''s messages, OpenAI''s responses, or Gemini''s.';
 
+CREATE TABLE public.notices (
+    house_id text NOT NULL,
+    agent_id uuid NOT NULL,
+    thread_id text NOT NULL,
+    kind text NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT notices_check CHECK ((first_seq <= last_seq)),
+    CONSTRAINT notices_first_seq_check CHECK ((first_seq > 0)),
+    CONSTRAINT notices_kind_check CHECK ((kind = ANY (ARRAY['mention'::text, 'finished'::text, 'failed'::text])))
+);
+
+COMMENT ON TABLE public.notices IS 'What in a thread is for one member: they were mentioned, or work that they asked for has ended. One row of each kind for each thread, however often it happens. A row goes when its last entry is read.';
+
+COMMENT ON COLUMN public.notices.first_seq IS 'The first such entry that they had not read when it was written.';
+
 CREATE TABLE public.producers (
     stream_id bigint NOT NULL,
     house_id text NOT NULL,
@@ -1818,6 +1946,22 @@ CREATE TABLE public.producers (
 COMMENT ON TABLE public.producers IS 'The last append of each idempotent producer of a stream.';
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
+
+CREATE TABLE public.readings (
+    house_id text NOT NULL,
+    agent_id uuid NOT NULL,
+    thread_id text NOT NULL,
+    seq bigint DEFAULT 0 NOT NULL,
+    muted boolean DEFAULT false NOT NULL,
+    CONSTRAINT readings_seq_check CHECK ((seq >= 0))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.readings IS 'How far a member has read a thread. No row: they have not opened it since members.read_from.';
+
+COMMENT ON COLUMN public.readings.seq IS 'The last entry that they have seen, on any of their devices. It never goes back.';
+
+COMMENT ON COLUMN public.readings.muted IS 'The thread asks for them only when somebody mentions them.';
 
 CREATE TABLE public.run_calls (
     id bigint NOT NULL,
@@ -1873,6 +2017,29 @@ ALTER TABLE public.run_calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE public.sandbox_trees (
+    sandbox_id text NOT NULL,
+    house_id text NOT NULL,
+    commits jsonb DEFAULT '{}'::jsonb NOT NULL,
+    used_at timestamp with time zone,
+    saved_at timestamp with time zone,
+    saved jsonb DEFAULT '[]'::jsonb NOT NULL,
+    steps jsonb DEFAULT '[]'::jsonb NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.sandbox_trees IS 'What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.';
+
+COMMENT ON COLUMN public.sandbox_trees.commits IS 'The commit at which each repository was cloned, by its folder.';
+
+COMMENT ON COLUMN public.sandbox_trees.used_at IS 'When something last ran in it, to within some seconds.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved.';
+
+COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
+
+COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
+
 CREATE TABLE public.sandboxes (
     id text DEFAULT public.generate_short_id() NOT NULL,
     house_id text NOT NULL,
@@ -1884,6 +2051,8 @@ CREATE TABLE public.sandboxes (
     machine_id text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     destroyed_at timestamp with time zone,
+    replaces text,
+    replaces_for text,
     CONSTRAINT sandboxes_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'live'::text, 'dead'::text])))
 );
 
@@ -1892,6 +2061,10 @@ COMMENT ON TABLE public.sandboxes IS 'Handles of machines. Threads point at them
 COMMENT ON COLUMN public.sandboxes.ephemeral IS 'Whether the machine is deleted once no running thread is on it.';
 
 COMMENT ON COLUMN public.sandboxes.machine_id IS 'The machine that it is on; null if every server reaches it, or while it is being created.';
+
+COMMENT ON COLUMN public.sandboxes.replaces IS 'The sandbox whose working tree this one begins with. While this one is being built, threads stay on that one.';
+
+COMMENT ON COLUMN public.sandboxes.replaces_for IS 'The one thread that moves; null: all threads on the replaced one.';
 
 CREATE TABLE public.schema_migrations (
     version bigint NOT NULL,
@@ -1925,7 +2098,7 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE public.search_cursors IS 'How far the entries of each thread are searchable. A thread without a row has no searchable entry of its own. The servers move the cursors to the end of what is decided.';
 
-COMMENT ON COLUMN public.search_cursors.indexed IS 'The words of entries up to this position are in entry_words, except for those that decisions.unindexed names.';
+COMMENT ON COLUMN public.search_cursors.indexed IS 'The words of entries up to this position are in entry_words.';
 
 CREATE TABLE public.secrets (
     id text DEFAULT public.generate_short_id() NOT NULL,
@@ -2094,11 +2267,22 @@ CREATE TABLE public.threads (
     run_entries bigint DEFAULT 0 NOT NULL,
     run_bytes bigint DEFAULT 0 NOT NULL,
     asked_by uuid,
+    run_ended_at timestamp with time zone,
+    run_doing text,
+    run_tool text,
+    run_result text,
+    run_cost bigint DEFAULT 0 NOT NULL,
+    run_cost_unknown boolean DEFAULT false NOT NULL,
+    answering_agent_id uuid,
+    answering_decided boolean DEFAULT false NOT NULL,
+    people uuid[],
     CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
     CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
     CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
     CONSTRAINT threads_check2 CHECK (((forked_from_id IS NULL) OR (forked_at_seq IS NOT NULL))),
     CONSTRAINT threads_forked_at_seq_check CHECK ((forked_at_seq >= 0)),
+    CONSTRAINT threads_people_check CHECK (((cardinality(people) >= 1) AND (cardinality(people) <= 2))),
+    CONSTRAINT threads_run_cost_check CHECK ((run_cost >= 0)),
     CONSTRAINT threads_run_epoch_check CHECK ((run_epoch >= 0)),
     CONSTRAINT threads_run_from_check CHECK ((run_from >= 0)),
     CONSTRAINT threads_run_through_check CHECK ((run_through >= 0)),
@@ -2143,6 +2327,22 @@ COMMENT ON COLUMN public.threads.run_entries IS 'How many entries the last run h
 
 COMMENT ON COLUMN public.threads.asked_by IS 'Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.';
 
+COMMENT ON COLUMN public.threads.run_ended_at IS 'When the last run ended; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_doing IS 'What its runner said in its last heartbeat that it does, in a few words.';
+
+COMMENT ON COLUMN public.threads.run_tool IS 'The tool that it called last, as of that heartbeat.';
+
+COMMENT ON COLUMN public.threads.run_result IS 'The beginning of the last text of its agent, or of why it failed; null while it goes on.';
+
+COMMENT ON COLUMN public.threads.run_cost IS 'What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.';
+
+COMMENT ON COLUMN public.threads.answering_agent_id IS 'The bot that answers what people say here without mentioning anybody.';
+
+COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.';
+
+COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
+
 CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
  SELECT t.id,
     t.house_id,
@@ -2177,6 +2377,15 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.run_entries,
     t.run_bytes,
     t.asked_by,
+    t.run_ended_at,
+    t.run_doing,
+    t.run_tool,
+    t.run_result,
+    t.run_cost,
+    t.run_cost_unknown,
+    t.answering_agent_id,
+    t.answering_decided,
+    t.people,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(e.ts, t.created_at) AS last_activity,
     COALESCE(( SELECT a.name
@@ -2276,7 +2485,7 @@ CREATE TABLE public.turns (
     CONSTRAINT turns_asked_think_check CHECK ((jsonb_typeof(asked_think) = 'object'::text)),
     CONSTRAINT turns_asks_check CHECK ((asks >= 0)),
     CONSTRAINT turns_chain_check CHECK ((chain >= 0)),
-    CONSTRAINT turns_check2 CHECK ((cardinality(asked) = cardinality(asked_seqs))),
+    CONSTRAINT turns_check CHECK ((cardinality(asked) = cardinality(asked_seqs))),
     CONSTRAINT turns_deaths_check CHECK ((deaths >= 0)),
     CONSTRAINT turns_ends CHECK (((ended_at IS NULL) = (status = ANY (ARRAY['delayed'::text, 'queued'::text, 'running'::text, 'asking'::text])))),
     CONSTRAINT turns_reserved_micros_check CHECK ((reserved_micros >= 0)),
@@ -2295,7 +2504,7 @@ COMMENT ON COLUMN public.turns.entry_id IS 'The entry that asked.';
 
 COMMENT ON COLUMN public.turns.chain IS 'How many turns of bots led to it, one by one, since a person spoke.';
 
-COMMENT ON COLUMN public.turns.due_at IS 'When a delayed turn decides whether it begins, and when one that asks goes on without an answer.';
+COMMENT ON COLUMN public.turns.due_at IS 'When a delayed turn decides whether it begins, when a turn that waits for its model''s provider asks again, and when one that asks people goes on without an answer.';
 
 COMMENT ON COLUMN public.turns.asked IS 'The ids of all entries that it answers, the first one included.';
 
@@ -2566,11 +2775,20 @@ ALTER TABLE ONLY public.model_calls
 ALTER TABLE ONLY public.model_endpoints
     ADD CONSTRAINT model_endpoints_pkey PRIMARY KEY (house_id, name);
 
+ALTER TABLE ONLY public.notices
+    ADD CONSTRAINT notices_pkey PRIMARY KEY (house_id, agent_id, thread_id, kind);
+
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
 
+ALTER TABLE ONLY public.readings
+    ADD CONSTRAINT readings_pkey PRIMARY KEY (house_id, agent_id, thread_id);
+
 ALTER TABLE ONLY public.run_calls
     ADD CONSTRAINT run_calls_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.sandbox_trees
+    ADD CONSTRAINT sandbox_trees_pkey PRIMARY KEY (sandbox_id);
 
 ALTER TABLE ONLY public.sandboxes
     ADD CONSTRAINT sandboxes_house_id_id_key UNIQUE (house_id, id);
@@ -2656,9 +2874,9 @@ CREATE INDEX api_keys_agent_id_idx ON public.api_keys USING btree (agent_id);
 
 CREATE INDEX api_keys_house_id_created_by_idx ON public.api_keys USING btree (house_id, created_by);
 
-CREATE INDEX api_keys_house_id_idx ON public.api_keys USING btree (house_id);
-
 CREATE INDEX approvals_house_id_thread_id_idx ON public.approvals USING btree (house_id, thread_id);
+
+CREATE INDEX approvals_of_runs ON public.approvals USING btree (house_id, thread_id, epoch) WHERE (epoch IS NOT NULL);
 
 CREATE INDEX approvals_open ON public.approvals USING btree (house_id, thread_id) WHERE (state = 'open'::text);
 
@@ -2678,13 +2896,9 @@ CREATE INDEX artifacts_thread_id_idx ON public.artifacts USING btree (thread_id)
 
 CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at);
 
-CREATE INDEX decisions_unindexed ON public.decisions USING btree (stream_id) WHERE (unindexed > 0);
-
 CREATE INDEX entry_words_by_thread ON public.entry_words USING btree (house_id, thread_id);
 
 CREATE INDEX entry_words_search ON public.entry_words USING gin (words) WITH (gin_pending_list_limit='512');
-
-CREATE INDEX environments_house_id_idx ON public.environments USING btree (house_id);
 
 CREATE INDEX environments_secret_bindings_idx ON public.environments USING gin (secret_bindings);
 
@@ -2693,8 +2907,6 @@ CREATE INDEX houses_by_age ON public.houses USING btree (created_at, id);
 CREATE INDEX houses_by_person ON public.houses USING btree (belongs_to);
 
 CREATE INDEX houses_by_primary_thread ON public.houses USING btree (primary_thread_id);
-
-CREATE INDEX houses_created_at_id_idx ON public.houses USING btree (created_at, id);
 
 CREATE INDEX invites_house_id_created_at_id_idx ON public.invites USING btree (house_id, created_at, id);
 
@@ -2708,7 +2920,11 @@ CREATE INDEX members_agent_id_idx ON public.members USING btree (agent_id);
 
 CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, made_at) INCLUDE (thread_id, cost_micros);
 
+CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
+
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
+
+CREATE INDEX readings_house_id_thread_id_idx ON public.readings USING btree (house_id, thread_id);
 
 CREATE INDEX run_calls_house_id_root_idx ON public.run_calls USING btree (house_id, root);
 
@@ -2718,11 +2934,9 @@ CREATE INDEX run_calls_lapses_at_house_id_reserved_micros_idx ON public.run_call
 
 CREATE INDEX sandboxes_by_prefix ON public.sandboxes USING btree (house_id, id text_pattern_ops);
 
-CREATE INDEX sandboxes_house_id_idx ON public.sandboxes USING btree (house_id);
+CREATE UNIQUE INDEX sandboxes_replacement ON public.sandboxes USING btree (replaces, COALESCE(replaces_for, ''::text)) WHERE (status = 'pending'::text);
 
-CREATE INDEX sealed_values_house_id_idx ON public.sealed_values USING btree (house_id);
-
-CREATE INDEX secrets_house_id_idx ON public.secrets USING btree (house_id);
+CREATE INDEX sandboxes_replaces_idx ON public.sandboxes USING btree (replaces) WHERE (replaces IS NOT NULL);
 
 CREATE INDEX secrets_house_id_vault_secret_id_idx ON public.secrets USING btree (house_id, vault_secret_id);
 
@@ -2744,11 +2958,11 @@ CREATE INDEX threads_by_prefix ON public.threads USING btree (house_id, id text_
 
 CREATE INDEX threads_by_root ON public.threads USING btree (house_id, root) WHERE (root IS NOT NULL);
 
+CREATE INDEX threads_direct ON public.threads USING btree (house_id, active_at) WHERE (people IS NOT NULL);
+
 CREATE INDEX threads_forked_from_id_idx ON public.threads USING btree (forked_from_id) WHERE (forked_from_id IS NOT NULL);
 
 CREATE INDEX threads_house_id_idx ON public.threads USING btree (house_id) WHERE (pinned_at IS NOT NULL);
-
-CREATE INDEX threads_house_id_idx1 ON public.threads USING btree (house_id);
 
 CREATE INDEX threads_order ON public.threads USING btree (house_id, COALESCE(pinned_at, '-infinity'::timestamp with time zone), active_at, id);
 
@@ -2896,6 +3110,10 @@ CREATE TRIGGER no_truncate BEFORE TRUNCATE ON public.entries_9 FOR EACH STATEMEN
 
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON public.streams FOR EACH STATEMENT EXECUTE FUNCTION public.entries_cannot_be_truncated();
 
+CREATE CONSTRAINT TRIGGER notice_run AFTER UPDATE ON public.threads DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.status = 'running'::text) AND (new.status = ANY (ARRAY['completed'::text, 'failed'::text])) AND (new.asked_by IS NOT NULL))) EXECUTE FUNCTION public.notice_run();
+
+CREATE CONSTRAINT TRIGGER notice_turn AFTER UPDATE ON public.turns DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (((old.ended_at IS NULL) AND (new.status = ANY (ARRAY['answered'::text, 'failed'::text, 'limited'::text])))) EXECUTE FUNCTION public.notice_turn();
+
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.activation_policies FOR EACH ROW EXECUTE FUNCTION public.notify_change('bot', 'house_id', 'agent_id');
 
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.bots FOR EACH ROW EXECUTE FUNCTION public.notify_change('bot', 'house_id', 'agent_id');
@@ -2906,11 +3124,15 @@ CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.houses F
 
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.members FOR EACH ROW EXECUTE FUNCTION public.notify_change('member', 'house_id', 'agent_id');
 
+CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.notices FOR EACH ROW EXECUTE FUNCTION public.notify_change('inbox', 'house_id', 'agent_id');
+
+CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.readings FOR EACH ROW EXECUTE FUNCTION public.notify_change('inbox', 'house_id', 'agent_id');
+
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE OR UPDATE ON public.sandboxes FOR EACH ROW EXECUTE FUNCTION public.notify_change('sandbox', 'house_id', 'id');
 
 CREATE TRIGGER notify_change AFTER INSERT OR DELETE ON public.threads FOR EACH ROW EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
 
-CREATE TRIGGER notify_change_of_row AFTER UPDATE ON public.threads FOR EACH ROW WHEN (((NOT (old.heartbeat_at IS DISTINCT FROM new.heartbeat_at)) OR (old.status <> new.status))) EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
+CREATE TRIGGER notify_change_of_row AFTER UPDATE ON public.threads FOR EACH ROW WHEN (((NOT (old.heartbeat_at IS DISTINCT FROM new.heartbeat_at)) OR (old.status <> new.status) OR (old.run_doing IS DISTINCT FROM new.run_doing) OR (old.run_tool IS DISTINCT FROM new.run_tool) OR (old.run_cost <> new.run_cost))) EXECUTE FUNCTION public.notify_change('thread', 'house_id', 'id');
 
 CREATE TRIGGER notify_closed AFTER UPDATE OF closed_at ON public.streams FOR EACH ROW WHEN (((old.closed_at IS NULL) AND (new.closed_at IS NOT NULL) AND (new.deleted_at IS NULL))) EXECUTE FUNCTION public.notify_stream_closed();
 
@@ -2969,6 +3191,8 @@ CREATE TRIGGER pause_stream AFTER UPDATE OF status ON public.threads FOR EACH RO
 CREATE CONSTRAINT TRIGGER raise_roster AFTER INSERT OR DELETE OR UPDATE ON public.activation_policies DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.raise_roster();
 
 CREATE CONSTRAINT TRIGGER raise_roster AFTER INSERT OR DELETE OR UPDATE ON public.bots DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.raise_roster();
+
+CREATE CONSTRAINT TRIGGER raise_roster AFTER INSERT OR DELETE ON public.members DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.raise_roster();
 
 CREATE TRIGGER revoke_keys AFTER DELETE ON public.members FOR EACH ROW WHEN ((old.role = 'owner'::text)) EXECUTE FUNCTION public.revoke_keys_of_maker();
 
@@ -3072,11 +3296,26 @@ ALTER TABLE ONLY public.model_calls
 ALTER TABLE ONLY public.model_endpoints
     ADD CONSTRAINT model_endpoints_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.notices
+    ADD CONSTRAINT notices_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.notices
+    ADD CONSTRAINT notices_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.readings
+    ADD CONSTRAINT readings_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.readings
+    ADD CONSTRAINT readings_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.run_calls
     ADD CONSTRAINT run_calls_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.sandbox_trees
+    ADD CONSTRAINT sandbox_trees_house_id_sandbox_id_fkey FOREIGN KEY (house_id, sandbox_id) REFERENCES public.sandboxes(house_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.sandboxes
     ADD CONSTRAINT sandboxes_house_id_environment_id_fkey FOREIGN KEY (house_id, environment_id) REFERENCES public.environments(house_id, id);
@@ -3119,6 +3358,9 @@ ALTER TABLE ONLY public.subscriptions
 
 ALTER TABLE ONLY public.thread_summaries
     ADD CONSTRAINT thread_summaries_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.threads
+    ADD CONSTRAINT threads_answering_agent_id_fkey FOREIGN KEY (answering_agent_id) REFERENCES public.agents(id) ON DELETE SET NULL;
 
 ALTER TABLE ONLY public.threads
     ADD CONSTRAINT threads_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id);
@@ -3210,6 +3452,8 @@ ALTER TABLE public.model_calls ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.model_endpoints ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.notices ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON public.houses FOR SELECT TO arbe_app USING ((EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.house_id = houses.id) AND (m.agent_id = public.current_agent())))));
@@ -3222,6 +3466,8 @@ CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = pu
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.readings ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY renamed ON public.agents FOR UPDATE TO arbe_app USING ((EXISTS ( SELECT
    FROM public.bots b
   WHERE ((b.house_id = public.current_house()) AND (b.agent_id = agents.id)))));
@@ -3229,6 +3475,8 @@ CREATE POLICY renamed ON public.agents FOR UPDATE TO arbe_app USING ((EXISTS ( S
 CREATE POLICY revoked ON public.api_keys FOR UPDATE TO arbe_app USING (((agent_id = public.current_agent()) OR (house_id = public.current_house())));
 
 ALTER TABLE public.run_calls ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.sandbox_trees ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.sandboxes ENABLE ROW LEVEL SECURITY;
 
@@ -3292,9 +3540,15 @@ CREATE POLICY tenant ON public.model_calls TO arbe_app USING ((house_id = public
 
 CREATE POLICY tenant ON public.model_endpoints TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.notices TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
+
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
+
 CREATE POLICY tenant ON public.run_calls TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.sandbox_trees TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.sandboxes TO arbe_app USING ((house_id = public.current_house()));
 
@@ -3335,6 +3589,9 @@ GRANT USAGE ON SCHEMA public TO arbe_app;
 REVOKE ALL ON FUNCTION public.active_turns(p_older interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.active_turns(p_older interval) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.add_notices(p_thread text, p_agents uuid[], p_kind text, p_seq bigint) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.agent_renamed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.append_batch(p_streams bigint[], p_houses text[], p_tails bigint[], p_of integer[], p_nth integer[], p_ids text[], p_authors uuid[], p_types text[], p_payloads json[], OUT tails bigint[], OUT busy bigint[], OUT refused bigint[], OUT happened timestamp with time zone) FROM PUBLIC;
@@ -3345,6 +3602,9 @@ GRANT ALL ON FUNCTION public.append_entries(p_stream text, p_ids text[], p_autho
 
 REVOKE ALL ON FUNCTION public.append_one(p_stream bigint, p_house text, p_seq bigint, p_id text, p_author uuid, p_type text, p_payload json, OUT happened timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.append_one(p_stream bigint, p_house text, p_seq bigint, p_id text, p_author uuid, p_type text, p_payload json, OUT happened timestamp with time zone) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.artifact_bytes() FROM PUBLIC;
+GRANT ALL ON FUNCTION public.artifact_bytes() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.begin_decisions() FROM PUBLIC;
 
@@ -3409,11 +3669,16 @@ GRANT ALL ON FUNCTION public.discard_upload(p_id text) TO arbe_app;
 REVOKE ALL ON FUNCTION public.due_blobs(p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.due_blobs(p_most integer) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.end_of_thread(p_house text, p_thread text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION public.end_thread_tokens() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.entries_are_append_only() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.entries_cannot_be_truncated() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.find_entries(p_words text, p_from text, p_in text, p_types text[], p_failed boolean, p_after timestamp with time zone, p_before timestamp with time zone, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.forget_blob(p_house text, p_id text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.forget_blob(p_house text, p_id text) TO arbe_app;
@@ -3438,9 +3703,6 @@ REVOKE ALL ON FUNCTION public.index_entries(p_streams bigint[], p_from bigint[],
 
 REVOKE ALL ON FUNCTION public.index_next(p_streams bigint[], p_ms integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.index_next(p_streams bigint[], p_ms integer) TO arbe_app;
-
-REVOKE ALL ON FUNCTION public.index_older(p_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.index_older(p_most integer) TO arbe_app;
 
 GRANT SELECT ON TABLE public.entries TO arbe_app;
 
@@ -3484,6 +3746,12 @@ GRANT ALL ON FUNCTION public.money_lacks(p_micros bigint, p_installation bigint,
 REVOKE ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp with time zone[]) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_kind text, p_seq bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.notice_run() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.notice_turn() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION public.notify_change() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.notify_permission() FROM PUBLIC;
@@ -3493,6 +3761,9 @@ REVOKE ALL ON FUNCTION public.notify_stream_closed() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.notify_stream_deleted() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.pause_stream_of_thread() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.person_artifact_bytes(p_house text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.person_artifact_bytes(p_house text) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.persons_of(p_houses text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.persons_of(p_houses text[]) TO arbe_app;
@@ -3515,10 +3786,10 @@ GRANT ALL ON FUNCTION public.running_threads(p_after text, p_most integer) TO ar
 
 REVOKE ALL ON FUNCTION public.said_text(p_type text, p_payload json) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION public.search_entries(p_words text, p_most integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION public.search_entries(p_words text, p_most integer) TO arbe_app;
-
 REVOKE ALL ON FUNCTION public.set_updated_at() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.spare_sandboxes(p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.members TO arbe_app;
 
@@ -3534,6 +3805,8 @@ GRANT ALL ON FUNCTION public.subscription_tails(p_id bigint) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.thread_runs(p_status text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.thread_runs(p_status text) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.title_of(p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.tokens_of(p_keys text[], p_houses text[], p_threads text[], p_agents uuid[], p_epochs bigint[], p_joined timestamp with time zone[], p_makers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.tokens_of(p_keys text[], p_houses text[], p_threads text[], p_agents uuid[], p_epochs bigint[], p_joined timestamp with time zone[], p_makers text[]) TO arbe_app;
@@ -3552,6 +3825,9 @@ GRANT ALL ON FUNCTION public.undecided_after(p_after bigint, p_most integer) TO 
 
 REVOKE ALL ON FUNCTION public.unindexed_after(p_after bigint, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.unindexed_after(p_after bigint, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) TO arbe_app;
@@ -3603,6 +3879,10 @@ GRANT UPDATE(answered_by) ON TABLE public.approvals TO arbe_app;
 GRANT UPDATE(answered_at) ON TABLE public.approvals TO arbe_app;
 
 GRANT UPDATE(reason) ON TABLE public.approvals TO arbe_app;
+
+GRANT INSERT(epoch) ON TABLE public.approvals TO arbe_app;
+
+GRANT INSERT(question) ON TABLE public.approvals TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.artifacts TO arbe_app;
 
@@ -3666,9 +3946,19 @@ GRANT SELECT,INSERT ON TABLE public.model_calls TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 
+GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
 
+GRANT SELECT,INSERT ON TABLE public.readings TO arbe_app;
+
+GRANT UPDATE(seq) ON TABLE public.readings TO arbe_app;
+
+GRANT UPDATE(muted) ON TABLE public.readings TO arbe_app;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.run_calls TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sandbox_trees TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.sandboxes TO arbe_app;
 

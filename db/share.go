@@ -14,9 +14,10 @@ import (
 // No house uses more than half of the connections, so that slow queries of one house keep nobody else from the database.
 //
 // Quick queries do harm, too, if there are many: each connection in use makes the others slower, because the database has
-// only so many processors. A house that uses the database all the time is busy. While another house uses it, the
-// transactions of all busy houses share a few lanes, in which these houses take turns by what they have used (start-time
-// fair queuing). There are as many lanes as the database can serve without making everybody wait.
+// only so many processors. A house that uses the database all the time, for several transactions at once, is busy. While
+// another house uses it, the transactions of all busy houses share a few lanes, in which these houses take turns by what they
+// have used (start-time fair queuing). There are as many lanes as the database can serve without making everybody wait. Who
+// asks one question after the other has no need of lanes, and does not wait behind those who ask hundreds at once.
 
 const (
 	// busyFrom makes a house busy: it used this many connections on average during the last usedFor.
@@ -26,8 +27,8 @@ const (
 	// slowAfter is when a transaction leaves its lane. It waits for something else then, such as a lock, and those behind it
 	// are no reason for it to hurry.
 	slowAfter = 100 * time.Millisecond
-	// lanesLeast is the smallest number of lanes.
-	lanesLeast = 2
+	// lanesLeast is the smallest number of lanes. With two, a database of two processors has none left for others.
+	lanesLeast = 1
 )
 
 // shares limits how much of a database each house uses at a time. It is safe for concurrent use.
@@ -137,11 +138,17 @@ func (m *share) lately(now time.Time) time.Duration {
 	return time.Duration(float64(m.used) * math.Exp(-float64(now.Sub(m.at))/float64(usedFor)))
 }
 
+// busy reports whether a house shares lanes: it uses the database all the time, and now for more transactions at once than
+// there are lanes in any case. Callers hold the lock.
+func (m *share) busy(now time.Time) bool {
+	return m.users > lanesLeast && m.lately(now) >= time.Duration(busyFrom*float64(usedFor))
+}
+
 // lane waits for a lane, if the house needs one. The caller must call free when the transaction has ended.
 func (s *shares) lane(ctx context.Context, house string, mine *share) (free func(), err error) {
 	s.mu.Lock()
 	now := time.Now()
-	if s.activity.Others(house, now) > besideFor || mine.lately(now) < time.Duration(busyFrom*float64(usedFor)) {
+	if s.activity.Others(house, now) > besideFor || !mine.busy(now) {
 		s.mu.Unlock()
 		return func() {}, nil
 	}

@@ -1,6 +1,9 @@
 package web
 
-import "log/slog"
+import (
+	"log/slog"
+	"net/url"
+)
 
 type app struct {
 	services  services
@@ -8,5 +11,6 @@ type app struct {
 	following following
 	former    formerMembers
 	secure    bool
+	previews  *url.URL // that of [Config]
 	log       *slog.Logger
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"connectrpc.com/connect"
 	"github.com/a-h/templ"
 
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -26,7 +27,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	}
 	// The shared watch brings the changes, but it may run in the name of another reader. This watch is needed because
 	// it ends when this reader loses access.
-	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house})
+	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house, Inbox: true})
 	if err != nil {
 		return end(err)
 	}
@@ -34,17 +35,18 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	if !member.Receive() {
 		return end(member.Err())
 	}
-	ended := guard.Background(func() error {
-		for member.Receive() {
-			continue
-		}
-		return member.Err()
-	})
+	inboxes := make(chan *arbev1.Inbox)
+	ended := guard.Background(func() error { return passInboxes(ctx, member, inboxes) })
 
 	pending := make(chan struct{}, 1)
 	var here []*subscriber
 	var in *sharedWatch
+	var own *ownView
 	for _, t := range topics {
+		if t.kind == "mine" {
+			own = &ownView{topic: t}
+			continue
+		}
 		g := &subscriber{session: ctx, topic: t, pending: pending}
 		in = a.watches.join("house/"+house, func() *sharedWatch { return a.houseWatch(house) }, g)
 		defer a.watches.leave(in, g)
@@ -56,10 +58,33 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 			return nil
 		case err := <-ended:
 			return end(err)
+		case i := <-inboxes:
+			if err := c.showInbox(ctx, own, house, i); err != nil {
+				return err
+			}
+			continue
 		case <-pending:
+		}
+		if in == nil { // only the reader's own topic is followed
+			continue
 		}
 		if err := c.pass(in, here...); err != nil {
 			return err
+		}
+	}
+}
+
+// passInboxes passes the inboxes of a watch on until it ends, from the message that was received last.
+func passInboxes(ctx context.Context, member *connect.ServerStreamForClient[arbev1.WatchHouseResponse], inboxes chan<- *arbev1.Inbox) error {
+	for {
+		if i := member.Msg().GetInbox(); i != nil {
+			select {
+			case inboxes <- i:
+			case <-ctx.Done():
+			}
+		}
+		if !member.Receive() {
+			return member.Err()
 		}
 	}
 }
@@ -83,7 +108,7 @@ func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
 // threadWatch returns the watch for everyone who has a thread open: its title, its head and its details.
 func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 	return &sharedWatch{
-		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}},
+		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}, Members: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			t := w.threads[t.Id]
 			if t == nil {
@@ -93,6 +118,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 			f := parts{}
 			for id, part := range map[string]templ.Component{
 				"title": pageTitle(windowTitle(t, w.house.Name)), "thread-head": threadHead(t), "details": threadDetails(t, b, k),
+				"answering": answeringForm(t, partnerOf(t, w.people()), answeringBots(w.people())),
 			} {
 				text, err := rendered(ctx, part)
 				if err != nil {
@@ -100,9 +126,28 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 				}
 				f[id] = string(text)
 			}
-			return map[string]view{"thread": f}, nil
+			children, err := familyOf(ctx, k)
+			return map[string]view{"thread": threadParts{f, children}}, err
 		},
 	}
+}
+
+// threadParts is a thread's page around its log: its parts, and its children.
+type threadParts struct {
+	parts    parts
+	children *family
+}
+
+func (p threadParts) cursor() string { return "" }
+
+func (p threadParts) whole() []patch { return slices.Concat(p.parts.whole(), p.children.whole()) }
+
+func (p threadParts) since(before view) []patch {
+	old, ok := before.(threadParts)
+	if !ok {
+		return p.whole()
+	}
+	return slices.Concat(p.parts.since(old.parts), p.children.since(old.children))
 }
 
 // sandboxOf returns where a thread's commands run, from the watched rows.
@@ -114,14 +159,19 @@ func (w *watched) sandboxOf(t *arbev1.Thread) workplace {
 	return b
 }
 
-// relativesOf returns a thread's parent, its source and its forks, from the watched rows.
+// relativesOf returns a thread's parent, its source, its forks and its children, from the watched rows.
 func (w *watched) relativesOf(t *arbev1.Thread) relatives {
 	k := relatives{Parent: w.threads[t.ParentThreadId], Source: w.threads[t.ForkedFrom.GetThreadId()]}
+	var children []*arbev1.Thread
 	for _, other := range slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads) {
 		if other.ForkedFrom.GetThreadId() == t.Id {
 			k.Forks = append(k.Forks, other)
 		}
+		if other.ParentThreadId == t.Id {
+			children = append(children, other)
+		}
 	}
+	k.withChildren(children)
 	if k.More = len(k.Forks) > maxForks; k.More {
 		k.Forks = k.Forks[:maxForks]
 	}
@@ -144,4 +194,36 @@ func (p parts) since(before view) []patch {
 		}
 	}
 	return patches
+}
+
+// ownView is the topic of one reader's inbox, with what their page shows of it.
+type ownView struct {
+	topic topic
+	shown *mine
+}
+
+// showInbox sends the changes of a reader's inbox, if their page shows it.
+func (c *liveConn) showInbox(ctx context.Context, own *ownView, house string, i *arbev1.Inbox) error {
+	if own == nil {
+		return nil
+	}
+	now, err := mineWhole(ctx, house, i)
+	if err != nil {
+		return err
+	}
+	e := event{Topic: own.topic.name(), Cursor: now.cursor()}
+	switch {
+	case own.shown != nil:
+		if e.Patches = now.since(own.shown); len(e.Patches) == 0 {
+			return nil
+		}
+	case now.cursor() != own.topic.cursor:
+		e.Patches = now.whole()
+	}
+	own.shown = now
+	line, err := e.line()
+	if err == nil {
+		c.write(topicsEvent, line)
+	}
+	return err
 }

@@ -137,6 +137,9 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"[...document.querySelectorAll('.screen')].some(s => s.innerText.trim() === 'running')"
 	b.open("/threads/" + thread)
 	b.until("the commands", begun)
+	driven, err := api.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread})
+	must(err)
+	box := driven.Thread.SandboxId
 	for name, page := range map[string]struct{ path, ready string }{
 		"house":           {home, "document.documentElement.dataset.live === ''"},
 		"thread":          {"/threads/" + thread, begun},
@@ -148,6 +151,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"environments":    {home + "/environments", "!!document.querySelector('.rows')"},
 		"an environment":  {"/environments/" + house.DefaultEnvironmentId, "!!document.querySelector('.fields')"},
 		"new environment": {home + "/environments/new", "!!document.querySelector('.fields')"},
+		"sandboxes":       {home + "/sandboxes", "!!document.querySelector('.rows')"},
+		"a sandbox":       {"/sandboxes/" + box, "!!document.querySelector('.rows')"},
 		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
 		"models":          {home + "/models", "!!document.querySelector('.rows')"},
 		"secrets":         {home + "/secrets", "!!document.querySelector('.rows')"},

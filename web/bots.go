@@ -137,6 +137,13 @@ func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botV
 		return err
 	}
 	v.Known = known.Tools
+	if v.Bot == nil {
+		runtimes, err := a.services.bots.ListRuntimes(r.Context(), &arbev1.ListRuntimesRequest{HouseId: house})
+		if err != nil {
+			return err
+		}
+		v.Runtimes = runtimes.Runtimes
+	}
 	return a.show(w, r, status, botPage(v))
 }
 
@@ -262,20 +269,6 @@ func (a *app) deleteBot(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return a.showBot(w, r, faultOf(failed).Code.HTTPStatus(), v)
-}
-
-// messageBot leads to the house's direct message to a bot, which it begins if there is none or another one is wanted.
-func (a *app) messageBot(w http.ResponseWriter, r *http.Request) error {
-	if err := parseForm(r); err != nil {
-		return err
-	}
-	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: r.PathValue("house"), ParentAgentId: r.PathValue("bot"),
-		Reuse: r.PostFormValue("new") == ""})
-	if err != nil {
-		return err
-	}
-	http.Redirect(w, r, threadPath(res.Thread.Id), http.StatusSeeOther)
-	return nil
 }
 
 // addPolicy gives a bot another thing that wakes it.

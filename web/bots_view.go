@@ -40,6 +40,8 @@ type botView struct {
 	// Ask are the tools that are ticked as those that need a person's yes, and Known all tools, with on whose behalf they act.
 	Ask   []string
 	Known []*arbev1.Tool
+	// Runtimes are who may do the work of a new bot.
+	Runtimes []*arbev1.Runtime
 	// Models are what the field of the model proposes.
 	Models []string
 	// Waker has the values of the form that adds a policy.
@@ -68,9 +70,6 @@ var toolLabels = map[string]string{
 	entry.SayTool:           "Say something in other threads",
 	entry.FetchTool:         "Fetch public web pages; the servers there see what it asks for",
 }
-
-// runtimes are who may do the work of a bot: arbe in the server, or a coding agent.
-var runtimes = []string{"arbe", "pi", "codex", "claude-code"}
 
 var (
 	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "answer_minutes"}

@@ -37,6 +37,8 @@ func (a *app) patchesOf(ctx context.Context, e entry.Entry, c transcript.Change)
 		return one(ctx, "#"+c.Key+"-out", "", liveOutput(c))
 	case transcript.BuildPainted:
 		return one(ctx, "#"+c.Key+"-boot", "", liveBuild(c))
+	case transcript.FateChanged:
+		return a.parts(ctx, e, part{c.Key, fate(c.Fate)})
 	case transcript.TurnGone:
 		return []patch{{Selector: "#" + c.Key, Mode: "remove"}}, nil
 	case transcript.TurnChange:

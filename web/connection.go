@@ -54,8 +54,8 @@ func topicsOf(q url.Values) ([]topic, error) {
 		kind, rest, _ := strings.Cut(text, "/")
 		id, cursor, _ := strings.Cut(rest, "/")
 		t := topic{kind, id, cursor}
-		if !slices.Contains([]string{"house", "list", "bots", "names", "thread"}, kind) || id == "" {
-			return nil, fault.Newf(fault.Invalid, "use house, list, bots, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
+		if !slices.Contains([]string{"house", "list", "mine", "bots", "names", "thread"}, kind) || id == "" {
+			return nil, fault.Newf(fault.Invalid, "use house, list, mine, bots, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
 		}
 		if !seen[t.name()] {
 			seen[t.name()] = true

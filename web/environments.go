@@ -310,3 +310,26 @@ func (a *app) allowHost(w http.ResponseWriter, r *http.Request) error {
 	})
 	return a.doneInThread(w, r, err)
 }
+
+// diagnoseEnvironment builds a sandbox of an environment, and shows how each step of that went.
+func (a *app) diagnoseEnvironment(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.environmentView(r)
+	if err != nil {
+		return err
+	}
+	v.Values = valuesOf(v.Environment)
+	stream, err := a.services.environments.DiagnoseEnvironment(r.Context(), &arbev1.DiagnoseEnvironmentRequest{Id: v.Environment.Id})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if c := stream.Msg().GetCheck(); c != nil {
+			v.Checks = append(v.Checks, c)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, environmentPage(v))
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -25,6 +26,26 @@ type environmentView struct {
 	Problems problems
 	// Saved reports that it has just been saved.
 	Saved bool
+	// Checks are the steps of a diagnosis that has just been made; otherwise none.
+	Checks []*arbev1.EnvironmentCheck
+}
+
+// verdict says in one sentence how a diagnosis ended.
+func (v environmentView) verdict() string {
+	for _, c := range v.Checks {
+		if c.Result == "failed" {
+			return "It cannot build a sandbox now: " + c.Name + " failed."
+		}
+	}
+	return "It can build a sandbox now."
+}
+
+// took is how long a step of a diagnosis took.
+func took(c *arbev1.EnvironmentCheck) string {
+	if c.Result == "skipped" {
+		return ""
+	}
+	return (time.Duration(c.DurationMs) * time.Millisecond).String()
 }
 
 var environmentFields = []string{"name", "driver", "image", "repo", "ref", "repositories", "git", "setup", "start", "directory", "secrets", "mode", "sets", "hosts",

@@ -39,6 +39,8 @@ type fake struct {
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
 	kept    []*arbev1.Artifact
+	// bytes are those of artifacts, by their ids.
+	bytes map[string]string
 	// tails counts the open tails, and calls counts the unary calls. called counts them by method.
 	tails, calls int
 	called       map[string]int
@@ -65,6 +67,8 @@ type fake struct {
 	// fail is the error of every append and run while it is set.
 	fail error
 	now  time.Time
+	// inbox is the reader's.
+	inbox *arbev1.Inbox
 }
 
 func newFake() *fake {
@@ -74,8 +78,8 @@ func newFake() *fake {
 		house:   &arbev1.House{Id: "home", Name: "Home", DefaultEnvironmentId: "env1", Role: "owner"},
 		me:      &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000001", Kind: "human", Name: "Ada"},
 		threads: map[string]*arbev1.Thread{}, logs: map[string][]*arbev1.Entry{},
-		deltas: map[string][]*arbev1.Delta{}, boxes: map[string]*arbev1.Sandbox{},
-		called: map[string]int{}, broken: map[string]error{},
+		deltas: map[string][]*arbev1.Delta{}, bytes: map[string]string{}, boxes: map[string]*arbev1.Sandbox{},
+		called: map[string]int{}, broken: map[string]error{}, inbox: &arbev1.Inbox{},
 	}
 	f.agents = []*arbev1.Agent{f.me}
 	return f
@@ -107,9 +111,17 @@ func (f *fake) app(t testing.TB) http.Handler {
 		func() (string, http.Handler) { return arbev1connect.NewSecretServiceHandler(secrets{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewApprovalServiceHandler(approvals{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewRunServiceHandler(runs{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewInboxServiceHandler(inboxes{f: f}, as) },
 	} {
 		mux.Handle(s())
 	}
+	mux.HandleFunc("GET /api/artifact/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if err := (needsSession{f}).check("", r.Header); err != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.bytes[r.PathValue("id")]))
+	})
 	services := httptest.NewServer(mux)
 	t.Cleanup(func() { services.CloseClientConnections(); services.Close() })
 	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL, Secure: f.secure})
@@ -249,7 +261,7 @@ func refused(code connect.Code, message, next string) error {
 type needsSession struct{ f *fake }
 
 func (needsSession) check(procedure string, h http.Header) error {
-	if h.Get("Cookie") == "arbe_session=good" || strings.HasSuffix(procedure, "/GetLoginLink") || strings.HasSuffix(procedure, "/RedeemLoginLink") {
+	if h.Get("Cookie") == "__Host-arbe_session=good" || strings.HasSuffix(procedure, "/GetLoginLink") || strings.HasSuffix(procedure, "/RedeemLoginLink") {
 		return nil
 	}
 	return refused(connect.CodeUnauthenticated, "the session has ended", "log in again")
@@ -329,6 +341,10 @@ func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, s
 		for _, id := range req.ThreadIds {
 			s.f.focus(id, row, now)
 		}
+		if req.Inbox {
+			got, _ := inboxes{f: s.f}.GetInbox(ctx, nil)
+			now["inbox "] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Inbox{Inbox: got.Inbox}}
+		}
 		if req.Members {
 			s.f.mu.Lock()
 			for _, a := range s.f.agents {
@@ -377,7 +393,7 @@ func (f *fake) focus(id string, row func(*arbev1.Thread), now map[string]*arbev1
 		return
 	}
 	for _, other := range f.threads {
-		if other == t || other.Id == t.ParentThreadId || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
+		if other == t || other.Id == t.ParentThreadId || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id || other.ParentThreadId == id {
 			row(copied(other))
 		}
 	}
@@ -472,6 +488,28 @@ func (s threads) RetryTurn(_ context.Context, req *arbev1.RetryTurnRequest) (*ar
 	return &arbev1.RetryTurnResponse{TurnId: "another"}, nil
 }
 
+type inboxes struct {
+	arbev1connect.UnimplementedInboxServiceHandler
+	f *fake
+}
+
+func (s inboxes) GetInbox(context.Context, *arbev1.GetInboxRequest) (*arbev1.GetInboxResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return &arbev1.GetInboxResponse{Inbox: copied(s.f.inbox)}, nil
+}
+
+// MarkRead takes a thread that was read from the inbox, as the server does.
+func (s inboxes) MarkRead(_ context.Context, req *arbev1.MarkReadRequest) (*arbev1.MarkReadResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.inbox.Needs = slices.DeleteFunc(s.f.inbox.Needs, func(n *arbev1.Need) bool { return n.ThreadId == req.ThreadId })
+	s.f.inbox.Readings = slices.DeleteFunc(s.f.inbox.Readings, func(r *arbev1.Reading) bool { return r.ThreadId == req.ThreadId })
+	s.f.inbox.Total = int32(len(s.f.inbox.Needs))
+	s.f.wake()
+	return &arbev1.MarkReadResponse{Reading: &arbev1.Reading{ThreadId: req.ThreadId, Seq: req.Seq}}, nil
+}
+
 type approvals struct {
 	arbev1connect.UnimplementedApprovalServiceHandler
 	f *fake
@@ -537,7 +575,7 @@ func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) 
 	for _, pinned := range []bool{true, false} {
 		var group []*arbev1.Thread
 		for _, t := range s.f.threads {
-			if (t.PinnedAt != nil) == pinned && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) {
+			if (t.PinnedAt != nil) == pinned && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) && (req.ParentThreadId == "" || t.ParentThreadId == req.ParentThreadId) {
 				group = append(group, t)
 			}
 		}
@@ -577,6 +615,9 @@ func (s threads) UpdateThread(_ context.Context, req *arbev1.UpdateThreadRequest
 	}
 	if req.Tags != nil {
 		t.Tags = req.Tags.Values
+	}
+	if req.AnsweringAgentId != nil {
+		t.AnsweringAgentId, t.AnsweringSettled = *req.AnsweringAgentId, true
 	}
 	if req.Pinned != nil {
 		t.PinnedAt = nil
@@ -670,6 +711,24 @@ func (f *fake) asked(thread string, e *arbev1.Entry) {
 			t.Running = &arbev1.Running{CommandId: e.Id, Since: e.Ts}
 		}
 	})
+}
+
+// WhoAnswers: a bot that is mentioned by its handle, to whom the thread is a direct message, or that answers in it.
+func (s entries) WhoAnswers(_ context.Context, req *arbev1.WhoAnswersRequest) (*arbev1.WhoAnswersResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	t := s.f.threads[req.ThreadId]
+	if t == nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such thread"))
+	}
+	res := &arbev1.WhoAnswersResponse{}
+	for _, a := range s.f.agents {
+		mentioned := a.Handle != "" && strings.Contains(req.Text, "@"+a.Handle)
+		if a.Kind == "bot" && (mentioned || a.Id == t.ParentAgentId || a.Id == t.AnsweringAgentId) {
+			res.Answerers = append(res.Answerers, &arbev1.Answerer{AgentId: a.Id, Handle: a.Handle, Name: a.Name, Action: "fire", Reason: "mention"})
+		}
+	}
+	return res, nil
 }
 
 func (s entries) ShowTyping(_ context.Context, req *arbev1.ShowTypingRequest) (*arbev1.ShowTypingResponse, error) {

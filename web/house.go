@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -78,10 +79,13 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nameFrom returns a name for a thread: the first line of its first text.
+// openings are what a first text begins with that is no part of what it is about: whom it mentions, and the mark of a command.
+var openings = regexp.MustCompile(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
+
+// nameFrom returns a name for a thread: the first line of its first text, without its opening.
 func nameFrom(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(text, "")), "\n")
-	line = entry.Visible(line, func(rune) string { return " " })
+	line = openings.ReplaceAllString(entry.Visible(line, func(rune) string { return " " }), "")
 	line = strings.TrimSpace(line)
 	name := clip(line, 80)
 	if at := strings.LastIndexByte(name, ' '); at > 0 && name != line {

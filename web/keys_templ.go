@@ -331,7 +331,7 @@ func keysPage(v keysView) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = settings(v.Layout, settingsPages[3]).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = settings(v.Layout, settingsTab("keys")).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

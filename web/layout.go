@@ -43,12 +43,24 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 			return err
 		})
 	}
-	return f, g.Wait()
+	if err := g.Wait(); err != nil {
+		return f, err
+	}
+	res, err := a.services.inboxes.GetInbox(r.Context(), &arbev1.GetInboxRequest{HouseId: house, ThreadIds: idsOf(f.placesOf().Threads)})
+	f.Inbox = res.GetInbox()
+	return f, err
 }
 
-// threadsOf reads a page of a house's threads: pinned ones first, then those with the latest activity.
+func idsOf(threads []*arbev1.Thread) (ids []string) {
+	for _, t := range threads {
+		ids = append(ids, t.Id)
+	}
+	return ids
+}
+
+// threadsOf reads a page of the threads that all of a house list: pinned ones first, then those with the latest activity.
 func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
-	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
+	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page, Shared: true})
 	if err != nil {
 		return nil, "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/url"
+	"slices"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -29,6 +30,8 @@ type layout struct {
 	Also []topic
 	// Current is the id of the open thread; empty on the house's own page.
 	Current string
+	// Inbox is what needs the reader, and what they have not read.
+	Inbox *arbev1.Inbox
 }
 
 // maxNewer limits the number of tokens in Newer, because they are part of the address.
@@ -62,52 +65,120 @@ func (f layout) newerPage() string {
 	return housePath(f.House.Id) + "?" + q.Encode()
 }
 
-// listedThread is a thread in a list. Child reports that it is listed under its parent. Otherwise Parent is its parent, if
-// that is in the list too.
+// listedThread is a thread in a list. Depth is how many threads that it is listed under are above it. At depth 0, Parent is its
+// parent, if that is in the list too. Folded is set for the line that stands for so many other children of the thread.
 type listedThread struct {
 	*arbev1.Thread
-	Child  bool
+	Depth  int
 	Parent *arbev1.Thread
+	Folded int
 }
 
-// pinned returns the pinned threads of the house, and recent the others. A child directly follows its parent if both are
-// returned.
+// key is what differs in the ids of lines.
+func (t listedThread) key() string {
+	if t.Folded > 0 {
+		return "more-" + t.Id
+	}
+	return t.Id
+}
+
+// pinned returns the pinned threads of the house, and recent the others. Children directly follow their parent if both are
+// returned: those that work or wait, then those that failed, then others, of which only some are listed.
 func (f layout) pinned() []listedThread { return nested(f.Threads, true) }
 
 func (f layout) recent() []listedThread { return nested(f.Threads, false) }
 
+// openChildren is how many children of a thread are listed under it, if not more of them work or wait.
+const openChildren = 3
+
 func nested(all []*arbev1.Thread, pinned bool) []listedThread {
+	l := lines{byID: map[string]*arbev1.Thread{}, children: map[string][]*arbev1.Thread{}}
+	for _, t := range all {
+		l.byID[t.Id] = t
+	}
+	within := func(t *arbev1.Thread) bool { return (t.PinnedAt != nil) == pinned }
+	above := func(t *arbev1.Thread) *arbev1.Thread {
+		if parent := l.byID[t.ParentThreadId]; parent != nil && within(parent) {
+			return parent
+		}
+		return nil
+	}
+	// rootOf returns the top of a thread's tree; nil if its parents are a circle, which has none.
+	rootOf := func(t *arbev1.Thread) *arbev1.Thread {
+		for range all {
+			parent := above(t)
+			if parent == nil {
+				return t
+			}
+			t = parent
+		}
+		return nil
+	}
 	var top []*arbev1.Thread
-	byID, children := map[string]*arbev1.Thread{}, map[string][]*arbev1.Thread{}
+	placed := map[string]bool{}
 	for _, t := range all {
-		byID[t.Id] = t
-	}
-	for _, t := range all {
-		parent := byID[t.ParentThreadId]
-		switch {
-		case (t.PinnedAt != nil) != pinned:
-		case parent != nil && (parent.PinnedAt != nil) == pinned:
-			children[parent.Id] = append(children[parent.Id], t)
-		default:
-			top = append(top, t)
+		if !within(t) {
+			continue
 		}
-	}
-	var ordered []listedThread
-	var add func(t *arbev1.Thread, child bool)
-	add = func(t *arbev1.Thread, child bool) {
-		one := listedThread{Thread: t, Child: child}
-		if !child {
-			one.Parent = byID[t.ParentThreadId]
+		root := rootOf(t)
+		if root == nil {
+			root = t
+		} else if parent := above(t); parent != nil {
+			l.children[parent.Id] = append(l.children[parent.Id], t)
 		}
-		ordered = append(ordered, one)
-		for _, c := range children[t.Id] {
-			add(c, true)
+		// A tree stands where the latest of its threads would.
+		if !placed[root.Id] {
+			placed[root.Id] = true
+			top = append(top, root)
 		}
 	}
 	for _, t := range top {
-		add(t, false)
+		l.add(t, 0)
 	}
-	return ordered
+	return l.lines
+}
+
+// lines are the lines of a list, with the threads that it is made from.
+type lines struct {
+	byID     map[string]*arbev1.Thread
+	children map[string][]*arbev1.Thread
+	lines    []listedThread
+}
+
+// add adds a thread and its children.
+func (l *lines) add(t *arbev1.Thread, depth int) {
+	one := listedThread{Thread: t, Depth: depth}
+	if depth == 0 {
+		one.Parent = l.byID[t.ParentThreadId]
+	}
+	l.lines = append(l.lines, one)
+	shown, folded := 0, 0
+	children := slices.Clone(l.children[t.Id])
+	slices.SortStableFunc(children, func(a, b *arbev1.Thread) int { return cmp.Compare(calm(a), calm(b)) })
+	for _, c := range children {
+		if len(children) > openChildren+1 && shown >= openChildren && !l.busy(c) {
+			folded++
+			continue
+		}
+		shown++
+		l.add(c, depth+1)
+	}
+	if folded > 0 {
+		l.lines = append(l.lines, listedThread{Thread: t, Depth: depth + 1, Folded: folded})
+	}
+}
+
+// busy reports whether a thread, or one below it, works or waits.
+func (l *lines) busy(t *arbev1.Thread) bool {
+	return calm(t) == 0 || slices.ContainsFunc(l.children[t.Id], l.busy)
+}
+
+// foldedWords stand for children that are not listed.
+func foldedWords(t listedThread) string {
+	if t.Folded == 1 {
+		return "1 more child"
+	}
+	return grouped(t.Folded) + " more children"
 }
 
 // status is a thread's status as a page shows it: a class, which has a shape and a colour, and a word.

@@ -164,13 +164,13 @@ func (c *rowCache) views(ctx context.Context, f layout) (map[string]view, error)
 			if err != nil {
 				return nil, err
 			}
-			p.ids = append(p.ids, "place-"+t.Id)
-			p.rows["place-"+t.Id] = html
+			p.ids = append(p.ids, "place-"+t.key())
+			p.rows["place-"+t.key()] = html
 			if html, err = row(c.items, had.items, t, func() templ.Component { return threadItem(t) }); err != nil {
 				return nil, err
 			}
-			l.ids = append(l.ids, "t-"+t.Id)
-			l.rows["t-"+t.Id] = html
+			l.ids = append(l.ids, "t-"+t.key())
+			l.rows["t-"+t.key()] = html
 		}
 		if len(part.threads) > 0 {
 			places.shape += part.name + " "

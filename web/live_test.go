@@ -462,8 +462,8 @@ func TestAWorkerThatAnswersLateIsUsed(t *testing.T) {
 				const { port } = new Real(...how)
 				let take
 				this.port = { postMessage: message => port.postMessage(message), close: () => port.close(), set onmessage(f) { take = f } }
-				port.onmessage = event => window.answers ? take(event) : held.push(event)
-				window.answer = () => { window.answers = true; held.forEach(event => take(event)); return held.length }
+				port.onmessage = event => window.released ? take(event) : held.push(event)
+				window.answer = () => { window.released = true; held.forEach(event => take(event)); return held.length }
 			}
 		}`)
 	b.open("/threads/lateworker")

@@ -412,7 +412,7 @@ func modelsPage(v modelsView) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = settings(v.Layout, settingsPages[4]).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = settings(v.Layout, settingsTab("models")).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

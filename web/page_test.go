@@ -219,7 +219,7 @@ func TestLogin(t *testing.T) {
 		contains(t, text, "You are logged in as Ada already.")
 		res, _ := in.post("/login", url.Values{"token": {"other"}})
 		want(t, res, http.StatusSeeOther, "/")
-		if f.mu.Lock(); len(f.ended) != 1 || f.ended[0] != "arbe_session=good" {
+		if f.mu.Lock(); len(f.ended) != 1 || f.ended[0] != "__Host-arbe_session=good" {
 			t.Errorf("the sessions %q ended, want the one before", f.ended)
 		}
 		f.mu.Unlock()
@@ -1049,7 +1049,7 @@ func TestHeaders(t *testing.T) {
 				}
 				res, err := http.DefaultTransport.RoundTrip(r)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%s: %v", path, err)
 				}
 				cancel() // the headers have arrived, and a live connection never ends by itself
 				res.Body.Close()

@@ -55,6 +55,8 @@ func botPath(house, bot string) string {
 	return settingsPath(house, "bots") + "/" + url.PathEscape(bot)
 }
 
+func sandboxPath(id string) string { return "/sandboxes/" + url.PathEscape(id) }
+
 func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }
 
 // approvalKey is the id of the element that a request for approval is answered with.
@@ -77,6 +79,9 @@ func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(i
 
 // imagePath is where a browser gets an artifact that is an image, to be shown. It is no image by any other path.
 func imagePath(id string) string { return artifactPath(id) + "/image" }
+
+// changesPath leads to an artifact that is a patch.
+func changesPath(artifact string) string { return "/changes/" + url.PathEscape(artifact) }
 
 // spendingPath leads to what the bots of a house may cost.
 func spendingPath(house string) string { return settingsPath(house, "bots") + "#spending" }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/transcript"
@@ -15,6 +16,8 @@ type people struct {
 	former   *formerMembers
 	house    string
 	known    map[string]transcript.Author
+	// addresses are those of the members, by how they are mentioned.
+	addresses map[string]string
 }
 
 // peopleOf reads the members of a house: the first two hundred.
@@ -27,6 +30,7 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	for _, agent := range res.Agents {
 		p.known[agent.Id] = authorOf(agent)
 	}
+	p.addresses = addressesOf(house, res.Agents)
 	return p, nil
 }
 
@@ -64,6 +68,31 @@ func (p *people) Meet(ctx context.Context, ids ...string) error {
 		p.known[id] = found
 	}
 	return nil
+}
+
+// Address returns the address of the bot or person whom a handle means; empty for nobody.
+func (p *people) Address(handle string) string { return p.addresses[handle] }
+
+// addressesOf returns where the bots and people of a house are shown, by how they are mentioned. A handle that several have means
+// the bot, and otherwise leads to the first of them.
+func addressesOf(house string, agents []*arbev1.Agent) map[string]string {
+	to := map[string]string{}
+	for _, a := range agents {
+		if a.Handle != "" {
+			to[a.Handle] = botPath(house, a.Id)
+		}
+	}
+	for _, a := range agents {
+		if a.Kind != "human" {
+			continue
+		}
+		for _, handle := range entry.HandlesOf(a.Name) {
+			if to[handle] == "" {
+				to[handle] = settingsPath(house, "members") + "#member-" + a.Id
+			}
+		}
+	}
+	return to
 }
 
 // ByID returns an agent whom the page has met.

@@ -73,8 +73,8 @@ func bodyOf(b transcript.Body) templ.Component {
 		return spawnedCard(b)
 	case transcript.ChildEnd:
 		return childEnd(b)
-	case transcript.RunFailure:
-		return runFailure(b)
+	case transcript.RunEnd:
+		return runEnd(b)
 	case transcript.Note:
 		return noteLine(b)
 	case transcript.StatusNote:
@@ -92,5 +92,5 @@ func bodyOf(b transcript.Body) templ.Component {
 
 // sourceOf is where transcripts read, with the names of these people.
 func (a *app) sourceOf(p *people) transcript.Source {
-	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, People: p, Logger: a.log}
+	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, Threads: a.services.threads, People: p, Logger: a.log}
 }

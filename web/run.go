@@ -1,14 +1,100 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
+	"regexp"
+	"strings"
+	"time"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
 // rests reports whether the coding agent of a thread has ended a run and can continue.
 func rests(t *arbev1.Thread) bool {
 	return t.AgentId != "" && (t.Status == "completed" || t.Status == "failed" || t.Status == "cancelled")
+}
+
+// runText says what a run took and used: "worked for 4m 3s · $0.02". It is empty if neither is known.
+func runText(v transcript.RunEnd) string {
+	var parts []string
+	if v.Took >= time.Second {
+		parts = append(parts, "worked for "+elapsedText(v.Took))
+	}
+	if u := v.Usage; u != nil {
+		parts = append(parts, costText(*u), grouped(int(u.Input+u.Output+u.CacheRead+u.CacheWrite))+" tokens")
+	}
+	return strings.Join(parts, " · ")
+}
+
+// childKey is the id of the element that says how a child is. An entry may name anything; no thread has such an id.
+func childKey(thread string) string {
+	if isThreadID(thread) {
+		return "child-" + thread
+	}
+	return "child-of-nothing"
+}
+
+var isThreadID = regexp.MustCompile(`^[a-z0-9]{1,64}$`).MatchString
+
+// childClass is the status class of a child; empty if its row is not known. Before its first run it waits.
+func childClass(t *arbev1.Thread) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Status == "idle":
+		return "waiting"
+	}
+	return stateOf(t).Class
+}
+
+// childWord says what a child does.
+func childWord(t *arbev1.Thread) string {
+	switch state := stateOf(t); {
+	case state.Class == "running" && t.Running.GetRunEpoch() > 0:
+		return clip(cmp.Or(t.LastRun.GetDoing(), "starting"), maxWord)
+	case t.Status == "idle":
+		return "getting ready"
+	default:
+		return state.Word
+	}
+}
+
+// childText says what a child used and took: "last tool bash · 4m 3s · $0.02".
+func childText(t *arbev1.Thread) string {
+	r := t.LastRun
+	if r == nil {
+		return ""
+	}
+	var parts []string
+	if tool := clip(r.LastTool, maxWord); tool != "" && childWord(t) != "running "+tool {
+		parts = append(parts, "last tool "+tool)
+	}
+	if r.FinishedAt != nil && r.StartedAt != nil {
+		parts = append(parts, elapsedText(when(r.FinishedAt).Sub(when(r.StartedAt))))
+	}
+	if r.CostMicros > 0 || r.CostUnknown {
+		parts = append(parts, costText(entry.TurnUsage{CostMicros: r.CostMicros, CostUnknown: r.CostUnknown}))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// childResult is what became of a child's last run, in a line.
+func childResult(t *arbev1.Thread) string {
+	if t.Status == "running" {
+		return ""
+	}
+	return clip(t.LastRun.GetResult(), maxNote)
+}
+
+// runPatchWords says how much a run changed.
+func runPatchWords(v transcript.RunEnd) string {
+	if v.Files == 0 {
+		return "Show its changes"
+	}
+	return filesChanged(v.Files)
 }
 
 func (a *app) stopRun(w http.ResponseWriter, r *http.Request) error {

@@ -2,11 +2,18 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
+	"time"
 
+	"connectrpc.com/connect"
+	"github.com/chromedp/chromedp"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
@@ -28,6 +35,36 @@ func (s runs) ContinueRun(_ context.Context, req *arbev1.ContinueRunRequest) (*a
 	defer s.f.mu.Unlock()
 	s.f.runs = append(s.f.runs, fmt.Sprint("continue ", req.ThreadId, " ", req.Fresh))
 	return &arbev1.ContinueRunResponse{Epoch: 2}, nil
+}
+
+// ListQueue and ChangeQueue do what the server does, by the fake's log.
+func (s runs) ListQueue(_ context.Context, req *arbev1.ListQueueRequest) (*arbev1.ListQueueResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	q := entry.NewQueue(s.f.threads[req.ThreadId].AgentId, 0)
+	for _, e := range s.f.logs[req.ThreadId] {
+		q.Learn(entry.Entry{Seq: e.Seq, ID: e.Id, Author: e.AuthorAgentId, Type: e.Type, Payload: []byte(e.Payload)})
+	}
+	res := &arbev1.ListQueueResponse{Total: int32(len(q.Waiting()))}
+	for _, w := range q.Waiting() {
+		res.Messages = append(res.Messages, &arbev1.QueuedMessage{EntryId: w.ID, AuthorAgentId: w.Author, Seq: w.Seq, Text: w.Chat.Text, Version: w.Version, EditedByAgentId: w.EditedBy})
+	}
+	return res, nil
+}
+
+func (s runs) ChangeQueue(_ context.Context, req *arbev1.ChangeQueueRequest) (*arbev1.ChangeQueueResponse, error) {
+	if req.Version == 99 {
+		return nil, connect.NewError(connect.CodeAborted, errors.New("somebody else changed this message after you read it"))
+	}
+	switch c := req.Change.(type) {
+	case *arbev1.ChangeQueueRequest_Edit:
+		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueEdited{EntryID: req.EntryId, Text: c.Edit})
+	case *arbev1.ChangeQueueRequest_Move_:
+		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueMoved{EntryID: req.EntryId, Before: c.Move.BeforeEntryId})
+	default:
+		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueCancelled{EntryID: req.EntryId})
+	}
+	return &arbev1.ChangeQueueResponse{}, nil
 }
 
 // Whoever reads the thread of a coding agent can stop it while it works, and let it continue when it rests.
@@ -61,5 +98,167 @@ func TestARunIsStoppedAndContinuedOnItsPage(t *testing.T) {
 	}
 	if got := fmt.Sprint(f.runs); got != "[stop codingrun1 continue codingrun1 false continue codingrun1 true]" {
 		t.Errorf("asked: %s", got)
+	}
+}
+
+// drives adds a thread that Bee drives, with a task and the beginning of its first run.
+func (f *fake) drives(thread string) *arbev1.Thread {
+	t := f.thread(thread, "Fix the failing test")
+	f.says(thread, f.me.Id, "task", entry.Chat{Text: "Fix the failing test."})
+	began := f.says(thread, "", "", entry.StatusChanged{From: "idle", To: "running", Epoch: 1})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t.AgentId, t.Status = bee, "running"
+	t.Running = &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: began.Ts}
+	f.wake()
+	return t
+}
+
+// ends ends the run of a thread in its log and its row.
+func (f *fake) ends(thread, outcome string, report ...entry.Payload) {
+	for _, p := range report {
+		f.says(thread, bee, "", p)
+	}
+	f.says(thread, "", "", entry.StatusChanged{From: "running", To: outcome, Epoch: 1})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.threads[thread].Status, f.threads[thread].Running = outcome, nil
+	f.wake()
+}
+
+// Whoever watches the thread of a coding agent sees what it does, as with a bot's turn: what it thinks and writes, the tool that
+// runs, since when, and at the end what it took.
+func TestARunIsSeenWhileItWorks(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.drives("runlive01")
+	b := newTab(t, f.start(t))
+	b.open("/threads/runlive01")
+	b.untilLive()
+	b.until("that the agent is at work, with a clock and Stop", "document.querySelector('#writing')?.innerText.includes('Bee') && !!document.querySelector('#writing .elapsed') && !!document.querySelector('#writing form[action=\"/threads/runlive01/run/stop\"]') && !!document.querySelector('#thread-head .pill.running .elapsed')")
+
+	f.says("runlive01", bee, "run.1.alive", entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+	word := "document.querySelector('#writing .writing-foot .status')?.innerText.trim()"
+	b.until("what its first heartbeat says", word+" === 'thinking'")
+	f.delta("runlive01", "run.1.0~1.1", 0, chunks(entry.PiChunk{Kind: "thinking", Text: "Hm."}, entry.PiChunk{Kind: "text", Block: 1, Text: "I **look**"}))
+	b.until("what it writes", "document.querySelector('#writing strong')?.innerText === 'look'")
+	f.says("runlive01", bee, "run.1.0", entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse, Content: []entry.PiBlock{entry.PiText("I **look**"), toolCall("a", "bash", `{"command":"go test ./..."}`)}})
+	b.until("the call, running", "document.querySelectorAll('#log strong').length === 1 && document.querySelector('#log .call .status.running') && document.querySelector('#log .call').innerText.includes('go test ./...')")
+	f.delta("runlive01", entry.BeatID(1), time.Now().UnixMicro(), `{"epoch":1,"phase":"tool","last_tool":"bash"}`+"\n")
+	b.until("the tool that runs", word+" === 'running bash'")
+	f.delta("runlive01", entry.BeatID(1), time.Now().UnixMicro(), `{"epoch":7,"phase":"of another run"}`+"\n")
+	f.delta("runlive01", entry.BeatID(1), time.Now().UnixMicro(), "{broken\n")
+	f.says("runlive01", bee, entry.CallResultID("run.1.0", 0), entry.PiToolResult{Harness: "pi", ToolCallID: "a", ToolName: "bash", Content: []entry.PiBlock{entry.PiText("ok")}, DurationMS: 2100})
+	b.until("the result in the call, with its time", "document.querySelector('#log .call .status.completed')?.innerText.includes('2s')")
+	if is := eval[string](b, word); is != "running bash" {
+		t.Errorf("it does %q", is)
+	}
+	f.ends("runlive01", "completed", entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Done.", PatchArtifactID: "patch1", PatchFiles: 2,
+		Usage: &entry.TurnUsage{Input: 1200, Output: 300, CostMicros: 42_000}})
+	b.until("its end, with what it used", "!document.querySelector('#writing article') && document.querySelector('.run-done')?.innerText.includes('$0.04') && document.querySelector('a[href*=patch1]').innerText === '2 files changed'")
+	lacks(t, eval[string](b, "document.body.innerText"), "of another run")
+}
+
+// Until a run begins, which may take a minute in a new sandbox, its thread shows what is put in place for it.
+func TestARunIsSeenBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	th := f.thread("runboot01", "Fix the failing test")
+	th.AgentId, th.Status = bee, "idle"
+	f.says("runboot01", f.me.Id, "task", entry.Chat{Text: "Fix the failing test."})
+	b := newTab(t, f.start(t))
+	b.open("/threads/runboot01")
+	b.untilLive()
+	f.delta("runboot01", entry.BootID(1), 0, "==> copy the runner\n==> install <b>Bee</b> 1.0\nadded 12 packages\n")
+	word := "document.querySelector('#writing .writing-foot .status')?.innerText.trim()"
+	b.until("the step, with a clock and Stop", word+" === 'install <b>Bee</b> 1.0' && !!document.querySelector('#writing .elapsed') && !!document.querySelector('#writing form[action=\"/threads/runboot01/run/stop\"]')")
+	f.delta("runboot01", entry.BootID(1), 64, "nothing new\n")
+	f.says("runboot01", "", "", entry.StatusChanged{From: "idle", To: "running", Epoch: 1})
+	f.says("runboot01", bee, "run.1.alive", entry.Heartbeat{Epoch: 1, Phase: "thinking"})
+	b.until("what its first heartbeat says", word+" === 'thinking'")
+	f.delta("runboot01", entry.BootID(1), 76, "==> too late\n")
+	f.ends("runboot01", "failed", entry.PiFailed{Epoch: 1, Error: "the agent could not begin"})
+	b.until("its end", "!document.querySelector('#writing article') && document.body.innerText.includes('could not begin')")
+}
+
+// A run that failed, or that somebody stopped, says why and what can be done. Only the last one does.
+func TestTheEndOfARun(t *testing.T) {
+	t.Parallel()
+	const script = "<script>alert(1)</script>"
+	for name, c := range map[string]struct {
+		outcome string
+		report  []entry.Payload
+		has     []string
+	}{
+		"the agent failed": {"failed", []entry.Payload{
+			entry.RunFinished{Epoch: 1, Outcome: entry.RunFailed, Usage: &entry.TurnUsage{Input: 10, CostMicros: 20_000}},
+			entry.PiFailed{Epoch: 1, Error: "the model is overloaded " + script, Next: "continue the thread", Phase: entry.PhaseExecution, LastLines: "boom " + script}},
+			[]string{"Bee failed: the model is overloaded &lt;script&gt;", "Continue the thread.", "boom &lt;script&gt;", ">Continue<", "Continue in a fresh sandbox", "$0.02", "10 tokens"}},
+		"it could not begin": {"failed", []entry.Payload{entry.PiFailed{Epoch: 1, Error: "there is no sandbox", Phase: entry.PhaseDispatch}},
+			[]string{"Bee could not begin: there is no sandbox.", ">Retry<", "Continue in a fresh sandbox"}},
+		"it was lost":    {"failed", []entry.Payload{entry.SessionOrphaned{Epoch: 1, Reason: "its sandbox is gone"}}, []string{"Bee was lost: its sandbox is gone.", ">Continue<"}},
+		"it was stopped": {"cancelled", []entry.Payload{entry.RunFinished{Epoch: 1, Outcome: entry.RunCancelled}}, []string{"Bee was stopped by Ada.", ">Continue<"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake().withBot()
+			f.drives("runended1")
+			if c.outcome == "cancelled" {
+				f.says("runended1", f.me.Id, "", entry.CancelRequested{Epoch: 1})
+			}
+			f.ends("runended1", c.outcome, c.report...)
+			_, text := ada(t, f).get("/threads/runended1")
+			contains(t, text, c.has...)
+			lacks(t, text, "<script>alert", "is at work")
+			if n := strings.Count(text, "run-end"); n != 1 {
+				t.Errorf("%d cards say that it ended", n)
+			}
+		})
+	}
+}
+
+// Tool calls in a row fold into one line that says what they did; what failed and what runs stays visible, and each call is a line.
+func TestToolCallsFold(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.drives("runfolds1")
+	call := func(n int, fails bool) {
+		id := entry.RunEntryID(1, n)
+		f.says("runfolds1", bee, id, entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "bash", fmt.Sprintf(`{"command":"echo %d"}`, n))}})
+		f.says("runfolds1", bee, entry.CallResultID(id, 0), entry.PiToolResult{Harness: "pi", ToolCallID: "a", ToolName: "bash", IsError: fails, Content: []entry.PiBlock{entry.PiText("said")}, DurationMS: 700})
+	}
+	for n := range 3 {
+		call(n, n == 1)
+	}
+	b := newTab(t, f.start(t))
+	b.open("/threads/runfolds1")
+	b.untilLive()
+	fold := "document.querySelector('.work-fold')"
+	lines := "[...document.querySelectorAll('.call')].filter(c => c.offsetParent).length"
+	b.until("one line for all, and the failure, open", fold+"?.innerText.trim() === '3 commands · 2s' && "+lines+" === 1 && document.querySelector('.call[open]').innerText.includes('said')")
+	call(3, false)
+	b.until("the next one in it", fold+".innerText.trim() === '4 commands · 2s' && "+lines+" === 1")
+	f.says("runfolds1", bee, "run.1.4", entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "bash", `{"command":"sleep 9"}`)}})
+	b.until("the one that runs", lines+" === 2")
+	b.do(chromedp.Focus(chromedp.CSS(".work-fold")), chromedp.KeyEvent("\r"))
+	b.until("all lines, by the keyboard", lines+" === 5 && "+fold+".getAttribute('aria-expanded') === 'true'")
+	f.says("runfolds1", bee, "run.1.5", entry.PiAssistant{Harness: "pi", StopReason: entry.PiStopped, Content: []entry.PiBlock{entry.PiText("Done, it *works*.")}})
+	b.until("the answer, as a row of its own", "document.querySelector('#log > .entry:not(.work) em')?.innerText === 'works'")
+}
+
+// What a bot has said stays as it was watched, however long it is. Only what people paste is folded.
+func TestAnAnswerIsNotFolded(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("answerlong")
+	long := strings.Repeat("A line of an answer.\n\n", 1000) + "The end."
+	f.says("answerlong", bee, "turn.t1.2", entry.Chat{Text: long, ReplyTo: "question", Turn: &entry.TurnSummary{TurnID: "t1", Model: "m/x"}})
+	f.says("answerlong", f.me.Id, "", entry.Chat{Text: "pasted. " + long})
+	_, text := ada(t, f).get("/threads/answerlong")
+	if n := strings.Count(text, "The end."); n != 1 {
+		t.Errorf("the page has %d ends of the two", n)
+	}
+	if n := strings.Count(text, "Show all, "); n != 1 {
+		t.Errorf("%d of the two are folded", n)
 	}
 }

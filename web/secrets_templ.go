@@ -141,7 +141,7 @@ func secretsPage(v secretsView) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = settings(v.Layout, settingsPages[5]).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = settings(v.Layout, settingsTab("secrets")).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

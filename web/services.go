@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -30,7 +31,11 @@ type services struct {
 	models       arbev1connect.ModelServiceClient
 	bots         arbev1connect.BotServiceClient
 	approvals    arbev1connect.ApprovalServiceClient
+	inboxes      arbev1connect.InboxServiceClient
 	runs         arbev1connect.RunServiceClient
+	// client and base reach the bytes of artifacts, which no service carries.
+	client connect.HTTPClient
+	base   string
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -49,8 +54,29 @@ func dial(client connect.HTTPClient, base string) services {
 		models:       arbev1connect.NewModelServiceClient(client, base, as),
 		bots:         arbev1connect.NewBotServiceClient(client, base, as),
 		approvals:    arbev1connect.NewApprovalServiceClient(client, base, as),
+		inboxes:      arbev1connect.NewInboxServiceClient(client, base, as),
 		runs:         arbev1connect.NewRunServiceClient(client, base, as),
+		client:       client, base: base,
 	}
+}
+
+// bytesOf returns the first bytes of an artifact, at most so many, in the name of the reader.
+func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+artifactPath(artifact), nil)
+	if err != nil {
+		return nil, err
+	}
+	asCaller{}.show(ctx, req.Header)
+	req.Header.Set("Range", "bytes=0-"+decimal(most-1))
+	res, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent {
+		return nil, fault.Newf(fault.Unavailable, "try again in a moment", "the bytes of the artifact cannot be read: the server answers %d", res.StatusCode)
+	}
+	return io.ReadAll(io.LimitReader(res.Body, most))
 }
 
 type sessionKey struct{}
@@ -65,7 +91,8 @@ type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
-		h.Set("Cookie", (&http.Cookie{Name: sessionCookie, Value: session}).String())
+		// By the name that the services accept whether or not browsers come over https.
+		h.Set("Cookie", (&http.Cookie{Name: "__Host-" + sessionCookie, Value: session}).String())
 	}
 }
 
@@ -93,7 +120,7 @@ func (asCaller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 
 // tooLarge returns the error for a message that is larger than a limit in bytes. Its HTTP status is 413 ([httpStatus]).
 func tooLarge(limit int64) *fault.Error {
-	return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", (limit+1<<20-1)>>20).Because(errTooLarge)
+	return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", (limit+1<<20-1)>>20).WithReason(fault.TooLarge).Because(errTooLarge)
 }
 
 var errTooLarge = errors.New("too large")
@@ -150,7 +177,7 @@ func faultOf(err error) *fault.Error {
 		return fault.From(err)
 	}
 	info := arbev1.ErrorInfoOf(err)
-	e := fault.New(code, said.Message(), advice(code, said.Message(), info.Next)).Because(err)
+	e := fault.New(code, said.Message(), advice(code, said.Message(), info.Next)).WithReason(fault.Reason(info.Reason)).Because(err)
 	e.Reference = info.Reference
 	return e
 }

@@ -47,6 +47,39 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		return found[1]
 	}
 
+	t.Run("sandboxes are listed with their threads, and saved and deleted", func(t *testing.T) {
+		owner := owner.in(t)
+		_, page := owner.get(home + "/sandboxes")
+		contains(t, page, "No sandboxes now.")
+		_, err := api.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{
+			Id: houses.Houses[0].DefaultEnvironmentId, Config: &arbev1.EnvironmentConfig{Limits: &arbev1.Limits{MemoryMb: 256, DiskMb: 256}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: houses.Houses[0].Id, Name: "Fix <b>it</b>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := api.Run(t.Context(), &arbev1.RunCommandRequest{ThreadId: made.Thread.Id, What: &arbev1.RunCommandRequest_Command{Command: "echo new > new"}}); err != nil {
+			t.Fatal(err)
+		}
+		_, page = owner.get(home + "/sandboxes")
+		contains(t, page, ">ready</span>", "Fix &lt;b&gt;it&lt;/b&gt;</a>", "/threads/"+made.Thread.Id)
+		box := regexp.MustCompile(`/sandboxes/[a-z0-9]{12}`).FindString(page)
+		_, page = owner.get(box)
+		contains(t, page, "How it was built", ">create</span>", "Nothing is saved yet.", "Save and delete")
+		res, _ := owner.post(home+"/sandboxes/reconcile", nil, "Origin", owner.base)
+		want(t, res, http.StatusSeeOther, home+"/sandboxes?gone=0&unknown=0")
+		_, page = owner.get(res.Header.Get("Location"))
+		contains(t, page, "All of them exist.")
+		res, _ = owner.post(box+"/delete", nil, "Origin", owner.base)
+		want(t, res, http.StatusSeeOther, home+"/sandboxes")
+		_, page = owner.get(home + "/sandboxes")
+		contains(t, page, "No sandboxes now.")
+		_, page = owner.get(box)
+		contains(t, page, ">deleted</span>", "1 changed file")
+	})
 	t.Run("no server with models gets the key of another one", func(t *testing.T) {
 		owner := owner.in(t)
 		add := func(name, address, key string, status int) {
@@ -434,6 +467,8 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		other := regexp.MustCompile(`<li id="environment-([a-z0-9]+)">`).FindAllStringSubmatch(page, -1)
 		for _, e := range other {
 			if "/environments/"+e[1] != made {
+				_, page = owner.post("/environments/"+e[1]+"/diagnose", nil)
+				contains(t, page, "It can build a sandbox now.", ">create<", ">remove<")
 				res, _ = owner.post("/environments/"+e[1]+"/default", nil)
 				want(t, res, http.StatusSeeOther, "/environments/"+e[1]+"?saved")
 			}

@@ -1,16 +1,23 @@
 package web
 
+import "slices"
+
 // settingsPage is one of them. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
-var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
+var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
+
+// settingsTab returns the page with a path, which is one of [settingsPages].
+func settingsTab(path string) settingsPage {
+	return settingsPages[slices.IndexFunc(settingsPages, func(p settingsPage) bool { return p.Path == path })]
+}
 
 // address returns the page's address for a house.
 func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
 
 // settingsTopics are the topics of a page of the settings.
 func settingsTopics(f layout) string {
-	text := houseTopic(f).String()
+	text := mineTopic(f).String() + " " + houseTopic(f).String()
 	for _, t := range f.Also {
 		text += " " + t.String()
 	}

@@ -27,6 +27,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("host-resolver-rules", "MAP *.arbe.test 127.0.0.1"), // for tests of several hosts of one domain
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
 	browser, _ := chromedp.NewContext(allocator)
 	return browser, chromedp.Do(browser)

@@ -150,6 +150,11 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 	if err != nil {
 		return err
 	}
+	waits, err := l.queuePatch(ctx, e)
+	if err != nil {
+		return err
+	}
+	patches = append(patches, waits...)
 	row, err := replaced(ctx, "#"+nextID(e.Seq), templ.Join(entryRow(l.app.rowOf(ctx, r)), nextPlace(e.Seq+1)))
 	if err != nil {
 		return err

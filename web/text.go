@@ -82,3 +82,19 @@ func shortDuration(d time.Duration) string {
 func newID() string { return strings.ToLower(rand.Text()) }
 
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
+
+// marks are those of Markdown that a line is shown without: of code, emphasis, headings, quotes, lists, and links.
+var marks = regexp.MustCompile("`+|\\*\\*+|__+|~~|^\\s*(?:#{1,6}|>|[-*+]|\\d{1,9}[.)])\\s+")
+
+var linked = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+
+// plainText returns the beginning of a message for a list: without the marks of Markdown. A command stays as it is.
+func plainText(line string) string {
+	if strings.HasPrefix(line, "$ ") {
+		return line
+	}
+	if plain := strings.TrimSpace(marks.ReplaceAllString(linked.ReplaceAllString(line, "$1"), "")); plain != "" {
+		return plain
+	}
+	return line
+}

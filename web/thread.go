@@ -12,8 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// maxForks is how many forks of a thread its page lists.
-const maxForks = 20
+// maxForks is how many forks of a thread its page lists, and maxKids how many children; shownKids of them are not folded.
+const maxForks, maxKids, shownKids = 20, 100, 8
 
 // thread shows a thread: its last entries, or those that ?at, ?before or ?after ask for.
 func (a *app) thread(w http.ResponseWriter, r *http.Request) error {
@@ -52,13 +52,21 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		return err
 	})
 	g.Go(func() (err error) {
+		v.Answers, err = a.answersTo(ctx, v.Thread.Id, "", "")
+		return err
+	})
+	g.Go(func() (err error) {
+		v.Queue, err = a.queueOf(ctx, v.Thread, nil)
+		return err
+	})
+	g.Go(func() (err error) {
 		v.Artifacts, err = a.artifactsOf(ctx, v.Thread.Id, "", maxArtifacts)
 		return err
 	})
 	err = g.Wait()
 	if err == nil {
 		v.Partner = partnerOf(v.Thread, v.People)
-		v.Window.Places = houseTopic(v.Layout).String() + " " + namesTopic(v.Thread.HouseId, v.People).String()
+		v.Window.Places = mineTopic(v.Layout).String() + " " + houseTopic(v.Layout).String() + " " + namesTopic(v.Thread.HouseId, v.People).String()
 	}
 	return v, err
 }
@@ -94,7 +102,7 @@ func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.Hou
 	return b, nil
 }
 
-// relativesOf reads a thread's parent, its forks, and the thread that it is a fork of. It leaves out what was deleted
+// relativesOf reads a thread's parent, its children, its forks, and the thread that it is a fork of. It leaves out what was deleted
 // meanwhile.
 func (a *app) relativesOf(ctx context.Context, t *arbev1.Thread) (k relatives, err error) {
 	if k.Parent, err = a.threadIfAny(ctx, t.ParentThreadId); err != nil {
@@ -104,7 +112,12 @@ func (a *app) relativesOf(ctx context.Context, t *arbev1.Thread) (k relatives, e
 		return k, err
 	}
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: t.HouseId, ForkedFromThreadId: t.Id, PageSize: maxForks})
-	k.Forks, k.More = res.GetThreads(), res.GetNextPageToken() != ""
+	if err != nil {
+		return k, err
+	}
+	k.Forks, k.More = res.Threads, res.NextPageToken != ""
+	res, err = a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: t.HouseId, ParentThreadId: t.Id, PageSize: maxKids + 1})
+	k.withChildren(res.GetThreads())
 	return k, err
 }
 
@@ -120,7 +133,7 @@ func (a *app) threadIfAny(ctx context.Context, id string) (*arbev1.Thread, error
 	return res.GetThread(), nil
 }
 
-// changeThread changes the fields that the form has: name, pinned, status, tags.
+// changeThread changes the fields that the form has: name, pinned, status, answering, tags.
 func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -137,6 +150,10 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 			req.Pinned = &pinned
 		case "status":
 			req.Status = &value
+		case "answering":
+			if value != asSettled {
+				req.AnsweringAgentId = &value
+			}
 		case "tags":
 			req.Tags = &arbev1.Tags{Values: splitTags(value)}
 		}

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -19,6 +21,10 @@ type threadView struct {
 	DetailsFolded bool
 	// Partner is the name of the bot that answers everything here; empty in a thread that is no direct message to one.
 	Partner string
+	// Answers says who answers what is said here.
+	Answers string
+	// Queue is what waits for the coding agent that drives the thread.
+	Queue queueView
 	// People are the names that the composer's menu offers.
 	People []*arbev1.Agent
 	// NewID is the id of the next message, if the form is sent without the script.
@@ -33,7 +39,7 @@ type workplace struct {
 	Sandbox   *arbev1.Sandbox
 }
 
-// relatives are a thread's parent, what it was forked from, and what was forked from it.
+// relatives are a thread's parent and children, what it was forked from, and what was forked from it.
 type relatives struct {
 	// Parent is nil if the thread is no child of another one, or if its parent was deleted.
 	Parent *arbev1.Thread
@@ -42,6 +48,30 @@ type relatives struct {
 	// Forks are the most recently active ones. More reports that there are others.
 	Forks []*arbev1.Thread
 	More  bool
+	// Children are those that work or wait first, then those that failed, then the others; the latest first. MoreChildren reports that there are others.
+	Children     []*arbev1.Thread
+	MoreChildren bool
+}
+
+// withChildren adds children in the order of pages.
+func (k *relatives) withChildren(children []*arbev1.Thread) {
+	slices.SortFunc(children, func(a, b *arbev1.Thread) int {
+		return cmp.Or(cmp.Compare(calm(a), calm(b)), b.CreatedAt.AsTime().Compare(a.CreatedAt.AsTime()), cmp.Compare(a.Id, b.Id))
+	})
+	if k.Children = children; len(children) > maxKids {
+		k.Children, k.MoreChildren = children[:maxKids], true
+	}
+}
+
+// calm is 0 for a thread that works or waits, 1 for one that failed, and 2 for others.
+func calm(t *arbev1.Thread) int {
+	switch stateOf(t).Class {
+	case "running", "waiting", "idle":
+		return 0
+	case "failed":
+		return 1
+	}
+	return 2
 }
 
 func pinWord(t *arbev1.Thread) string {

@@ -64,9 +64,8 @@ func TestANewcomerIsAnswered(t *testing.T) {
 		b.until("nobody at work", "!document.querySelector('#writing article') && !document.title.includes('running')")
 		b.write("The thread works on.")
 		b.until("what was said", says("The thread works on.", 1))
-		if n := eval[int](b, "document.querySelectorAll('.turn-end').length"); n != 1 {
-			b.t.Errorf("there are %d signals", n)
-		}
+		// The thread began with the bot, so this is for it, too.
+		b.until("a second signal", "document.querySelectorAll('.turn-end').length === 2")
 		b.do(chromedp.Click(chromedp.CSS(".turn-end a[href$='/models']")))
 		b.until("the page of models", "location.pathname.endsWith('/models')")
 	})
@@ -101,13 +100,14 @@ func TestANewcomerIsAnswered(t *testing.T) {
 			b.until("more than fits, below which Stop stands still", "document.querySelector('#scroller').scrollHeight > document.querySelector('#scroller').clientHeight")
 			b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
 			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test("+lastEnd+".innerText)")
-			b.until("what was written", "[...document.querySelectorAll('#log .step strong')].at(-1)?.innerText === 'on'")
+			// On a slow machine it is longer than what is rendered as Markdown.
+			b.until("what was written", "[...document.querySelectorAll('#log .step')].at(-1)?.innerText.includes('I write')")
 			b.until("that nothing runs", "!document.title.includes('running') && !document.querySelector('.places .status.running')")
 			eval[int](b, "([...document.querySelectorAll('.turn-end .again button')].at(-1).click(), 1)")
 		}
 		b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
 		b.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
-		b.until("that the head of the page stops it, too", "document.querySelectorAll('.turn-end').length === 4 && !document.querySelector('#writing article')")
+		b.until("that the head of the page stops it, too", "document.querySelectorAll('.turn-end').length === 5 && !document.querySelector('#writing article')")
 	})
 	step("the page shows the same when it is opened again", func(b *tab) {
 		const shown = "[...document.querySelectorAll('#log [data-entry]')].map(e => e.id + ' ' + [...e.querySelectorAll('header b, .chat, .command .screen, .turn-end strong, .answer-foot > .quiet')].map(x => x.textContent.trim().slice(0, 200)).join('|')).join('\\n')"

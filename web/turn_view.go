@@ -76,6 +76,29 @@ func costText(u entry.TurnUsage) string {
 	return dollars
 }
 
+// callTook is how long a tool call took and tookText a command, in milliseconds; empty before their ends.
+func callTook(v transcript.Call) string {
+	if v.Result == nil {
+		return ""
+	}
+	return decimal(v.Result.Took.Milliseconds())
+}
+
+func tookText(v transcript.Command) string {
+	if v.Result == nil {
+		return ""
+	}
+	return decimal(v.Result.DurationMS)
+}
+
+// answerOf is the turn or run whose tool calls a row shows; empty for other rows.
+func answerOf(r row) string {
+	if !r.Work {
+		return ""
+	}
+	return clip(entry.AnswerOf(r.Entry.ID), maxWord)
+}
+
 // diffClass is the class of a line of a unified diff.
 func diffClass(line string) string {
 	switch {

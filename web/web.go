@@ -18,6 +18,7 @@ package web
 import (
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"connectrpc.com/connect"
@@ -36,6 +37,8 @@ type Config struct {
 	// Secure reports that browsers reach the app only over https. Cookies are then sent over https only. Defaults to
 	// false.
 	Secure bool
+	// Previews is the address below which previews have hosts. Defaults to nil: there are no previews.
+	Previews *url.URL
 	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
 }
@@ -52,7 +55,7 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	a := &app{services: dial(c.HTTPClient, c.BaseURL), secure: c.Secure, log: c.Log}
+	a := &app{services: dial(c.HTTPClient, c.BaseURL), secure: c.Secure, previews: c.Previews, log: c.Log}
 	mux := http.NewServeMux()
 	for _, r := range a.routes() {
 		mux.Handle(r.pattern, r.handler)
@@ -84,10 +87,12 @@ func (a *app) houseRoutes() []route {
 	return []route{
 		{"GET /houses/{house}", a.page(a.house)},
 		{"POST /houses/{house}/threads", a.page(a.startThread)},
+		{"GET /houses/{house}/search", a.page(a.search)},
 
 		{"GET /houses/{house}/members", a.page(a.members)},
 		{"POST /houses/{house}/members/{agent}", a.page(a.changeMember)},
 		{"POST /houses/{house}/members/{agent}/remove", a.page(a.removeMember)},
+		{"POST /houses/{house}/members/{agent}/message", a.page(a.messageAgent)},
 		{"POST /houses/{house}/invites", a.page(a.invite)},
 		{"POST /houses/{house}/invites/{invite}/revoke", a.page(a.revokeInvite)},
 		{"GET /houses/{house}/bots", a.page(a.bots)},
@@ -98,7 +103,7 @@ func (a *app) houseRoutes() []route {
 		{"GET /houses/{house}/bots/{bot}", a.page(a.bot)},
 		{"POST /houses/{house}/bots/{bot}", a.page(a.changeBot)},
 		{"POST /houses/{house}/bots/{bot}/delete", a.page(a.deleteBot)},
-		{"POST /houses/{house}/bots/{bot}/message", a.page(a.messageBot)},
+		{"POST /houses/{house}/bots/{agent}/message", a.page(a.messageAgent)},
 		{"POST /houses/{house}/bots/{bot}/policies", a.page(a.addPolicy)},
 		{"POST /houses/{house}/bots/{bot}/policies/{policy}", a.page(a.changePolicy)},
 		{"GET /houses/{house}/keys", a.page(a.keys)},
@@ -116,10 +121,15 @@ func (a *app) houseRoutes() []route {
 		{"GET /houses/{house}/environments", a.page(a.environments)},
 		{"POST /houses/{house}/environments", a.page(a.createEnvironment)},
 		{"GET /houses/{house}/environments/new", a.page(a.newEnvironment)},
+		{"GET /houses/{house}/sandboxes", a.page(a.sandboxes)},
+		{"POST /houses/{house}/sandboxes/reconcile", a.page(a.reconcileSandboxes)},
+		{"GET /sandboxes/{sandbox}", a.page(a.sandbox)},
+		{"POST /sandboxes/{sandbox}/delete", a.page(a.deleteSandbox)},
 		{"GET /environments/{environment}", a.page(a.environment)},
 		{"POST /environments/{environment}", a.page(a.changeEnvironment)},
 		{"POST /environments/{environment}/delete", a.page(a.deleteEnvironment)},
 		{"POST /environments/{environment}/default", a.page(a.defaultEnvironment)},
+		{"POST /environments/{environment}/diagnose", a.page(a.diagnoseEnvironment)},
 	}
 }
 
@@ -130,28 +140,38 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/delete", a.page(a.deleteThread)},
 		{"GET /threads/{thread}/entries", a.page(a.entries)},
 		{"POST /threads/{thread}/entries", a.page(a.say)},
+		{"POST /threads/{thread}/answers", a.page(a.answers)},
 		{"POST /threads/{thread}/typing", a.page(a.typing)},
+		{"POST /threads/{thread}/read", a.page(a.markRead)},
+		{"POST /threads/{thread}/mute", a.page(a.muteThread)},
 		{"GET /threads/{thread}/entries/{seq}", a.page(a.entry)},
 		{"GET /threads/{thread}/entries/{seq}/raw", a.page(a.entryRaw)},
 		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},
 		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
 		{"GET /threads/{thread}/artifacts", a.page(a.artifacts)},
+		{"GET /threads/{thread}/preview", a.page(a.preview)},
+		{"POST /threads/{thread}/preview", a.page(a.openPreview)},
+		{"GET /changes/{artifact}", a.page(a.changes)},
+		{"POST /changes/{artifact}/comments", a.page(a.commentOnChanges)},
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
 		{"POST /threads/{thread}/run/stop", a.page(a.stopRun)},
 		{"POST /threads/{thread}/run/continue", a.page(a.continueRun)},
+		{"POST /threads/{thread}/queue", a.page(a.changeQueue)},
 		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
 		{"POST /threads/{thread}/hosts", a.page(a.allowHost)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
 	}
 }
 
+// policy is what a page may do.
+const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
 // hardened limits the size of requests and what a page may do.
 func hardened(next http.Handler) http.Handler {
-	const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
-		"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. Therefore no expression contains

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -130,6 +131,9 @@ func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// colours are the escape sequences that only colour the text after them.
+var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
 // printable makes text that others wrote safe for a terminal, because characters that nobody sees can change what it shows
 // and does: colours are dropped, and every other such character except newline and tab becomes a mark.

@@ -17,18 +17,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-func approval(a *app) *cobra.Command {
-	return group(a, "approval", "List and show the calls of tools that wait for a person's yes", approvalList, approvalShow)
-}
-
 // approvalView is a request for approval, as programs see it.
 type approvalView struct {
 	ID         string          `json:"id"`
 	HouseID    string          `json:"house_id"`
 	ThreadID   string          `json:"thread_id"`
-	TurnID     string          `json:"turn_id"`
+	TurnID     string          `json:"turn_id,omitempty"`
+	Run        int64           `json:"run,omitempty"`
 	BotID      string          `json:"bot_id"`
 	Tool       string          `json:"tool"`
+	Question   bool            `json:"question,omitempty"`
 	Arguments  json.RawMessage `json:"arguments"`
 	State      string          `json:"state"`
 	AskedAt    time.Time       `json:"asked_at"`
@@ -39,7 +37,7 @@ type approvalView struct {
 }
 
 func viewApproval(p *arbev1.Approval) approvalView {
-	v := approvalView{ID: p.GetId(), HouseID: p.GetHouseId(), ThreadID: p.GetThreadId(), TurnID: p.GetTurnId(), BotID: p.GetAgentId(), Tool: p.GetTool(),
+	v := approvalView{ID: p.GetId(), HouseID: p.GetHouseId(), ThreadID: p.GetThreadId(), TurnID: p.GetTurnId(), Run: p.GetEpoch(), Question: p.GetQuestion(), BotID: p.GetAgentId(), Tool: p.GetTool(),
 		Arguments: json.RawMessage(p.GetArguments()), State: p.GetState(), AskedAt: p.GetAskedAt().AsTime(), ExpiresAt: p.GetExpiresAt().AsTime(),
 		AnsweredBy: p.GetAnsweredByAgentId(), Reason: p.GetReason()}
 	if p.GetAnsweredAt() != nil {
@@ -225,6 +223,10 @@ func argumentLines(text json.RawMessage, limit int) (lines []string) {
 
 // askedLines are a request for approval, with the commands that answer it.
 func askedLines(p entry.PermissionAsked, bot string) []string {
+	if p.Question {
+		lines := append([]string{bot + " has a question:"}, argumentLines(p.Arguments, shownArguments)...)
+		return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s YOUR ANSWER", p.Expires().UTC().Format(time.RFC3339), p.ApprovalID))
+	}
 	lines := append([]string{bot + " asks whether it may call " + p.Tool + ":"}, argumentLines(p.Arguments, shownArguments)...)
 	return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s, or: arbe deny %s (arbe approval show %s shows it whole)",
 		p.Expires().UTC().Format(time.RFC3339), p.ApprovalID, p.ApprovalID, p.ApprovalID))
@@ -233,11 +235,13 @@ func askedLines(p entry.PermissionAsked, bot string) []string {
 func approve(a *app) *cobra.Command {
 	return answers(a, arbev1.Verdict_VERDICT_APPROVE, &cobra.Command{
 		Use:   "approve APPROVAL [REASON…]",
-		Short: "Say yes to a bot that asks whether it may use a tool",
-		Long: "Say yes to a bot that asks whether it may use a tool: it then runs exactly what arbe approval show shows, once. The\n" +
-			"first answer counts. Only people answer, with their own credentials.",
+		Short: "Say yes to a bot that asks whether it may use a tool, or answer its question",
+		Long: "Say yes to a bot that asks whether it may use a tool: it then runs exactly what arbe approval show shows, once. To answer\n" +
+			"a question of a coding agent, say the answer behind its id. The first answer counts. Only people answer, with their own\n" +
+			"credentials.",
 		Example: "  arbe approval list\n" +
-			"  arbe approve 5k2m8q1d7xwz",
+			"  arbe approve 5k2m8q1d7xwz\n" +
+			"  arbe approve 5k2m8q1d7xwz take the blue one",
 	})
 }
 

@@ -11,10 +11,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-func artifact(a *app) *cobra.Command {
-	return group(a, "artifact", "List, read, store and delete artifacts: what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
-}
-
 // place is a thread or a house, where artifacts are listed or stored.
 type place struct{ thread, house string }
 
@@ -49,17 +45,6 @@ func (a *app) artifacts(ctx context.Context, c *arbe.Client) (found []thing, err
 	}
 	req := p.list()
 	req.PageSize = 200
-	page, err := c.Artifacts.ListArtifacts(ctx, req)
-	for _, f := range page.GetArtifacts() {
-		found = append(found, thing{f.GetId(), f.GetLabel()})
-	}
-	return found, err
-}
-
-// matchingArtifacts are the artifacts of a house that a server finds for ref.
-func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
-	req := place{house: house}.list()
-	req.Match, req.PageSize = ref, 50
 	page, err := c.Artifacts.ListArtifacts(ctx, req)
 	for _, f := range page.GetArtifacts() {
 		found = append(found, thing{f.GetId(), f.GetLabel()})

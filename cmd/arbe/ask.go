@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"regexp"
 	"strings"
 	"sync"
@@ -38,9 +37,7 @@ const stopTime = 10 * time.Second
 
 // ask asks a bot something.
 func ask(a *app) *cobra.Command {
-	var q arbe.Question
-	var bot, thread, house string
-	var paths []string
+	var f askFlags
 	cmd := &cobra.Command{
 		Use:   "ask [TEXT…] [-]",
 		Short: "Ask a bot something, and print its answer",
@@ -68,66 +65,84 @@ func ask(a *app) *cobra.Command {
 			"  arbe ask --bot @reviewer --thread th4w7q2m9x 'is this safe?'\n" +
 			"  arbe ask --think high 'why is the cache slow?'\n" +
 			"  arbe ask 'how many tests are there? say only the number' --json | jq -r .answer",
-		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			if q.Text, err = a.question(args); err != nil {
-				return err
-			}
-			if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
-				return err
-			}
-			if len(args) > 0 && args[0] != "-" { // what a program wrote says nothing about how hard a bot thinks
-				e, _, directive, err := entry.ThinkDirective(q.Text)
-				if err != nil {
-					return err
-				} else if directive {
-					q.Think = string(e)
-				}
-			}
-			if _, err := entry.ParseEffort(q.Think); err != nil {
-				return err
-			}
-			if q.Files, err = filesAt(paths); err != nil {
-				return err
-			}
-			if q.Patience <= 0 {
-				return fault.New(fault.Invalid, "--patience is not above 0", "give a duration such as 30s or 5m")
-			}
-			if q.New && thread != "" {
-				return fault.New(fault.Invalid, "--new begins a direct message, and --thread names a thread", "leave out one of them")
-			}
-			if !q.New {
-				thread = first(thread, a.getenv("ARBE_THREAD"))
-			}
-			if thread != "" {
-				t, err := a.getThread(ctx, c, thread)
-				if err != nil {
-					return err
-				}
-				q.Thread, q.House = t.GetId(), t.GetHouseId()
-			} else if q.House, err = a.inHouse(ctx, c, house); err != nil {
-				return err
-			}
-			if q.Bot = bot; bot != "" && !strings.HasPrefix(bot, "@") {
-				if q.Bot, err = a.find(ctx, c, botKind, q.House, bot); err != nil {
-					return err
-				}
-			}
-			return (&asking{app: a, client: c, question: q}).run(ctx)
-		}),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error { return f.run(ctx, a, c, args) }),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&bot, "bot", "", "bot to ask, by @handle, id or name (default @arbe)")
-	flags.StringVarP(&thread, "thread", "t", "", "thread to ask in (default $ARBE_THREAD, or the direct message to the bot)")
-	flags.StringVar(&q.Think, "think", "", "how hard the bot's model thinks: "+entry.EffortWords+" (default: as the bot's settings say)")
-	flags.BoolVar(&q.New, "new", false, "begin another direct message to the bot")
-	flags.StringVar(&q.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
-	filesFlag(cmd, &paths)
-	flags.DurationVar(&q.Patience, "patience", time.Minute, "how long to wait for a bot that does not begin, and for a server that is gone")
-	a.houseFlag(cmd, &house)
+	flags.StringVar(&f.bot, "bot", "", "bot to ask, by @handle, id or name (default @arbe)")
+	flags.StringVarP(&f.thread, "thread", "t", "", "thread to ask in (default $ARBE_THREAD, or the direct message to the bot)")
+	flags.StringVar(&f.Think, "think", "", "how hard the bot's model thinks: "+entry.EffortWords+" (default: as the bot's settings say)")
+	flags.BoolVar(&f.New, "new", false, "begin another direct message to the bot")
+	flags.StringVar(&f.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
+	filesFlag(cmd, &f.paths)
+	flags.DurationVar(&f.Patience, "patience", time.Minute, "how long to wait for a bot that does not begin, and for a server that is gone")
+	a.houseFlag(cmd, &f.house)
 	a.completes(cmd, "bot", a.bots)
 	a.completes(cmd, "thread", a.threads)
 	a.completes(cmd, "think", efforts)
 	return cmd
+}
+
+// askFlags are what the flags of arbe ask say: parts of the question, and whom and where to ask.
+type askFlags struct {
+	arbe.Question
+	bot, thread, house string
+	paths              []string
+}
+
+// run asks what the arguments say.
+func (f *askFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
+	q := f.Question
+	if q.Text, err = a.question(args); err != nil {
+		return err
+	}
+	if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
+		return err
+	}
+	if len(args) > 0 && args[0] != "-" { // what a program wrote says nothing about how hard a bot thinks
+		e, _, directive, err := entry.ThinkDirective(q.Text)
+		if err != nil {
+			return err
+		} else if directive {
+			q.Think = string(e)
+		}
+	}
+	if _, err := entry.ParseEffort(q.Think); err != nil {
+		return err
+	}
+	if q.Files, err = filesAt(f.paths); err != nil {
+		return err
+	}
+	if q.Patience <= 0 {
+		return fault.New(fault.Invalid, "--patience is not above 0", "give a duration such as 30s or 5m")
+	}
+	if err := f.address(ctx, a, c, &q); err != nil {
+		return err
+	}
+	return (&asking{app: a, client: c, question: q}).run(ctx)
+}
+
+// address sets where the question is asked, and whom.
+func (f *askFlags) address(ctx context.Context, a *app, c *arbe.Client, q *arbe.Question) (err error) {
+	if q.New && f.thread != "" {
+		return fault.New(fault.Invalid, "--new begins a direct message, and --thread names a thread", "leave out one of them")
+	}
+	thread := f.thread
+	if !q.New {
+		thread = first(thread, a.getenv("ARBE_THREAD"))
+	}
+	if thread != "" {
+		t, err := a.getThread(ctx, c, thread)
+		if err != nil {
+			return err
+		}
+		q.Thread, q.House = t.GetId(), t.GetHouseId()
+	} else if q.House, err = a.inHouse(ctx, c, f.house); err != nil {
+		return err
+	}
+	if q.Bot = f.bot; f.bot != "" && !strings.HasPrefix(f.bot, "@") {
+		q.Bot, err = a.find(ctx, c, botKind, q.House, f.bot)
+	}
+	return err
 }
 
 // question is the text that the arguments ask. It reads one byte more of stdin than an entry may have, so that a longer
@@ -175,15 +190,9 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return "the answer cannot be written: " + e.err.Error() }
 
 func (q *asking) run(ctx context.Context) error {
-	// So that a reader that goes away is an error of the write, which stops the bot, instead of ending arbe alone.
-	signal.Ignore(syscall.SIGPIPE)
-	// Ctrl-C is meant for the bot, so it must not end our own calls.
-	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
-	defer leave()
-	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(interrupts)
-	go q.heed(ctx, interrupts, leave)
+	// Ctrl-C is meant for the bot, and a reader that goes away stops it.
+	ctx, end := handleInterrupts(ctx, q.heed)
+	defer end()
 
 	notices := &connectionNotices{say: q.app.say}
 	for piece, err := range q.client.Ask(ctx, q.question, notices.onLost()) {
@@ -202,6 +211,7 @@ func (q *asking) run(ctx context.Context) error {
 			return q.left(ctx, err)
 		}
 	}
+	q.app.seen(ctx, q.client, q.asked.Thread, q.answer.Entry.GetSeq())
 	return q.end()
 }
 

@@ -5,23 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func bot(a *app) *cobra.Command {
-	return group(a, "bot", "List, show, create, edit and delete the bots of a house", botList, botShow, botCreate, botEdit, botDelete, botTools)
-}
-
-func allBots(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Bot, error) {
-	return pages(func(token string) ([]*arbev1.Bot, string, error) {
-		page, err := c.Bots.ListBots(ctx, &arbev1.ListBotsRequest{HouseId: house, PageSize: 200, PageToken: token})
-		return page.GetBots(), page.GetNextPageToken(), err
-	})
-}
 
 // note says on stderr what the settings of a bot do not do.
 func (a *app) note(words string) {

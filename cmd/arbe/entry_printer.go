@@ -5,16 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-// colours are the escape sequences that only colour the text after them.
-var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
 // entryPrinter prints the entries of one thread: as one JSON object a line, as ids, or as text for people.
 type entryPrinter struct {

@@ -4,23 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func env(a *app) *cobra.Command {
-	return group(a, "env", "List, show, create, edit and delete environments: what sandboxes are built from",
-		envList, envShow, envCreate, envEdit, envAllow, envDelete)
-}
-
-func allEnvironments(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Environment, error) {
-	return pages(func(token string) ([]*arbev1.Environment, string, error) {
-		page, err := c.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: house, PageSize: 200, PageToken: token})
-		return page.GetEnvironments(), page.GetNextPageToken(), err
-	})
-}
 
 // getEnvironment returns the environment that a person named.
 func (a *app) getEnvironment(ctx context.Context, c *arbe.Client, ref string) (*arbev1.Environment, error) {

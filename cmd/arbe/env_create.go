@@ -38,21 +38,8 @@ func envCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
-			file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
-			file.Start, file.Directory = first(flags.Start, file.Start), first(flags.Directory, file.Directory)
-			for _, binding := range git {
-				host, secret, found := strings.Cut(binding, "=")
-				if !found {
-					return fault.Newf(fault.Invalid, "give it as HOST=SECRET, such as github.com=GITHUB_TOKEN", "--git: %q names no secret", binding)
-				}
-				file.Git = append(file.Git, recipeGit{Host: host, Secret: secret})
-			}
-			if len(flags.Secrets) > 0 {
-				file.Secrets = flags.Secrets
-			}
-			if file.Egress.Mode = first(flags.Egress.Mode, file.Egress.Mode); len(flags.Egress.Hosts) > 0 {
-				file.Egress.Hosts = flags.Egress.Hosts
+			if err := flags.over(&file, git); err != nil {
+				return err
 			}
 			if req.Name = first(firstOf(args), file.Name, nameOfRepo(file.Repo)); req.Name == "" {
 				return fault.New(fault.Invalid, "the environment has no name", "give one as the argument, or as name in the file")
@@ -63,17 +50,7 @@ func envCreate(a *app) *cobra.Command {
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
 				return err
 			}
-			created, err := c.Environments.CreateEnvironment(ctx, &req)
-			if err != nil {
-				return err
-			}
-			e := created.GetEnvironment()
-			if makeDefault {
-				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: e.GetHouseId(), DefaultEnvironmentId: new(e.GetId())}); err != nil {
-					return err
-				}
-			}
-			return a.show(e.GetId(), viewEnvironment(e), e.GetId)
+			return a.createEnvironment(ctx, c, &req, makeDefault)
 		}),
 	}
 	f := cmd.Flags()
@@ -92,6 +69,42 @@ func envCreate(a *app) *cobra.Command {
 	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "further host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
 	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
 	return cmd
+}
+
+// over puts what flags say into a file's recipe. Each of git is HOST=SECRET.
+func (flags *recipe) over(file *environmentFile, git []string) error {
+	file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
+	file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
+	file.Start, file.Directory = first(flags.Start, file.Start), first(flags.Directory, file.Directory)
+	for _, binding := range git {
+		host, secret, found := strings.Cut(binding, "=")
+		if !found {
+			return fault.Newf(fault.Invalid, "give it as HOST=SECRET, such as github.com=GITHUB_TOKEN", "--git: %q names no secret", binding)
+		}
+		file.Git = append(file.Git, recipeGit{Host: host, Secret: secret})
+	}
+	if len(flags.Secrets) > 0 {
+		file.Secrets = flags.Secrets
+	}
+	if file.Egress.Mode = first(flags.Egress.Mode, file.Egress.Mode); len(flags.Egress.Hosts) > 0 {
+		file.Egress.Hosts = flags.Egress.Hosts
+	}
+	return nil
+}
+
+// createEnvironment creates an environment, makes it the house's default if it is to be that, and prints it.
+func (a *app) createEnvironment(ctx context.Context, c *arbe.Client, req *arbev1.CreateEnvironmentRequest, makeDefault bool) error {
+	created, err := c.Environments.CreateEnvironment(ctx, req)
+	if err != nil {
+		return err
+	}
+	e := created.GetEnvironment()
+	if makeDefault {
+		if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: e.GetHouseId(), DefaultEnvironmentId: new(e.GetId())}); err != nil {
+			return err
+		}
+	}
+	return a.show(e.GetId(), viewEnvironment(e), e.GetId)
 }
 
 // nameOfRepo returns a name for an environment with a repository.

@@ -111,8 +111,8 @@ func TestAnOutputThatCannotBeWrittenIsNotTheEndOfTheCommand(t *testing.T) {
 		says string
 	}{
 		"what it prints":          {says: "arbe: the command's output cannot be written: no space left on device\n"},
-		"the command's entry":     {json: true, says: `{"error":{"code":"internal","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
-		"the entry of its result": {json: true, room: 1, says: `{"error":{"code":"internal","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
+		"the command's entry":     {json: true, says: `{"error":{"code":"internal","reason":"INTERNAL","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
+		"the entry of its result": {json: true, room: 1, says: `{"error":{"code":"internal","reason":"INTERNAL","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

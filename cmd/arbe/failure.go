@@ -50,16 +50,10 @@ func (a *app) report(e *fault.Error, asJSON bool) {
 	}
 }
 
-// printError writes an error for programs: {"error":{"code":…,"message":…,"next":…}}.
+// printError writes an error for programs: {"error":{"code":…,"reason":…,"message":…,"next":…}}.
 func (a *app) printError(e *fault.Error) {
-	type fields struct {
-		Code      fault.Code `json:"code"`
-		Message   string     `json:"message"`
-		Next      string     `json:"next"`
-		Reference string     `json:"reference,omitempty"`
-	}
 	// The error is ignored, because there is no other place for it if stderr cannot be written.
-	_ = encodeJSON(a.err, map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
+	_ = encodeJSON(a.err, map[string]fault.Body{"error": e.Body()})
 }
 
 // explain turns any error of a verb into one that a person can act on.
@@ -82,7 +76,7 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 		// Replace the server's next step, because it is to log in with a browser.
 		return fault.Newf(fault.Unauthenticated, t.logIn(), "not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
-		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
+		e := fault.New(code, err.Message(), arbe.Next(err)).WithReason(fault.Reason(arbe.Reason(err))).Because(err)
 		e.Reference = arbe.Reference(err)
 		return e
 	case err.Code() == connect.CodeUnavailable && t.isLocal():

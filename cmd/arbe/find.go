@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -44,6 +45,7 @@ var (
 	sandboxKind     = kind{"sandbox", "sandboxes", "arbe sandbox list", shortID, matchingSandboxes}
 	agentKind       = kind{"agent", "agents", "arbe agent list", uuidID, agentsOf}
 	botKind         = kind{"bot", "bots", "arbe bot list", uuidID, botsNamed}
+	addresseeKind   = kind{"person or bot", "people and bots", "arbe agent list", uuidID, addressed}
 	keyKind         = kind{"API key", "API keys", "arbe key list", shortID, keysNamed}
 	artifactKind    = kind{"artifact", "artifacts", "arbe artifact list", shortID, matchingArtifacts}
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
@@ -163,6 +165,27 @@ func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []
 	return found, err
 }
 
+// addressed are whom a direct message may be to: the bots of a house as [botsNamed] has them, and its people by how they are mentioned.
+func addressed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
+	if found, err = botsNamed(ctx, c, house, ref); err != nil {
+		return nil, err
+	}
+	bots := len(found)
+	people, err := allAgents(ctx, c, house)
+	for _, p := range people {
+		handle := strings.ToLower(strings.TrimPrefix(ref, "@"))
+		if p.GetKind() != "human" || slices.ContainsFunc(found[:bots], func(b thing) bool { return b.name == ref }) {
+			continue // the handle is a bot's
+		}
+		name := p.GetName()
+		if slices.Contains(entry.HandlesOf(name), handle) {
+			name = ref
+		}
+		found = append(found, thing{p.GetId(), name})
+	}
+	return found, err
+}
+
 // keysNamed are the keys of a house, and those of the caller for all houses.
 func keysNamed(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
 	keys, err := keysOf(ctx, c, house)
@@ -196,16 +219,12 @@ func things[Message interface {
 	return found
 }
 
-// pages collects all pages of a list. page returns the one after a token, and the token of the next.
-func pages[Row any](page func(token string) (rows []Row, next string, err error)) (all []Row, err error) {
-	for token := ""; ; {
-		rows, next, err := page(token)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, rows...)
-		if token = next; token == "" {
-			return all, nil
-		}
+// matchingArtifacts are the artifacts of a house that a server finds for ref.
+func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
+	req := &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_HouseId{HouseId: house}, Match: ref, PageSize: 50}
+	page, err := c.Artifacts.ListArtifacts(ctx, req)
+	for _, f := range page.GetArtifacts() {
+		found = append(found, thing{f.GetId(), f.GetLabel()})
 	}
+	return found, err
 }

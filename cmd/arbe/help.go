@@ -124,7 +124,9 @@ and when it could not be asked, with one of the codes at the top.
 
 arbe run, and arbe thread result, exit with 0 when the coding agent has completed its task, with 10 when it failed, and with
 11 when someone stopped it. arbe thread diagnose exits with 2 when the run failed, and with 3 when nothing happens although
-it should.`,
+it should.
+
+arbe env diagnose exits with 10 when the environment cannot build a sandbox.`,
 	}
 }
 

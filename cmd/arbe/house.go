@@ -10,19 +10,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
-	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create and rename houses, and limit what their bots cost", houseList, houseCreate, houseRename, houseLimit, houseAsk)
-}
-
-func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {
-	return pages(func(token string) ([]*arbev1.House, string, error) {
-		page, err := c.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{PageSize: 200, PageToken: token})
-		return page.GetHouses(), page.GetNextPageToken(), err
-	})
-}
 
 // houseKind is looked up without a house, by [app.inHouse].
 var houseKind = kind{noun: "house", plural: "houses", list: "arbe house list"}

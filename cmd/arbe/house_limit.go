@@ -50,44 +50,56 @@ func houseLimit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			used := got.GetUsedToday()
-			view := struct {
-				HouseID string `json:"house_id"`
-				// Limit is the default if Default is set.
-				Limit   float64 `json:"house_usd_day"`
-				Default bool    `json:"default"`
-				Used    float64 `json:"used_usd_today"`
-				// Unknown: calls of models whose price is unknown count nothing.
-				Unknown bool  `json:"used_usd_unknown,omitempty"`
-				Calls   int64 `json:"calls_today"`
-				// Shared is the part that was spent with keys of the installation, and Person that of all houses of its person.
-				// The operator sets their limits; 0 means no limit.
-				Shared            float64 `json:"shared_usd_today"`
-				Person            float64 `json:"person_usd_today"`
-				PersonLimit       float64 `json:"person_usd_day"`
-				InstallationLimit float64 `json:"installation_usd_day"`
-				InstallationSpent bool    `json:"installation_spent"`
-			}{id, used.GetUsdLimit(), got.GetHouse().GetLimits().GetHouseUsdDay() == 0, used.GetUsd(), used.GetUsdUnknown(), used.GetCalls(),
-				used.GetSharedUsd(), used.GetPersonUsd(), used.GetPersonUsdLimit(), used.GetInstallationUsdLimit(), used.GetInstallationSpent()}
-			return a.show(id, view, func() string {
-				line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
-				if used.GetUsdUnknown() {
-					line += ", and calls of models whose price is unknown"
-				}
-				if limit := used.GetPersonUsdLimit(); limit > 0 {
-					line += fmt.Sprintf("\nwith keys of the installation: $%.2f of $%.2f today in all houses of this house's first owner", used.GetPersonUsd(), limit)
-				}
-				if limit := used.GetInstallationUsdLimit(); limit > 0 {
-					line += fmt.Sprintf("\nall houses together may spend $%.2f a day with these keys", limit)
-					if used.GetInstallationSpent() {
-						line += ", and that is spent"
-					}
-				}
-				return line
-			})
+			return a.show(id, viewLimit(got), func() string { return limitWords(got.GetUsedToday()) })
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&reset, "reset", false, "use the default")
 	return cmd
+}
+
+// limitView is what a house spends, as programs see it.
+type limitView struct {
+	HouseID string `json:"house_id"`
+	// Limit is the default if Default is set.
+	Limit   float64 `json:"house_usd_day"`
+	Default bool    `json:"default"`
+	Used    float64 `json:"used_usd_today"`
+	// Unknown: calls of models whose price is unknown count nothing.
+	Unknown bool  `json:"used_usd_unknown,omitempty"`
+	Calls   int64 `json:"calls_today"`
+	// Shared is the part that was spent with keys of the installation, and Person that of all houses of its person.
+	// The operator sets their limits; 0 means no limit.
+	Shared            float64 `json:"shared_usd_today"`
+	Person            float64 `json:"person_usd_today"`
+	PersonLimit       float64 `json:"person_usd_day"`
+	InstallationLimit float64 `json:"installation_usd_day"`
+	InstallationSpent bool    `json:"installation_spent"`
+}
+
+func viewLimit(got *arbev1.GetHouseResponse) limitView {
+	used := got.GetUsedToday()
+	return limitView{
+		HouseID: got.GetHouse().GetId(), Limit: used.GetUsdLimit(), Default: got.GetHouse().GetLimits().GetHouseUsdDay() == 0,
+		Used: used.GetUsd(), Unknown: used.GetUsdUnknown(), Calls: used.GetCalls(), Shared: used.GetSharedUsd(), Person: used.GetPersonUsd(),
+		PersonLimit: used.GetPersonUsdLimit(), InstallationLimit: used.GetInstallationUsdLimit(), InstallationSpent: used.GetInstallationSpent(),
+	}
+}
+
+// limitWords say what a house spends.
+func limitWords(used *arbev1.HouseUsage) string {
+	line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
+	if used.GetUsdUnknown() {
+		line += ", and calls of models whose price is unknown"
+	}
+	if limit := used.GetPersonUsdLimit(); limit > 0 {
+		line += fmt.Sprintf("\nwith keys of the installation: $%.2f of $%.2f today in all houses of this house's first owner", used.GetPersonUsd(), limit)
+	}
+	if limit := used.GetInstallationUsdLimit(); limit > 0 {
+		line += fmt.Sprintf("\nall houses together may spend $%.2f a day with these keys", limit)
+		if used.GetInstallationSpent() {
+			line += ", and that is spent"
+		}
+	}
+	return line
 }

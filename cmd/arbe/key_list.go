@@ -65,14 +65,6 @@ func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arb
 	return append(keys, own...), err
 }
 
-// keysOf returns the API keys of a house; without one, those of the caller for all houses.
-func keysOf(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey, error) {
-	return pages(func(token string) ([]*arbev1.APIKey, string, error) {
-		page, err := c.Credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: house, PageSize: 200, PageToken: token})
-		return page.GetApiKeys(), page.GetNextPageToken(), err
-	})
-}
-
 // whenever is [app.when] for a time that may not be set.
 func (a *app) whenever(t *timestamppb.Timestamp) string {
 	if t == nil {

@@ -133,6 +133,11 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if err := saved.save(); err != nil {
 		return err
 	}
+	return a.showLogin(in, host, profileName)
+}
+
+// showLogin prints who has logged in where.
+func (a *app) showLogin(in loggedIn, host, profileName string) error {
 	view := struct {
 		Profile   string     `json:"profile"`
 		Host      string     `json:"host"`
@@ -144,7 +149,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		joined := viewHouse(in.house)
 		view.House = &joined
 	}
-	err = a.show(profileName, view, func() string {
+	err := a.show(profileName, view, func() string {
 		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, oneLine(view.Agent.Name), profileName)
 		if view.House != nil {
 			text = fmt.Sprintf("joined %s (%s) as %s\n%s", oneLine(view.House.Name), view.House.ID, view.House.Role, text)

@@ -1,8 +1,8 @@
 // Command arbe is arbe's one program: the server (arbe up, arbe serve) and the command line that talks
 // to one.
 //
-// Each verb is one file with one constructor, and one line in a table: the top-level verbs in root.go,
-// the verbs of a group in the group's own file. A verb that talks to a server speaks Connect through
+// Each verb is one file with one constructor, and one line in the table of verbs (verbs.go), from which
+// root.go makes the command line. A verb that talks to a server speaks Connect through
 // package proto/arbe and knows nothing else of it. All verbs are given the same [app] (app.go): the
 // streams, what the person wants to see, and the way to the server (target.go). What a verb returns
 // becomes the words on stderr and the exit code in one place (failure.go).
@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	_ "github.com/arbe-dev/arbe/cmd/arbe/early" // collects no garbage while the program starts
 )
 
 func main() {

@@ -4,22 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func member(a *app) *cobra.Command {
-	return group(a, "member", "List, invite and remove the people and bots of a house", memberList, memberInvite, memberRole, memberRemove)
-}
-
-func allMembers(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Member, error) {
-	return pages(func(token string) ([]*arbev1.Member, string, error) {
-		page, err := c.Houses.ListMembers(ctx, &arbev1.ListMembersRequest{HouseId: house, PageSize: 200, PageToken: token})
-		return page.GetMembers(), page.GetNextPageToken(), err
-	})
-}
 
 type memberView struct {
 	Agent    agentView `json:"agent"`

@@ -9,10 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-func model(a *app) *cobra.Command {
-	return group(a, "model", "List the models of a house, and choose its default", modelList, modelDefault, modelFallback, modelAdd, modelRemove)
-}
-
 // noCheckFlag adds the flag with which what a provider does not confirm is set all the same.
 func noCheckFlag(cmd *cobra.Command, to *bool, usage string) {
 	cmd.Flags().BoolVar(to, "no-check", false, usage)

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"github.com/spf13/cobra"
-)
-
-func profileGroup(a *app) *cobra.Command {
-	return group(a, "profile", "List and choose the servers that you logged in to", profileList, profileUse)
-}
+import "github.com/spf13/cobra"
 
 // profileNames proposes the profiles, for a verb's only argument or for a flag. It reaches no server.
 func (a *app) profileNames(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ import (
 // runTask delegates a task to a coding agent.
 func runTask(a *app) *cobra.Command {
 	var req arbev1.DelegateRequest
-	var house string
+	var house, repo, ref string
 	var detach bool
 	cmd := &cobra.Command{
 		Use:   "run [TASK…] [-]",
@@ -27,11 +26,13 @@ func runTask(a *app) *cobra.Command {
 			"has ended; everyone in the house sees it in the thread. - adds stdin to TASK. Without TASK, all of it is read\n" +
 			"from stdin.\n" +
 			"\n" +
-			"With --thread, that thread delegates the task and gets its result. --detach prints the id of the task's\n" +
+			"With --repo, the agent works on a git repository: in the house's environment with that repository, or in a new one. With\n" +
+			"--thread, that thread delegates the task and gets its result. --detach prints the id of the task's\n" +
 			"thread and returns at once. The agent goes on when arbe is interrupted: arbe thread stop stops it.\n" +
 			"\n" +
 			"It exits with 0 when the agent has completed the task, with 10 when it failed, and with 11 when someone stopped it.",
 		Example: "  arbe run 'fix the failing test'\n" +
+			"  arbe run --repo https://github.com/octocat/hello-world 'fix the build'\n" +
 			"  arbe run --agent @codex --detach -q 'upgrade the dependencies'\n" +
 			"  arbe run --thread th4w7q2m9x --sandbox parent 'review what changed'",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
@@ -40,6 +41,11 @@ func runTask(a *app) *cobra.Command {
 			}
 			if err := a.delegatedFrom(ctx, c, house, &req); err != nil {
 				return err
+			}
+			if repo != "" {
+				if req.EnvironmentId, err = a.environmentOfRepo(ctx, c, req.HouseId, repo, ref); err != nil {
+					return err
+				}
 			}
 			made, err := c.Runs.Delegate(ctx, &req)
 			if err != nil {
@@ -57,10 +63,13 @@ func runTask(a *app) *cobra.Command {
 	a.houseFlag(cmd, &house)
 	flags.StringVar(&req.Agent, "agent", "", "coding agent, by @handle or id (default @pi)")
 	flags.StringVar(&req.EnvironmentId, "env", "", "environment of its sandbox, by id or name (default: the thread's, or the house's)")
+	flags.StringVar(&repo, "repo", "", "git repository to work on")
+	flags.StringVar(&ref, "ref", "", "its branch, tag or commit (default: its default branch)")
 	flags.StringVar(&req.Sandbox, "sandbox", "", "sandbox to work in: an id, or parent (default: a new one)")
 	flags.StringVarP(&req.ParentThreadId, "thread", "t", "", "thread from which it is delegated (default $ARBE_THREAD, or none)")
 	flags.StringVar(&req.Once, "id", "", "an id of your choice for the task, so that a retry delegates nothing twice (8 to 32 characters, a-z and 0-9)")
 	flags.BoolVar(&detach, "detach", false, "print the id of its thread, and return at once")
+	cmd.MarkFlagsMutuallyExclusive("repo", "env")
 	a.completes(cmd, "agent", a.bots)
 	a.completes(cmd, "env", a.environments)
 	a.completes(cmd, "thread", a.threads)
@@ -84,6 +93,33 @@ func (a *app) delegatedFrom(ctx context.Context, c *arbe.Client, house string, r
 	return err
 }
 
+// environmentOfRepo returns the oldest environment of a house that has this repository and no other. It creates the environment if
+// the house has none.
+func (a *app) environmentOfRepo(ctx context.Context, c *arbe.Client, house, repo, ref string) (string, error) {
+	all, err := allEnvironments(ctx, c, house)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range all {
+		config := e.GetConfig()
+		switch one := config.GetRepositories(); {
+		case len(one) == 0 && config.GetRepo() == repo && config.GetRef() == ref,
+			config.GetRepo() == "" && len(one) == 1 && one[0].GetUrl() == repo && one[0].GetRef() == ref:
+			return e.GetId(), nil
+		}
+	}
+	name := nameOfRepo(repo)
+	if ref != "" {
+		name += " " + ref
+	}
+	made, err := c.Environments.CreateEnvironment(ctx, &arbev1.CreateEnvironmentRequest{HouseId: house, Name: name, Config: &arbev1.EnvironmentConfig{Repo: repo, Ref: ref}})
+	if err != nil {
+		return "", err
+	}
+	a.say("made the environment " + made.GetEnvironment().GetId() + " for " + repo)
+	return made.GetEnvironment().GetId(), nil
+}
+
 // errRunEnded ends the reading of a run.
 var errRunEnded = errors.New("the run has ended")
 
@@ -99,9 +135,10 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 				err = r.take(ctx, event.GetEntry())
 			}
 			if err == nil && endsRun(event.GetEntry(), epoch) {
+				a.seen(ctx, c, thread, event.GetEntry().GetSeq())
 				err = errRunEnded
 			}
-		case event.GetDelta() != nil && strings.HasSuffix(event.GetDelta().GetEntryId(), ".boot"):
+		case isBoot(event.GetDelta()):
 			a.sayBoot(event.GetDelta().GetData())
 		case event.GetDelta() != nil && !a.json && !a.quiet:
 			err = r.write(ctx, event.GetDelta())
@@ -116,12 +153,16 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 	return nil
 }
 
+// isBoot reports whether a delta says what is put in place for a run.
+func isBoot(d *arbev1.Delta) bool {
+	_, is := entry.BootOf(d.GetEntryId())
+	return is
+}
+
 // sayBoot says which step the launch of a run has come to.
 func (a *app) sayBoot(output []byte) {
-	for line := range strings.Lines(string(output)) {
-		if step, is := strings.CutPrefix(line, "==> "); is {
-			a.say(entry.OneLine(step, 200) + " …")
-		}
+	for _, step := range entry.BootSteps(output) {
+		a.say(step + " …")
 	}
 }
 
@@ -195,6 +236,12 @@ func runWords(r *arbev1.Run) string {
 	}
 	if r.GetResult() != "" {
 		text += "\n\n" + printable(r.GetResult())
+	}
+	if u := r.GetUsage(); u != nil {
+		text += fmt.Sprintf("\n\nits model read %d tokens and wrote %d", u.GetInput()+u.GetCacheRead()+u.GetCacheWrite(), u.GetOutput())
+		if u.GetCostMicros() > 0 {
+			text += fmt.Sprintf(", for $%.2f", float64(u.GetCostMicros())/1e6)
+		}
 	}
 	if r.GetPatchArtifactId() != "" {
 		text += "\n\nits changes: arbe artifact get " + r.GetPatchArtifactId()

@@ -3,14 +3,8 @@ package main
 import (
 	"time"
 
-	"github.com/spf13/cobra"
-
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func sandbox(a *app) *cobra.Command {
-	return group(a, "sandbox", "List, show and delete sandboxes", sandboxList, sandboxShow, sandboxDelete)
-}
 
 type sandboxView struct {
 	ID            string     `json:"id"`
@@ -21,11 +15,23 @@ type sandboxView struct {
 	Ephemeral     bool       `json:"ephemeral,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
 	DestroyedAt   *time.Time `json:"destroyed_at,omitempty"`
+	// The rest says who uses it. Threads are at most five; direct messages are only counted.
+	Environment string     `json:"environment,omitempty"`
+	UsedAt      *time.Time `json:"used_at,omitempty"`
+	SavedAt     *time.Time `json:"saved_at,omitempty"`
+	ThreadCount int32      `json:"thread_count,omitempty"`
+	Threads     []string   `json:"threads,omitempty"`
 }
 
 func viewSandbox(s *arbev1.Sandbox) sandboxView {
-	return sandboxView{
+	use := s.GetUse()
+	v := sandboxView{
 		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: s.GetStatus(),
 		Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: optional(s.GetDestroyedAt()),
+		Environment: use.GetEnvironmentName(), UsedAt: optional(use.GetUsedAt()), SavedAt: optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(),
 	}
+	for _, t := range use.GetThreads() {
+		v.Threads = append(v.Threads, t.GetThreadId())
+	}
+	return v
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -11,14 +12,15 @@ import (
 )
 
 func sandboxList(a *app) *cobra.Command {
-	var house string
-	var all bool
+	var house, driver string
+	var all, reconcile bool
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the sandboxes of a house, newest first",
-		Long:  "List the sandboxes of a house, newest first: those that exist or, with --all, the dead ones too.",
-		Args:  takes(0, 0, ""),
+		Long: "List the sandboxes of a house, newest first: those that exist or, with --all, the dead ones too. With --reconcile,\n" +
+			"their providers are first asked which still exist; those that are gone count as dead from then on.",
+		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			if limit < 0 {
 				return fault.New(fault.Invalid, "--limit is negative", "give how many sandboxes to list, or 0 for all")
@@ -27,8 +29,13 @@ func sandboxList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if reconcile {
+				if err := a.reconcileSandboxes(ctx, c, in); err != nil {
+					return err
+				}
+			}
 			var rows []row
-			for req := (&arbev1.ListSandboxesRequest{HouseId: in, PageSize: 200}); ; {
+			for req := (&arbev1.ListSandboxesRequest{HouseId: in, PageSize: 200, Provider: driver, Existing: !all}); ; {
 				page, err := c.Sandboxes.ListSandboxes(ctx, req)
 				if err != nil {
 					return err
@@ -38,11 +45,10 @@ func sandboxList(a *app) *cobra.Command {
 						a.say("there are more; --limit 0 lists all")
 						return a.list(sandboxHeader, rows)
 					}
-					if all || s.GetStatus() != "dead" {
-						rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
-							s.GetId(), s.GetStatus(), s.GetEnvironmentId(), s.GetProvider(), a.when(s.GetCreatedAt().AsTime()),
-						}})
-					}
+					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
+						s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), s.GetProvider(), strconv.Itoa(int(s.GetUse().GetThreadCount())),
+						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
+					}})
 				}
 				if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
 					return a.list(sandboxHeader, rows)
@@ -52,8 +58,27 @@ func sandboxList(a *app) *cobra.Command {
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&all, "all", false, "list dead ones too")
+	cmd.Flags().BoolVar(&reconcile, "reconcile", false, "ask their providers first which of them still exist")
+	cmd.Flags().StringVar(&driver, "driver", "", "list only those of this driver, such as local or daytona")
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	return cmd
 }
 
-var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "CREATED"}
+// reconcileSandboxes asks for all sandboxes of a house, and says what is not as it was known.
+func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house string) error {
+	done, err := c.Sandboxes.ReconcileSandboxes(ctx, &arbev1.ReconcileSandboxesRequest{HouseId: house})
+	if err != nil {
+		return err
+	}
+	for _, s := range done.GetSandboxes() {
+		switch s.GetLiveness() {
+		case "gone":
+			a.say("sandbox %s is gone; its threads get another one with their next command", s.GetSandbox().GetId())
+		case "unknown":
+			a.say("sandbox %s could not be asked for, and stays as it is", s.GetSandbox().GetId())
+		}
+	}
+	return nil
+}
+
+var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "THREADS", "USED", "CREATED"}

@@ -31,8 +31,9 @@ func sandboxShow(a *app) *cobra.Command {
 			return a.show(s.GetId(), viewSandbox(s), func() string {
 				var b strings.Builder
 				w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-				fmt.Fprintf(w, "sandbox\t%s\nstatus\t%s\nenvironment\t%s\ndriver\t%s\nhouse\t%s\ncreated\t%s\n",
-					s.GetId(), s.GetStatus(), s.GetEnvironmentId(), s.GetProvider(), s.GetHouseId(), a.when(s.GetCreatedAt().AsTime()))
+				fmt.Fprintf(w, "sandbox\t%s\nstatus\t%s\nenvironment\t%s (%s)\ndriver\t%s\nhouse\t%s\nthreads\t%s\ncreated\t%s\nused\t%s\nsaved\t%s\n",
+					s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), s.GetEnvironmentId(), s.GetProvider(), s.GetHouseId(),
+					threadsOn(s.GetUse()), a.when(s.GetCreatedAt().AsTime()), a.whenever(s.GetUse().GetUsedAt()), a.whenever(s.GetUse().GetSavedAt()))
 				if s.GetDestroyedAt() != nil {
 					fmt.Fprintf(w, "deleted\t%s\n", a.when(s.GetDestroyedAt().AsTime()))
 				}
@@ -41,4 +42,16 @@ func sandboxShow(a *app) *cobra.Command {
 			})
 		}),
 	}
+}
+
+// threadsOn names the threads that are on a sandbox.
+func threadsOn(u *arbev1.SandboxUse) string {
+	var ids []string
+	for _, t := range u.GetThreads() {
+		ids = append(ids, t.GetThreadId())
+	}
+	if more := int(u.GetThreadCount()) - len(ids); more > 0 {
+		ids = append(ids, fmt.Sprintf("and %d more", more))
+	}
+	return first(strings.Join(ids, " "), "none")
 }

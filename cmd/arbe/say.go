@@ -19,15 +19,13 @@ func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 
 // speaking returns a verb that says something in a thread. line is what people type for it, for the examples.
 func (a *app) speaking(name, line string) *cobra.Command {
-	var req arbev1.SayRequest
-	var another bool
-	var paths []string
+	var f sayFlags
 	cmd := &cobra.Command{
 		Use:   name + " [THREAD] TEXT",
 		Short: "Say something in a thread, or run a command there",
 		Long: "Say something in a thread. TEXT is Markdown; - reads it from stdin. THREAD\n" +
-			"defaults to $ARBE_THREAD. It may be the @handle of a bot: then TEXT is said in the house's direct message to it,\n" +
-			"which is begun if there is none.\n\n" +
+			"defaults to $ARBE_THREAD. It may be the @handle of a bot or a person: then TEXT is said in your direct message to them,\n" +
+			"which arbe creates the first time. Only its people see it in lists; everyone in the house who has its id may read it.\n\n" +
 			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
 			"/think LEVEL at its beginning, also behind mentions, says how hard the bots think that answer: " + entry.EffortWords + ".\n" +
 			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
@@ -40,62 +38,73 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"  git log -3 | " + line + " th4w7q2m9x --literal -",
 		Args:              takes(1, 2, "a thread and a text"),
 		ValidArgsFunction: a.proposesFirst(a.threadsAndBots),
-		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			thread := ""
-			if len(args) == 2 {
-				thread, args = args[0], args[1:]
-			}
-			if req.Text, err = a.text(args[0]); err != nil {
-				return err
-			}
-			if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil && (req.Text != "" || len(paths) == 0) {
-				return err
-			}
-			if _, isCommand := entry.ParseCommand(req.Text); isCommand && !req.Literal && len(paths) > 0 {
-				return fault.New(fault.Invalid, "a command takes no files", "say it with --literal, or leave out --file")
-			}
-			files, err := filesAt(paths)
-			if err != nil {
-				return err
-			}
-			if !utf8.ValidString(req.Text) {
-				return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
-			}
-			// Last, so that a text which is refused begins no direct message.
-			if strings.HasPrefix(thread, "@") {
-				req.ThreadId, err = a.directMessage(ctx, c, thread, another)
-			} else {
-				req.ThreadId, err = a.threadID(ctx, c, thread)
-			}
-			if err != nil {
-				return err
-			}
-			if req.AttachmentIds, err = c.Attach(ctx, req.ThreadId, req.Id, files); err != nil {
-				return err
-			}
-			said, err := c.Entries.Say(ctx, &req)
-			if err != nil {
-				return err
-			}
-			e := said.GetEntry()
-			return a.show(e.GetId(), viewEntry(e), func() string {
-				what := "entry"
-				if said.GetResultId() != "" {
-					what = "command"
-				}
-				return fmt.Sprintf("%s %d of thread %s", what, e.GetSeq(), req.GetThreadId())
-			})
-		}),
+		RunE:              a.calls(func(ctx context.Context, c *arbe.Client, args []string) error { return f.say(ctx, a, c, args) }),
 	}
-	cmd.Flags().StringVar(&req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
-	cmd.Flags().StringVar(&req.ReplyTo, "reply-to", "", "id of the entry that this answers")
-	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
-	filesFlag(cmd, &paths)
-	cmd.Flags().BoolVar(&another, "new", false, "with a bot, begin another direct message")
+	cmd.Flags().StringVar(&f.req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
+	cmd.Flags().StringVar(&f.req.ReplyTo, "reply-to", "", "id of the entry that this answers")
+	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
+	filesFlag(cmd, &f.paths)
+	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin another direct message")
 	return cmd
 }
 
-// directMessage returns the id of the house's direct message to a bot, which it begins if there is none or another is wanted.
+// sayFlags are what the flags of a verb that says something say.
+type sayFlags struct {
+	req     arbev1.SayRequest
+	paths   []string
+	another bool
+}
+
+// say says the text of the arguments in their thread, and prints where it stands.
+func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
+	req, thread := &f.req, ""
+	if len(args) == 2 {
+		thread, args = args[0], args[1:]
+	}
+	if req.Text, err = a.text(args[0]); err != nil {
+		return err
+	}
+	if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil && (req.Text != "" || len(f.paths) == 0) {
+		return err
+	}
+	if _, isCommand := entry.ParseCommand(req.Text); isCommand && !req.Literal && len(f.paths) > 0 {
+		return fault.New(fault.Invalid, "a command takes no files", "say it with --literal, or leave out --file")
+	}
+	files, err := filesAt(f.paths)
+	if err != nil {
+		return err
+	}
+	if !utf8.ValidString(req.Text) {
+		return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
+	}
+	// Last, so that a text which is refused begins no direct message.
+	if strings.HasPrefix(thread, "@") {
+		req.ThreadId, err = a.directMessage(ctx, c, thread, f.another)
+	} else {
+		req.ThreadId, err = a.threadID(ctx, c, thread)
+	}
+	if err != nil {
+		return err
+	}
+	if req.AttachmentIds, err = c.Attach(ctx, req.ThreadId, req.Id, files); err != nil {
+		return err
+	}
+	said, err := c.Entries.Say(ctx, req)
+	if err != nil {
+		return err
+	}
+	e := said.GetEntry()
+	return a.show(e.GetId(), viewEntry(e), func() string {
+		what := "entry"
+		if said.GetResultId() != "" {
+			what = "command"
+		}
+		return fmt.Sprintf("%s %d of thread %s", what, e.GetSeq(), req.GetThreadId())
+	})
+}
+
+// directMessage returns the id of the caller's direct message to a bot or a person. It creates one the first time, and if another is
+// wanted.
 func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, another bool) (string, error) {
 	req := arbev1.CreateThreadRequest{Reuse: !another}
 	if err := a.place(ctx, c, handle, &req); err != nil {

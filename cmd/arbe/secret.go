@@ -4,15 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func secret(a *app) *cobra.Command {
-	return group(a, "secret", "Set, list and delete the secrets of a house", secretSet, secretList, secretDelete, secretRotate)
-}
 
 // secretNames proposes the names of the house's secrets.
 func (a *app) secretNames(ctx context.Context, c *arbe.Client) (found []thing, err error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,12 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-func thread(a *app) *cobra.Command {
-	return group(a, "thread", "Create, list, change, fork and delete threads; read and write their logs",
-		threadCreate, threadList, threadShow, threadRename, threadPin, threadUnpin, threadTag, threadClose, threadReopen,
-		threadFork, threadCancel, threadStop, threadRetry, threadWhy, threadResult, threadResume, threadReconcile, threadPrune, threadDiagnose, threadDelete, threadEntries)
-}
 
 // theThread is the thread that a verb works on: the one that is named, or $ARBE_THREAD.
 func (a *app) theThread(named string) (string, error) {
@@ -72,4 +67,16 @@ func firstOf(args []string) string {
 		return ""
 	}
 	return args[0]
+}
+
+// title is what a person knows a thread by.
+func title(t *arbev1.Thread) string {
+	name := first(t.GetName(), "(untitled)")
+	if t.GetPinnedAt() != nil {
+		name = "* " + name
+	}
+	if len(t.GetTags()) > 0 {
+		name += " [" + strings.Join(t.GetTags(), ", ") + "]"
+	}
+	return name
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -77,7 +78,7 @@ func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arb
 		if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
 			return err
 		}
-		req.ParentAgentId, err = a.find(ctx, c, botKind, req.HouseId, parent)
+		req.ParentAgentId, err = a.find(ctx, c, addresseeKind, req.HouseId, parent)
 		return err
 	}
 	if parent != "" && uuid.Validate(parent) != nil {
@@ -90,7 +91,9 @@ func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arb
 			return nil
 		}
 		above, err := a.getThread(ctx, c, parent)
-		if err != nil {
+		if strings.ContainsRune(parent, ' ') && fault.CodeOf(err) == fault.NotFound { // people think of the new one's name
+			return fault.Newf(fault.NotFound, "to give the new thread that name, use --name", "no thread and no house is named %q", parent)
+		} else if err != nil {
 			return err
 		}
 		req.HouseId, req.ParentThreadId = above.GetHouseId(), above.GetId()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -104,16 +103,4 @@ func listThreads(ctx context.Context, c *arbe.Client, req *arbev1.ListThreadsReq
 			return threads, req.PageToken != "", nil
 		}
 	}
-}
-
-// title is what a person knows a thread by.
-func title(t *arbev1.Thread) string {
-	name := first(t.GetName(), "(untitled)")
-	if t.GetPinnedAt() != nil {
-		name = "* " + name
-	}
-	if len(t.GetTags()) > 0 {
-		name += " [" + strings.Join(t.GetTags(), ", ") + "]"
-	}
-	return name
 }

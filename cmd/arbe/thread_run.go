@@ -110,7 +110,7 @@ func threadPrune(a *app) *cobra.Command {
 		Use:   "prune",
 		Short: "Look at all running threads of a house for runs that have ended without a word",
 		Long: "Look at all running threads of a house for runs that have ended without a word, and end them. With --dry-run it\n" +
-			"lists what it would look at.",
+			"says what it would do, and does nothing.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			id, err := a.inHouse(ctx, c, house)
@@ -123,14 +123,11 @@ func threadPrune(a *app) *cobra.Command {
 			}
 			var rows []row
 			for _, t := range threads {
-				v := reconciledView{ThreadID: t.GetId(), From: t.GetStatus(), To: t.GetStatus()}
-				if !dry {
-					done, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: t.GetId()})
-					if err != nil {
-						return err
-					}
-					v = viewReconciled(t.GetId(), done)
+				done, err := c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: t.GetId(), DryRun: dry})
+				if err != nil {
+					return err
 				}
+				v := viewReconciled(t.GetId(), done)
 				rows = append(rows, row{t.GetId(), v, []string{v.ThreadID, v.From, v.To, printable(v.Reason)}})
 			}
 			return a.list([]string{"THREAD", "FROM", "TO", "REASON"}, rows)

@@ -47,6 +47,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("forked from", origin(t))
 	line("house", t.GetHouseId())
 	line("driven by", t.GetAgentId())
+	line("answering", t.GetAnsweringAgentId())
 	line("environment", t.GetEnvironmentId())
 	line("sandbox", t.GetSandboxId())
 	line("entries", fmt.Sprint(t.GetTail()))

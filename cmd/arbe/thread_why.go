@@ -96,71 +96,93 @@ type whyView struct {
 
 // whyRows are what the bots of a house did about an entry, as the later entries and the decisions say. A bot may be there
 // several times, as each retry is a turn of its own.
-func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, decisions *arbev1.GetThreadResponse) (rows []row) {
-	handles := map[string]string{}
+func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, decisions *arbev1.GetThreadResponse) []row {
+	w := whyTable{about: about, handles: map[string]string{}, spoke: map[string]bool{}, begun: map[string]string{}, told: map[string]bool{}}
 	for _, b := range bots {
-		handles[b.GetId()] = "@" + b.GetHandle()
-	}
-	spoke := map[string]bool{}
-	begun, told := map[string]string{}, map[string]bool{} // by turn: why it began, and whether a row names it
-	add := func(v whyView) {
-		told[v.TurnID] = true
-		v.Bot = first(handles[v.BotID], v.BotID)
-		spoke[v.BotID] = true
-		rows = append(rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
-	}
-	explain := func(reason string) string { return entry.Reason(reason).Explain() }
-	// A turn that waited for silence also answers what was said meanwhile.
-	answered := func(bot, turn string, asked []string) {
-		if slices.Contains(asked, about.GetId()) && !told[turn] {
-			add(whyView{BotID: bot, Answer: "started", Reason: begun[turn], Explanation: explain(begun[turn]), TurnID: turn})
-		}
+		w.handles[b.GetId()] = "@" + b.GetHandle()
 	}
 	for _, e := range later {
-		payload, _ := decode(e)
-		switch p := payload.(type) {
-		case entry.Chat:
-			if p.Turn != nil {
-				answered(e.GetAuthorAgentId(), p.Turn.TurnID, p.Turn.Answers)
-			}
-		case entry.TurnEnded:
-			if p.Summary != nil {
-				answered(p.AgentID, p.TurnID, p.Summary.Answers)
-			}
-		case entry.TurnStarted:
-			begun[p.TurnID] = p.Reason
-			if p.EntryID == about.GetId() {
-				add(whyView{BotID: p.AgentID, Answer: "started", Reason: p.Reason, Explanation: explain(p.Reason), TurnID: p.TurnID})
-			}
-		case entry.TurnSteered:
-			if p.EntryID == about.GetId() {
-				add(whyView{BotID: p.AgentID, Answer: "steered", Reason: p.Reason, Explanation: explain(p.Reason) + " " + entry.ReasonSteered.Explain(), TurnID: p.TurnID})
-			}
-		case entry.Skipped:
-			if p.EntryID == about.GetId() {
-				add(whyView{BotID: p.AgentID, Answer: "skipped", Reason: p.Reason, Explanation: p.Explanation})
-			}
-		}
+		w.read(e)
 	}
-	for _, w := range decisions.GetWaiting() {
-		if slices.Contains(w.GetEntryIds(), about.GetId()) && !spoke[w.GetAgentId()] {
-			add(whyView{BotID: w.GetAgentId(), Answer: "waits", Reason: w.GetReason(), TurnID: w.GetTurnId(),
-				Explanation: explain(w.GetReason()) + " It waits to see whether anyone else speaks."})
+	for _, waiting := range decisions.GetWaiting() {
+		if slices.Contains(waiting.GetEntryIds(), about.GetId()) && !w.spoke[waiting.GetAgentId()] {
+			w.add(whyView{BotID: waiting.GetAgentId(), Answer: "waits", Reason: waiting.GetReason(), TurnID: waiting.GetTurnId(),
+				Explanation: explain(waiting.GetReason()) + " It waits to see whether anyone else speaks."})
 		}
 	}
 	for _, b := range bots {
-		if spoke[b.GetId()] {
-			continue
+		if !w.spoke[b.GetId()] {
+			w.addSilent(b, about.GetSeq() > decisions.GetDecided())
 		}
-		if about.GetSeq() > decisions.GetDecided() {
-			add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})
-			continue
-		}
-		reason := entry.ReasonNotMentioned
-		if b.GetId() == about.GetAuthorAgentId() {
-			reason = entry.ReasonSelf
-		}
-		add(whyView{BotID: b.GetId(), Answer: "none", Reason: string(reason), Explanation: reason.Explain()})
 	}
-	return rows
+	return w.rows
 }
+
+// whyTable gathers what bots did about an entry.
+type whyTable struct {
+	about   *arbev1.Entry
+	handles map[string]string // by bot
+	spoke   map[string]bool   // the bots that a row is about
+	begun   map[string]string // by turn: why it began
+	told    map[string]bool   // the turns that a row names
+	rows    []row
+}
+
+func (w *whyTable) add(v whyView) {
+	w.told[v.TurnID] = true
+	v.Bot = first(w.handles[v.BotID], v.BotID)
+	w.spoke[v.BotID] = true
+	w.rows = append(w.rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
+}
+
+// read takes what a later entry says.
+func (w *whyTable) read(e *arbev1.Entry) {
+	id := w.about.GetId()
+	payload, _ := decode(e)
+	switch p := payload.(type) {
+	case entry.Chat:
+		if p.Turn != nil {
+			w.answered(e.GetAuthorAgentId(), p.Turn.TurnID, p.Turn.Answers)
+		}
+	case entry.TurnEnded:
+		if p.Summary != nil {
+			w.answered(p.AgentID, p.TurnID, p.Summary.Answers)
+		}
+	case entry.TurnStarted:
+		w.begun[p.TurnID] = p.Reason
+		if p.EntryID == id {
+			w.add(whyView{BotID: p.AgentID, Answer: "started", Reason: p.Reason, Explanation: explain(p.Reason), TurnID: p.TurnID})
+		}
+	case entry.TurnSteered:
+		if p.EntryID == id {
+			w.add(whyView{BotID: p.AgentID, Answer: "steered", Reason: p.Reason, Explanation: explain(p.Reason) + " " + entry.ReasonSteered.Explain(), TurnID: p.TurnID})
+		}
+	case entry.Skipped:
+		if p.EntryID == id {
+			w.add(whyView{BotID: p.AgentID, Answer: "skipped", Reason: p.Reason, Explanation: p.Explanation})
+		}
+	}
+}
+
+// answered adds a turn that answered the entry although something else began it: one that waited for silence also answers what was
+// said meanwhile.
+func (w *whyTable) answered(bot, turn string, asked []string) {
+	if slices.Contains(asked, w.about.GetId()) && !w.told[turn] {
+		w.add(whyView{BotID: bot, Answer: "started", Reason: w.begun[turn], Explanation: explain(w.begun[turn]), TurnID: turn})
+	}
+}
+
+// addSilent adds a bot that did nothing about the entry.
+func (w *whyTable) addSilent(b *arbev1.Bot, undecided bool) {
+	if undecided {
+		w.add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})
+		return
+	}
+	reason := entry.ReasonNotMentioned
+	if b.GetId() == w.about.GetAuthorAgentId() {
+		reason = entry.ReasonSelf
+	}
+	w.add(whyView{BotID: b.GetId(), Answer: "none", Reason: string(reason), Explanation: reason.Explain()})
+}
+
+func explain(reason string) string { return entry.Reason(reason).Explain() }

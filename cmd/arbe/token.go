@@ -1,14 +1,6 @@
 package main
 
-import (
-	"github.com/spf13/cobra"
-
-	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
-)
-
-func token(a *app) *cobra.Command {
-	return group(a, "token", "Create, renew and revoke tokens of one thread", tokenCreate, tokenRenew, tokenRevoke)
-}
+import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
 // showToken prints a token, alone unless --json asks for more.
 func (a *app) showToken(t *arbev1.ThreadToken) error {

@@ -78,6 +78,7 @@ type threadView struct {
 	Status         string      `json:"status"`
 	Parent         parentView  `json:"parent"`
 	AgentID        string      `json:"agent_id,omitempty"`
+	AnsweringID    string      `json:"answering_agent_id,omitempty"`
 	EnvironmentID  string      `json:"environment_id,omitempty"`
 	SandboxID      string      `json:"sandbox_id,omitempty"`
 	Tags           []string    `json:"tags,omitempty"`
@@ -103,6 +104,7 @@ type workView struct {
 	TurnID    string    `json:"turn_id,omitempty"`
 	AgentID   string    `json:"agent_id,omitempty"`
 	AgentName string    `json:"agent_name,omitempty"`
+	RunEpoch  int64     `json:"run_epoch,omitempty"`
 	Since     time.Time `json:"since"`
 }
 
@@ -115,7 +117,7 @@ func viewThread(t *arbev1.Thread) threadView {
 	view := threadView{
 		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
 		Parent:  parentView{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
-		AgentID: t.GetAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
+		AgentID: t.GetAgentId(), AnsweringID: t.GetAnsweringAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
 		Tail: t.GetTail(), PinnedAt: optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
 		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
 		OpenApprovals: t.GetOpenApprovals(),
@@ -124,7 +126,7 @@ func viewThread(t *arbev1.Thread) threadView {
 		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}
 	}
 	if r := t.GetRunning(); r != nil {
-		view.Running = &workView{r.GetCommandId(), r.GetTurnId(), r.GetAgentId(), r.GetAgentName(), r.GetSince().AsTime()}
+		view.Running = &workView{r.GetCommandId(), r.GetTurnId(), r.GetAgentId(), r.GetAgentName(), r.GetRunEpoch(), r.GetSince().AsTime()}
 	}
 	return view
 }

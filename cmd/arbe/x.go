@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,44 +20,11 @@ import (
 
 // x runs a command in a thread's sandbox as if it ran here.
 func x(a *app) *cobra.Command {
-	var thread, line, directory string
-	var env []string
-	var timeout time.Duration
-	var noStdin, tty, keep, detach bool
+	var f xFlags
 	cmd := &cobra.Command{
 		Use:   "x [-it] [-t THREAD] [--] [PROGRAM [ARG…]]",
 		Short: "Run a command in a thread's sandbox",
-		Long: "Run a command in a thread's sandbox; the sandbox is created if there is none. The output is printed here\n" +
-			"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
-			"\n" +
-			"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
-			"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
-			"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
-			"goes away (head), the command is cancelled, and arbe exits with 141. On a terminal and with --json,\n" +
-			"output that comes too fast to follow is left out.\n" +
-			"\n" +
-			"What arbe itself has to say begins with \"arbe:\". If stderr is not a terminal, it has only what the command\n" +
-			"prints, unless arbe fails; then it says why. The exit code tells the rest: 124 is a command that timed out,\n" +
-			"125 one that did not run or whose output is not complete, 130 one that was cancelled.\n" +
-			"\n" +
-			"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
-			"stdin is empty.\n" +
-			"\n" +
-			"With -it the command has a terminal, which is this one: shells, editors and prompts work, and every key goes to it,\n" +
-			"Ctrl-C too. Without PROGRAM it is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
-			"minute, the command is ended; with --keep it stays, and arbe attach returns to it. The thread gets what the terminal\n" +
-			"showed when the command has ended, and never what was typed.\n" +
-			"\n" +
-			"--detach prints the id of the command as soon as it is in the thread. arbe wait waits for its end.\n" +
-			"\n" +
-			fmt.Sprintf("Ctrl-C sends SIGINT to the command; SIGTERM follows after %s, and SIGKILL after %s more. Each further\n", entry.CancelGrace, entry.CancelGrace) +
-			"Ctrl-C sends the next signal at once, and after the last one it ends arbe.\n" +
-			"\n" +
-			"When arbe is killed, the command keeps running and its output goes to the thread; arbe thread cancel\n" +
-			"cancels it. When the server restarts, the command keeps running too, and arbe still gets all of its\n" +
-			"output. If its stdin is cut off, the command is ended: at once when the server restarts, and after a\n" +
-			"minute when arbe was killed. It would otherwise mistake the cut for the end of its input. Then arbe\n" +
-			"exits with 125, as always when the output is not complete.",
+		Long:  xLong,
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
 			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
 			"  arbe x -it -t th4w7q2m9x\n" +
@@ -67,71 +32,117 @@ func x(a *app) *cobra.Command {
 			"  arbe x -t th4w7q2m9x -w web --env CI=1 -- npm test\n" +
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
 			"  git archive HEAD | arbe x -t th4w7q2m9x tar x",
-		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			// The id is chosen here, so that the command can be cancelled before its server has answered.
-			req := &arbev1.RunCommandRequest{Id: uuid.NewString(), Directory: directory}
-			switch {
-			case tty && line == "" && len(args) == 0:
-				req.What = &arbev1.RunCommandRequest_Command{Command: loginShell}
-			case (line == "") == (len(args) == 0):
-				return fault.New(fault.Invalid, "give either a program with its arguments or -c with a line for the shell", "see arbe x --help")
-			case timeout < 0:
-				return fault.New(fault.Invalid, "--timeout is negative", "give a duration such as 90s or 10m")
-			case keep && !tty, detach && tty && !keep:
-				return fault.New(fault.Invalid, "--keep and --detach are about a terminal, or about a command without", "give -it --keep, -it --keep --detach or --detach")
-			case line != "":
-				req.What = &arbev1.RunCommandRequest_Command{Command: line}
-			default:
-				req.What = &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: args}}
-			}
-			if timeout > 0 {
-				req.Timeout = durationpb.New(timeout)
-			}
-			if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
-				return err
-			}
-			if err := a.commandEnvironment(ctx, c, req, env); err != nil {
-				return err
-			}
-			if tty {
-				return a.runTerminal(ctx, c, req, keep, detach)
-			}
-			if detach {
-				return a.runDetached(ctx, c, req)
-			}
-			e := execution{app: a, client: c, req: req, tells: isTerminal(a.err)}
-			e.output = output{out: a.out, missed: e.missed}
-			e.separate = !a.json && (!isTerminal(a.out) || !isTerminal(a.err))
-			if !noStdin && hasInput(a.in) {
-				e.stdin = a.in
-			}
-			e.wantedTerminal = !noStdin && isTerminal(a.in)
-			// So that a reader that goes away is an error of the write, which cancels the command, instead of ending arbe alone.
-			signal.Ignore(syscall.SIGPIPE)
-			// Ctrl-C is meant for the command, so it must not end our own calls.
-			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
-			defer leave()
-			interrupts := make(chan os.Signal, 2)
-			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-			defer signal.Stop(interrupts)
-			go e.heed(ctx, interrupts, leave)
-			return e.run(ctx)
-		}),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error { return f.run(ctx, a, c, args) }),
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVarP(&thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
-	flags.StringVarP(&line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
-	flags.StringArrayVar(&env, "env", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name, if the thread has none yet")
-	flags.StringVarP(&directory, "workdir", "w", "", "where it starts (default: the environment's directory, to which it may be relative)")
-	flags.BoolVarP(&tty, "tty", "i", false, "give it this terminal; -it is the same")
-	flags.BoolVar(&keep, "keep", false, "with -it: keep it running when this terminal is gone")
-	flags.BoolVar(&detach, "detach", false, "print its id and leave it running")
-	flags.DurationVar(&timeout, "timeout", 0, "how long it may take (default: the environment's limit)")
-	flags.BoolVarP(&noStdin, "no-stdin", "n", false, "give it an empty stdin")
+	flags.StringVarP(&f.thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
+	flags.StringVarP(&f.line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
+	flags.StringArrayVar(&f.env, "env", nil, "a variable NAME=VALUE, or the environment of the sandbox, by id or name, if the thread has none yet")
+	flags.StringVarP(&f.directory, "workdir", "w", "", "where it starts (default: the environment's directory, to which it may be relative)")
+	flags.BoolVarP(&f.tty, "tty", "i", false, "give it this terminal; -it is the same")
+	flags.BoolVar(&f.keep, "keep", false, "with -it: keep it running when this terminal is gone")
+	flags.BoolVar(&f.detach, "detach", false, "print its id and leave it running")
+	flags.DurationVar(&f.timeout, "timeout", 0, "how long it may take (default: the environment's limit)")
+	flags.BoolVarP(&f.noStdin, "no-stdin", "n", false, "give it an empty stdin")
 	a.completes(cmd, "thread", a.threads)
 	a.completes(cmd, "env", a.environments)
 	return cmd
+}
+
+var xLong = "Run a command in a thread's sandbox, which is created if the thread has none. The output is printed here\n" +
+	"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
+	"\n" +
+	"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
+	"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
+	"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
+	"goes away (head), the command is cancelled, and arbe exits with 141. On a terminal and with --json,\n" +
+	"output that comes too fast to follow is left out.\n" +
+	"\n" +
+	"What arbe itself has to say begins with \"arbe:\". If stderr is not a terminal, it has only what the command\n" +
+	"prints, unless arbe fails; then it says why. The exit code tells the rest: 124 is a command that timed out,\n" +
+	"125 one that did not run or whose output is not complete, 130 one that was cancelled.\n" +
+	"\n" +
+	"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
+	"stdin is empty.\n" +
+	"\n" +
+	"With -it the command has a terminal, which is this one: shells, editors and prompts work, and every key goes to it,\n" +
+	"Ctrl-C too. Without PROGRAM it is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
+	"minute, the command is ended; with --keep it stays, and arbe attach returns to it. The thread gets what the terminal\n" +
+	"showed when the command has ended, and never what was typed.\n" +
+	"\n" +
+	"--detach prints the id of the command as soon as it is in the thread. arbe wait waits for its end.\n" +
+	"\n" +
+	fmt.Sprintf("Ctrl-C sends SIGINT to the command; SIGTERM follows after %s, and SIGKILL after %s more. Each further\n", entry.CancelGrace, entry.CancelGrace) +
+	"Ctrl-C sends the next signal at once, and after the last one it ends arbe.\n" +
+	"\n" +
+	"When arbe is killed, the command keeps running and its output goes to the thread; arbe thread cancel\n" +
+	"cancels it. When the server restarts, the command keeps running too, and arbe still gets all of its\n" +
+	"output. If its stdin is cut off, the command is ended: at once when the server restarts, and after a\n" +
+	"minute when arbe was killed. It would otherwise mistake the cut for the end of its input. Then arbe\n" +
+	"exits with 125, as always when the output is not complete."
+
+// xFlags are what the flags of arbe x say.
+type xFlags struct {
+	thread, line, directory    string
+	env                        []string
+	timeout                    time.Duration
+	noStdin, tty, keep, detach bool
+}
+
+// run runs the command that the flags and arguments name.
+func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) error {
+	req, err := f.request(args)
+	if err != nil {
+		return err
+	}
+	if req.ThreadId, err = a.threadID(ctx, c, f.thread); err != nil {
+		return err
+	}
+	if err := a.commandEnvironment(ctx, c, req, f.env); err != nil {
+		return err
+	}
+	switch {
+	case f.tty:
+		return a.runTerminal(ctx, c, req, f.keep, f.detach)
+	case f.detach:
+		return a.runDetached(ctx, c, req)
+	}
+	e := execution{app: a, client: c, req: req, tells: isTerminal(a.err)}
+	e.output = output{out: a.out, missed: e.missed}
+	e.separate = !a.json && (!isTerminal(a.out) || !isTerminal(a.err))
+	if !f.noStdin && hasInput(a.in) {
+		e.stdin = a.in
+	}
+	e.wantedTerminal = !f.noStdin && isTerminal(a.in)
+	// Ctrl-C is meant for the command, and a reader that goes away cancels it.
+	ctx, end := handleInterrupts(ctx, e.heed)
+	defer end()
+	return e.run(ctx)
+}
+
+// request is the request for a command, without its thread. Its id is chosen here, so that the command can be cancelled before its
+// server has answered.
+func (f *xFlags) request(args []string) (*arbev1.RunCommandRequest, error) {
+	req := &arbev1.RunCommandRequest{Id: uuid.NewString(), Directory: f.directory}
+	switch {
+	case f.tty && f.line == "" && len(args) == 0:
+		req.What = &arbev1.RunCommandRequest_Command{Command: loginShell}
+	case (f.line == "") == (len(args) == 0):
+		return nil, fault.New(fault.Invalid, "give either a program with its arguments or -c with a line for the shell", "see arbe x --help")
+	case f.timeout < 0:
+		return nil, fault.New(fault.Invalid, "--timeout is negative", "give a duration such as 90s or 10m")
+	case f.keep && !f.tty, f.detach && f.tty && !f.keep:
+		return nil, fault.New(fault.Invalid, "--keep and --detach are about a terminal, or about a command without", "give -it --keep, -it --keep --detach or --detach")
+	case f.line != "":
+		req.What = &arbev1.RunCommandRequest_Command{Command: f.line}
+	default:
+		req.What = &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: args}}
+	}
+	if f.timeout > 0 {
+		req.Timeout = durationpb.New(f.timeout)
+	}
+	return req, nil
 }
 
 // loginShell is the command of a terminal that names none.

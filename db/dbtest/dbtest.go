@@ -41,10 +41,13 @@ type Database struct {
 	Sealer *secret.Sealer
 }
 
-// Main runs a package's tests and then stops the cluster and removes its files. Call it from TestMain. Otherwise the
-// cluster still ends with the process, but its files stay in the temporary directory.
-func Main(m *testing.M) {
+// Main runs a package's tests, calls after, and then stops the cluster and removes its files. Call it from TestMain.
+// Otherwise the cluster still ends with the process, but its files stay in the temporary directory.
+func Main(m *testing.M, after ...func()) {
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	if shared.stop != nil {
 		shared.stop()
 	}
@@ -55,7 +58,7 @@ func Main(m *testing.M) {
 func New(t testing.TB) *Database {
 	t.Helper()
 	d := &Database{OwnerURL: create(t, ""), Sealer: shared.sealer}
-	d.open(t, 10)
+	d.open(t, db.ServerURL, 10)
 	return d
 }
 
@@ -73,16 +76,16 @@ func NewDurable(t testing.TB) *Database {
 	if d.Sealer, err = newSealer(); err != nil {
 		t.Fatal(err)
 	}
-	d.open(t, 32)
+	d.open(t, db.Migrate, 32)
 	return d
 }
 
-// open migrates the database and opens it.
-func (d *Database) open(t testing.TB, conns int32) {
+// open prepares the database and opens it.
+func (d *Database) open(t testing.TB, prepare func(ctx context.Context, ownerURL string, sealer db.Sealer) (serverURL string, err error), conns int32) {
 	t.Helper()
 	var err error
-	if d.ServerURL, err = db.Migrate(t.Context(), d.OwnerURL, d.Sealer); err != nil {
-		t.Fatalf("migrating the test's database: %s", fault.From(err).Detail())
+	if d.ServerURL, err = prepare(t.Context(), d.OwnerURL, d.Sealer); err != nil {
+		t.Fatalf("preparing the test's database: %s", fault.From(err).Detail())
 	}
 	if d.DB, err = db.Open(t.Context(), d.ServerURL, db.Options{MaxConns: conns}); err != nil {
 		t.Fatalf("opening the test's database: %v", err)

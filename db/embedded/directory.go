@@ -96,7 +96,7 @@ func (d *directory) file(name string) string { return filepath.Join(d.path, name
 // cluster is PostgreSQL's data directory. It exists only when it is complete; see makeCluster.
 func (d *directory) cluster() string { return d.file("data") }
 
-// clusterMajor is the major version of PostgreSQL that made the cluster; 0 when there is none yet.
+// clusterMajor returns the major version of PostgreSQL that created the cluster, or 0 before one exists.
 func (d *directory) clusterMajor() (int, error) {
 	if _, err := os.Lstat(d.cluster()); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -113,7 +113,7 @@ func (d *directory) clusterMajor() (int, error) {
 	return major, nil
 }
 
-// password is the superuser's.
+// password returns the superuser's password.
 func (d *directory) password() (string, error) {
 	b, err := os.ReadFile(d.file("password"))
 	if err != nil {

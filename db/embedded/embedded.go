@@ -1,10 +1,9 @@
 // Package embedded runs a PostgreSQL for arbe: the database of `arbe up` and of the tests.
 //
-// One call, [Start], takes a directory and returns a database that accepts connections. [Keep] also starts it again when
-// it dies. The package hides everything in
-// between: finding or fetching binaries (binaries.go, fetch.go), creating the cluster so that a crash leaves a complete
-// one or none (cluster.go), what the directory stores (directory.go), running PostgreSQL so that it ends with us
-// (process*.go), and ending what a killed predecessor left (leftovers.go).
+// One call, [Start], takes a directory and returns a database that accepts connections. [Keep] also restarts it when it
+// dies. The package hides everything in between: finding or fetching binaries (binaries.go, fetch.go), creating the
+// cluster so that a crash leaves a complete one or none (cluster.go), what the directory stores (directory.go), running
+// PostgreSQL so that it ends with us (process*.go), and ending what a killed predecessor left (leftovers.go).
 //
 // The rule to remember: the lock of the directory decides who owns the cluster. Its holder may end any PostgreSQL that
 // still runs on the cluster; nobody else touches it.
@@ -30,7 +29,7 @@ import (
 const (
 	// superuser owns the cluster and the database.
 	superuser = "postgres"
-	// database is the one that [Server.URL] names.
+	// database is the name in [Server.URL].
 	database = "arbe"
 	// readyTimeout limits a start whose context has no deadline. It is long because crash recovery of a busy cluster
 	// takes time.
@@ -57,10 +56,10 @@ type Config struct {
 	Fast bool
 	// KeepTrying is how long [Keep] tries to start a database again. Defaults to 15 minutes.
 	KeepTrying time.Duration
-	// Log logs what takes long or is unusual. Defaults to [slog.Default].
+	// Log logs slow steps and unusual events. Defaults to [slog.Default].
 	Log *slog.Logger
 
-	// port is the one to use, whatever port was used last; 0 for that.
+	// port overrides the last used port; 0 means to reuse that port.
 	port int
 }
 
@@ -80,7 +79,7 @@ type Server struct {
 	err      error
 }
 
-// Start brings up the database in cfg.Dir and returns once it accepts connections, making the cluster at its first
+// Start brings up the database in cfg.Dir and returns once it accepts connections, creating the cluster at its first
 // call. ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) and not the server's life,
 // which ends with [Server.Stop] and at the latest with this process.
 //
@@ -232,7 +231,7 @@ func (s *Server) URL() string { return s.url }
 // Done is closed when PostgreSQL is gone, stopped or dead; [Server.Err] then says which.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err says why PostgreSQL died by itself. It is nil while it runs and after [Server.Stop].
+// Err returns why PostgreSQL died. It is nil while PostgreSQL runs and after [Server.Stop].
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +245,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	_ = s.process.Signal(syscall.SIGINT) // an error says that it has ended
+	_ = s.process.Signal(syscall.SIGINT) // an error means that it has ended
 	select {
 	case <-s.done:
 		return nil
@@ -272,7 +271,7 @@ func (s *Server) watch() {
 			"start again, which recovers everything committed; its log is "+s.logPath).Because(s.process.end())
 	}
 	s.mu.Unlock()
-	// Before done is closed, so that whoever waits for it can start again.
+	// Released before done is closed, so that a waiter can start again.
 	s.dir.release()
 	close(s.done)
 }

@@ -16,7 +16,7 @@ import (
 // newestFetched is the major version that a new cluster gets when none is installed.
 const newestFetched = 18
 
-// fetchTimeout limits a fetch, because a network that drops packets would otherwise delay it for ever.
+// fetchTimeout limits a fetch, because a network that drops packets would otherwise delay it forever.
 const fetchTimeout = 10 * time.Minute
 
 // fetched are the versions that can be fetched, by major.

@@ -14,12 +14,12 @@ const (
 	// firstPause is the pause before the second start in a row; the first follows at once. Each further pause is twice as
 	// long, up to longestPause.
 	firstPause, longestPause = 500 * time.Millisecond, 30 * time.Second
-	// steadyFor is how long PostgreSQL runs until the next death counts as the first one again.
+	// steadyFor is how long PostgreSQL must run for the next death to count as a first one.
 	steadyFor = time.Minute
-	// recoverWithin limits one further start. It is long, because a start that is interrupted recovers from the beginning
-	// again the next time.
+	// recoverWithin limits a restart. It is long, because an interrupted start must recover from the beginning again.
 	recoverWithin = 10 * time.Minute
-	// diskFull is how few free bytes explain why PostgreSQL does not run: one segment of its log.
+	// diskFull is the free space, in bytes, below which a full disk explains why PostgreSQL does not run: one segment
+	// of its log.
 	diskFull = 16 << 20
 )
 
@@ -39,8 +39,8 @@ type Kept struct {
 }
 
 // Keep starts a database as [Start] does, and starts it again at the same URL whenever PostgreSQL dies: at once, then
-// after growing pauses. Each death and each start that fails is logged, with its cause. It gives up when for
-// [Config.KeepTrying] PostgreSQL has never run for a minute.
+// after growing pauses. Each death and each start that fails is logged, with its cause. It gives up if PostgreSQL has
+// not run for a full minute during [Config.KeepTrying].
 func Keep(ctx context.Context, cfg Config) (*Kept, error) {
 	if cfg.KeepTrying == 0 {
 		cfg.KeepTrying = 15 * time.Minute
@@ -62,7 +62,7 @@ func (k *Kept) URL() string { return k.url }
 // Done is closed when the database was stopped or given up; [Kept.Err] then says which.
 func (k *Kept) Done() <-chan struct{} { return k.done }
 
-// Err says why the database was given up. It is nil while it is kept and after [Kept.Stop].
+// Err returns why the database was given up. It is nil while the database is kept and after [Kept.Stop].
 func (k *Kept) Err() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +87,7 @@ func (k *Kept) Stop(ctx context.Context) error {
 func (k *Kept) keep(s *Server) {
 	defer close(k.done)
 	defer k.cancel()
-	var failing time.Time // since when it has not run for steadyFor
+	var failing time.Time // since when PostgreSQL has not run for steadyFor
 	var pause time.Duration
 	for began := time.Now(); ; {
 		<-s.Done()
@@ -125,7 +125,7 @@ func (k *Kept) giveUp(cause error) {
 		"the embedded PostgreSQL died and could not be started again within %s", k.cfg.KeepTrying).Because(errors.New(fault.From(k.explain(cause)).Detail()))
 }
 
-// start starts the database once. If it is stopped meanwhile, what was started is stopped, too.
+// start starts the database once. If Stop is called meanwhile, start also stops what it started.
 func (k *Kept) start() (*Server, error) {
 	k.mu.Lock()
 	k.current = nil

@@ -52,7 +52,7 @@ func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 	return p, nil
 }
 
-// end is how the process ended, nil for a success. It may be called once exited is closed.
+// end returns how the process ended; nil for success. It may be called once exited is closed.
 func (p *process) end() error { return p.state }
 
 // cutOff ends PostgreSQL without its checkpoint, by force if need be, and waits for its end.
@@ -179,8 +179,8 @@ func (a account) commandIn(program string, dir *os.File, args func(path string) 
 	return cmd
 }
 
-// environment is the few of our variables that PostgreSQL needs. The rest may hold secrets, which whoever has the
-// database would read, or settings of its own (PGDATA, PGOPTIONS) that are meant for another one.
+// environment is the few of our variables that PostgreSQL needs. The others may hold secrets, which anybody with access
+// to the database could read, or settings (PGDATA, PGOPTIONS) for another database.
 func environment() []string {
 	env := []string{"LC_ALL=C"}
 	for _, name := range []string{"PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {

@@ -15,6 +15,7 @@ create table streams (
   source_id       bigint,
   fork_seq        bigint check (fork_seq >= 0),
   fork_sub        bigint check (fork_sub >= 0),
+  paused_at       timestamptz,
   unique (house_id, name),
   unique (house_id, id),
   check (num_nulls(source_id, fork_seq, fork_sub) in (0, 3)),
@@ -28,13 +29,18 @@ comment on column streams.deleted_at is 'It was deleted, but forks still read it
 comment on column streams.source_id is 'The stream that it was forked from. Entries before fork_seq belong to the source, later ones to the fork.';
 comment on column streams.fork_seq is 'The last inherited entry. The fork has a copy of it, so that its end can be found among its own entries.';
 comment on column streams.fork_sub is 'How far after an offset of the source the fork was requested: in messages for JSON, otherwise in bytes.';
+comment on column streams.paused_at is 'When its thread was closed: new chats and commands are refused. Unlike closed_at it is cleared, when the thread is reopened.';
 create index on streams (source_id) where source_id is not null;
 create index on streams (expires_at) where expires_at is not null;
 
-alter table threads add foreign key (house_id, stream_id) references streams (house_id, name);
+alter table streams enable row level security;
+create policy tenant on streams to arbe_app using (house_id = current_house());
+grant select on streams to arbe_app;
+grant insert (house_id, name, content_type, ttl_seconds, expires_at, source_id, fork_seq, fork_sub) on streams to arbe_app;
+grant update (expires_at, last_stream_seq) on streams to arbe_app;
 
 create table entries (
-  stream_id       bigint not null, -- references streams, see below
+  stream_id       bigint not null, -- references streams, see delete_entries_of_stream
   seq             bigint not null check (seq > 0),
   house_id        text not null,
   id              text not null,
@@ -53,6 +59,12 @@ do $$ begin
     execute format('create table entries_%s partition of entries for values with (modulus 16, remainder %s)', i, i);
   end loop;
 end $$;
+
+alter table entries enable row level security;
+-- In a subquery the house is evaluated once per statement and not once per row, which makes reading a page a third
+-- faster.
+create policy tenant on entries to arbe_app using (house_id = (select current_house()));
+grant select on entries to arbe_app;
 
 create function entries_are_append_only() returns trigger language plpgsql security definer
   set search_path = public, pg_temp as $$
@@ -109,6 +121,9 @@ create table producers (
 comment on table producers is 'The last append of each idempotent producer of a stream.';
 comment on column producers.closed is 'Whether that append closed the stream.';
 create index on producers (house_id, stream_id);
+alter table producers enable row level security;
+create policy tenant on producers to arbe_app using (house_id = current_house());
+grant select, insert, update on producers to arbe_app;
 
 -- Two rules that several functions share: who may write to a house's streams, and where the entries of a fork are. Both
 -- are bound to their objects and inlined into the calling statements, so there is no call per row.
@@ -172,7 +187,8 @@ create trigger collect_source after delete on streams
 -- Appending. append_entries adds drafts at the end of one stream of the current house, in order, and notifies the tails
 -- on commit. A draft whose id exists already, in the stream or inherited, is not written again: its row is the existing
 -- entry. It returns one row per draft, numbered in their order (ord). It does not find a deleted stream, which only
--- forks read. It bypasses RLS, and therefore checks house, stream and authors itself.
+-- forks read. It refuses new chats and commands of a paused stream, but not existing ones: a retry gets the entry of the
+-- first write. It bypasses RLS, and therefore checks house, stream and authors itself.
 create function append_entries(
   p_stream text, p_ids text[], p_authors uuid[], p_types text[], p_payloads json[]
 ) returns table (
@@ -204,6 +220,13 @@ begin
   tail := coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0);
   if s.source_id is not null then
     inherited := array(select i.id from inherited_entries(s.id, p_ids) i);
+  end if;
+
+  if s.paused_at is not null and exists (
+    select from unnest(p_ids, p_types) d (id, type) where d.type in ('chat', 'command') and d.id <> all (inherited)
+      and not exists (select from entries e where e.stream_id = s.id and e.id = d.id))
+  then
+    raise exception 'the thread of stream % is closed', p_stream using errcode = 'AR002';
   end if;
 
   -- Most ids are new. One insert that assumes so is several times as fast as a check first; the subtransaction rolls it
@@ -251,9 +274,10 @@ end $$;
 -- index of their stream (p_of), their position after its tail (p_nth), and their contents.
 --
 -- It waits for no lock, so it cannot be blocked or deadlock: it skips streams that are locked and returns them in busy.
--- It returns a stream in refused if the stream is not in its house, is closed, has an author who is not in its house,
--- or is a fork that was sent an inherited id; it writes nothing to such a stream, and append_entries reports the
--- reason. A wrong tail violates the primary key and an existing id the unique key: then it writes nothing at all.
+-- It returns a stream in refused if the stream is not in its house, is closed or paused (batches hold only chats), has an
+-- author who is not in its house, or is a fork that was sent an inherited id; it writes nothing to such a stream, and
+-- append_entries reports the reason. A wrong tail violates the primary key and an existing id the unique key: then it
+-- writes nothing at all.
 --
 -- It bypasses RLS, and therefore checks stream, house and author of every row. A transaction with the scope of a house
 -- uses append_entries instead. It sends no notification: the server that wrote the batch notifies the others after the
@@ -276,7 +300,7 @@ begin
 
   -- Take the locks first, so that later statements see every entry committed before they were granted.
   select array_agg(id), array_agg(house_id), array_agg(id) filter (where source_id is not null) into locked, houses, forks from (
-    select id, house_id, source_id from streams where id = any (p_streams) and closed_at is null
+    select id, house_id, source_id from streams where id = any (p_streams) and closed_at is null and paused_at is null
       order by id for no key update skip locked) s;
   happened := clock_timestamp();
   busy := '{}';
@@ -286,7 +310,7 @@ begin
   then
     select coalesce(array_agg(p.id) filter (where s.id is not null), '{}'), coalesce(array_agg(p.id) filter (where s.id is null), '{}')
       into busy, refused from unnest(p_streams, p_houses) p (id, house)
-      left join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null
+      left join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null and s.paused_at is null
       where s.id is null or p.id <> all (coalesce(locked, '{}'));
     refused := refused || array(
       select distinct p_streams[d.of] from unnest(p_of, p_authors) d (of, author), stranger_to(p_houses[d.of], d.author));
@@ -317,24 +341,22 @@ end $$;
 --
 -- It gives the same guarantees and makes the same checks as append_batch, in one statement, because each further
 -- statement would cost a lone writer a tenth of its commit. A writer that locks the stream after another writer has a
--- p_seq that is taken. Setting the search_path would cost as much as the insert, so every object is qualified, down to
--- the operators, and the function means the same under any path. Its body names no types; those of the parameters were
--- resolved at creation. A check for a gap before p_seq would cost an eighth of the commit, so the caller looks up every
+-- p_seq that is taken. A check for a gap before p_seq would cost an eighth of the commit, so the caller looks up every
 -- tail again after a new connection.
 create function append_one(
   p_stream bigint, p_house text, p_seq bigint, p_id text, p_author uuid, p_type text, p_payload json, out happened timestamptz
-) language plpgsql volatile security definer as $$
+) language plpgsql volatile security definer set search_path = public, pg_temp as $$
 begin
-  if public.current_house() is not null then
+  if current_house() is not null then
     raise exception 'a batch is not written in the name of a house' using errcode = 'insufficient_privilege';
   end if;
 
-  insert into public.entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
-  select p_stream, p_seq, p_house, p_id, p_author, p_type, p_payload, pg_catalog.clock_timestamp()
+  insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+  select p_stream, p_seq, p_house, p_id, p_author, p_type, p_payload, clock_timestamp()
     from (
-      select from public.streams where id operator(pg_catalog.=) p_stream and house_id operator(pg_catalog.=) p_house and closed_at is null
-        and not exists (select from public.stranger_to(p_house, p_author))
-        and (source_id is null or not exists (select from public.inherited_entries(p_stream, array[p_id])))
+      select from streams where id = p_stream and house_id = p_house and closed_at is null and paused_at is null
+        and not exists (select from stranger_to(p_house, p_author))
+        and (source_id is null or not exists (select from inherited_entries(p_stream, array[p_id])))
         for no key update skip locked
     ) locked
   returning ts into happened;
@@ -364,16 +386,6 @@ begin
     delete from streams where id = p_id;
   end if;
 end $$;
-
--- A thread's log is deleted with the thread, whatever deletes the thread.
-create function delete_stream_of_thread() returns trigger language plpgsql security definer
-  set search_path = public, pg_temp as $$
-begin
-  perform delete_stream(id) from streams where house_id = old.house_id and name = old.stream_id;
-  return null;
-end $$;
-create trigger delete_stream after delete on threads
-  for each row execute function delete_stream_of_thread();
 
 -- delete_own_stream is delete_stream for a transaction in the scope of the stream's house.
 create function delete_own_stream(p_id bigint) returns void
@@ -424,22 +436,9 @@ $$;
 
 -- Postgres does not check the right to execute a trigger function when the trigger fires. Without the right, nobody can
 -- put these functions on a table of their own, where they would act with their owner's rights.
-revoke execute on function delete_stream_of_thread, delete_entries_of_stream, notify_stream_deleted, entries_are_append_only,
-  entries_cannot_be_truncated, begin_fork, stranger_to, lineage, collect_fork_source, notify_stream_closed, delete_stream, inherited_entries, append_entries,
-  append_batch, append_one, stream_tails, closed_streams, touch_streams, delete_expired_streams, delete_own_stream, close_own_stream from public;
-grant execute on function lineage, inherited_entries, append_entries, append_batch, append_one, stream_tails, closed_streams, touch_streams,
-  delete_expired_streams, delete_own_stream, close_own_stream to arbe_app;
-
-alter table streams enable row level security;
-alter table entries enable row level security;
-alter table producers enable row level security;
-create policy tenant on streams to arbe_app using (house_id = current_house());
--- In a subquery the house is evaluated once per statement and not once per row, which makes reading a page a third
--- faster.
-create policy tenant on entries to arbe_app using (house_id = (select current_house()));
-create policy tenant on producers to arbe_app using (house_id = current_house());
-
-grant select on streams, entries to arbe_app;
-grant insert (house_id, name, content_type, ttl_seconds, expires_at, source_id, fork_seq, fork_sub) on streams to arbe_app;
-grant update (expires_at, last_stream_seq) on streams to arbe_app;
-grant select, insert, update on producers to arbe_app;
+revoke execute on function entries_are_append_only, entries_cannot_be_truncated, delete_entries_of_stream, begin_fork,
+  collect_fork_source, notify_stream_deleted, notify_stream_closed from public;
+revoke execute on function stranger_to, lineage, inherited_entries, append_entries, append_batch, append_one, stream_tails, closed_streams,
+  delete_stream, delete_own_stream, close_own_stream, touch_streams, delete_expired_streams from public;
+grant execute on function lineage, inherited_entries, append_entries, append_batch, append_one, stream_tails, closed_streams,
+  delete_own_stream, close_own_stream, touch_streams, delete_expired_streams to arbe_app;

@@ -1,27 +1,23 @@
--- Owner: internal/turn.
-
--- name: LockAttempt :one
--- Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
-select id from turns where id = @id and steps = @steps and attempts = @attempts and ended_at is null for update;
-
--- name: LockTurn :one
-select * from turns where id = @id for update;
+-- Owner: internal/approval.
 
 -- name: LockApprovals :exec
 -- One transaction at a time adds to the open approvals of a house, so that the limits hold exactly.
 select pg_advisory_xact_lock(hashtextextended('arbe.approvals/' || @house_id::text, 0));
 
 -- name: ApprovalLoad :one
--- What may be too much for people: the open approvals of a thread and of its house, and the approvals that a turn has asked.
--- And whether the turn has asked for exactly this call before, and was not given a yes.
+-- What may be too much for people: the open approvals of a thread and of its house, and the approvals that a turn or a run has
+-- asked. And whether it has asked for exactly this call before, and was not given a yes.
 select count(*)::int as of_house, count(*) filter (where q.thread_id = @thread_id)::int as of_thread,
-  (select count(*) from approvals a where a.turn_id = @turn_id)::int as of_turn,
-  exists (select from approvals r where r.turn_id = @turn_id and r.tool = @tool and r.arguments = @arguments and r.state in ('denied', 'expired')) as refused
+  (select count(*) from approvals a where a.turn_id = sqlc.narg(turn_id)::text or a.house_id = @house_id and a.thread_id = @thread_id and a.epoch = sqlc.narg(epoch)::bigint)::int as of_own,
+  exists (select from approvals r where (r.turn_id = sqlc.narg(turn_id)::text or r.house_id = @house_id and r.thread_id = @thread_id and r.epoch = sqlc.narg(epoch)::bigint)
+    and r.tool = @tool and r.arguments = @arguments and r.state in ('denied', 'expired')) as refused
 from approvals q where q.house_id = @house_id and q.state = 'open';
 
 -- name: InsertApproval :one
-insert into approvals (house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, expires_at)
-values (@house_id, @id, @thread_id, @turn_id, @agent_id, @call_id, @tool, @arguments, @expires_at)
+-- No row: it was asked before.
+insert into approvals (house_id, id, thread_id, turn_id, epoch, agent_id, call_id, tool, arguments, question, expires_at)
+values (@house_id, @id, @thread_id, sqlc.narg(turn_id), sqlc.narg(epoch), @agent_id, @call_id, @tool, @arguments, @question, @expires_at)
+on conflict (house_id, id) do nothing
 returning *;
 
 -- name: ApprovalsOf :many
@@ -35,22 +31,11 @@ where q.turn_id = @turn_id and q.call_id = any (@calls::text[]);
 -- How many approvals of a turn are open, and when the first of them expires.
 select count(*)::int as open, coalesce(min(expires_at), now())::timestamptz as expires_at from approvals where turn_id = @turn_id and state = 'open';
 
--- name: ParkTurn :one
--- Leaves a turn to wait for people.
-update turns set status = 'asking', due_at = @due_at::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
-where id = @id and steps = @steps and attempts = @attempts and ended_at is null and stopped_by is null
-returning *;
-
--- name: UnparkTurn :one
--- No row: the turn does not wait for people.
-update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
-where id = @id and status = 'asking'
-returning id;
-
 -- name: EndApprovals :many
--- Ends open approvals of a turn: all, or one.
+-- Ends open approvals of a turn or a run: all, one, or those that have expired.
 update approvals set state = @state, answered_at = now()
-where turn_id = @turn_id and (@call_id::text = '' or call_id = @call_id) and state = 'open'
+where state = 'open' and (turn_id = sqlc.narg(turn_id) or house_id = @house_id and thread_id = @thread_id and epoch = sqlc.narg(epoch))
+  and (@call_id::text = '' or call_id = @call_id) and (not @due::bool or expires_at <= now())
 returning *;
 
 -- name: GetApproval :one
@@ -74,11 +59,11 @@ returning *;
 -- The open approvals of a house, or of one thread, the oldest first, after one.
 select sqlc.embed(q), coalesce(b.name, '')::text as bot_name, coalesce(t.name, '')::text as thread_name
 from approvals q join threads t on t.house_id = q.house_id and t.id = q.thread_id left join agents b on b.id = q.agent_id
-where q.house_id = @house_id and q.state = 'open' and q.expires_at > now() and (@thread_id::text = '' or q.thread_id = @thread_id)
+where q.house_id = @house_id and q.state = 'open' and q.expires_at > now() and (@thread_id::text = '' and (t.people is null or current_agent() = any (t.people)) or q.thread_id = @thread_id)
   and (q.asked_at, q.id) > (@after_time::timestamptz, @after_id::text)
 order by q.asked_at, q.id
 limit @max_rows;
 
--- name: AskingTurns :many
--- The turns of a thread that wait for people.
-select id from turns where house_id = @house_id and thread_id = @thread_id and status = 'asking';
+-- name: IsDueOfRun :one
+-- Whether nobody has answered in time what a run asked.
+select exists (select from approvals where house_id = @house_id and thread_id = @thread_id and epoch = @epoch::bigint and state = 'open' and expires_at <= now());

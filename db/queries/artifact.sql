@@ -1,17 +1,18 @@
 -- Owner: internal/artifact. Artifacts and the rows of their bytes.
 
 -- name: BlobUse :one
--- The bytes of the house's artifacts, and the number of uploads in progress.
+-- The bytes of the artifacts of the house, and of all houses of the person to whom it belongs, and the number of uploads in progress.
 select
   coalesce((select sum(b.size) from blobs b where b.house_id = @house_id and exists (select from artifacts a where a.blob_id = b.id)), 0)::bigint as bytes,
+  person_artifact_bytes(@house_id) as person_bytes,
   (select count(*) from blobs b where b.house_id = @house_id and b.sha256 is null)::bigint as uploads;
 
 -- name: InsertBlob :one
 insert into blobs (house_id) values (@house_id) returning id;
 
 -- name: LockHouseBlobs :exec
--- One transaction of a house at a time adds bytes, so that the quota is exact.
-select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || @house_id::text, 0));
+-- One transaction of a person's houses at a time adds bytes, so that the quotas are exact.
+select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || p.person, 0)) from persons_of(array[@house_id::text]) p;
 
 -- name: LockBlobOf :one
 -- The lock keeps the blob from being collected until an artifact refers to it.
@@ -48,7 +49,7 @@ where a.id = any (@ids::text[]) and a.house_id = @house_id
 -- name: ListArtifacts :many
 -- Newest first.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
-where a.house_id = @house_id and (@thread_id::text = '' or a.thread_id = @thread_id)
+where a.house_id = @house_id and (@thread_id::text = '' and not exists (select from threads d where d.id = a.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or a.thread_id = @thread_id)
   and (a.created_at, a.id) < (@before_time::timestamptz, @before_id::text)
 order by a.created_at desc, a.id desc
 limit @max_rows;
@@ -60,11 +61,11 @@ limit @max_rows;
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.id = any (array(
   (select p.id from artifacts p
-    where p.house_id = @house_id and (@thread_id::text = '' or p.thread_id = @thread_id)
+    where p.house_id = @house_id and (@thread_id::text = '' and not exists (select from threads d where d.id = p.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or p.thread_id = @thread_id)
       and length(@match::text) >= 4 and p.id ~>=~ @match::text and p.id ~<~ (@match::text || chr(127)))
   union
   (select l.id from artifacts l
-    where l.house_id = @house_id and (@thread_id::text = '' or l.thread_id = @thread_id)
+    where l.house_id = @house_id and (@thread_id::text = '' and not exists (select from threads d where d.id = l.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or l.thread_id = @thread_id)
       and l.label = @match::text
       and (l.created_at, l.id) < (@before_time::timestamptz, @before_id::text)
     order by l.created_at desc, l.id desc

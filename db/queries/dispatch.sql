@@ -2,7 +2,8 @@
 
 -- name: Undecided :many
 select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
-  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, roster::bigint as roster
+  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, coalesce(answering, '')::text as answering, settled::bool as settled, people::text[] as people,
+  roster::bigint as roster
 from undecided(@streams::bigint[]);
 
 -- name: UndecidedAfter :many
@@ -38,6 +39,17 @@ update servers set dead_at = null where key = @key;
 -- name: Chats :many
 select seq::bigint as seq, id::text as id, author::text as author, payload::json as payload, ts::timestamptz as ts
 from chats_between(@stream, @behind, @upto, sqlc.narg(handles)::text[], @most);
+
+-- name: Place :one
+-- What a decision about a thread needs to know. No row: there is no such thread.
+select s.id as stream_id, coalesce(t.parent_agent_id::text, '')::text as direct, coalesce(t.agent_id::text, '')::text as driver,
+  coalesce(t.answering_agent_id::text, '')::text as answering, t.answering_decided as settled, coalesce(t.people::text[], '{}')::text[] as people, h.roster
+from threads t join houses h on h.id = t.house_id join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.house_id = @house_id and t.id = @id;
+
+-- name: FirstChat :one
+-- The id of the first chat of a stream. No row: nobody has said anything.
+select id from entries where stream_id = @stream and type = 'chat' and author_agent_id is not null order by seq limit 1;
 
 -- name: IndexNext :many
 select index_next(@streams::bigint[], @milliseconds::int)::bigint as stream_id;

@@ -26,15 +26,29 @@ select house_id, (ended_at at time zone 'utc')::date, thread_id, charged_micros,
 on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
   own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
 
--- name: RunUsed :one
--- What the calls of a run used that have ended.
-select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
+-- name: RunsUsed :many
+-- What the calls of some runs of a thread used that have ended.
+select epoch, coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
   coalesce(sum(cache_write), 0)::bigint as cache_write, coalesce(sum(cost_micros), 0)::bigint as cost_micros,
   coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
-from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch and ended_at is not null;
+from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = any (@epochs::bigint[]) and ended_at is not null
+group by epoch;
+
+-- name: TreeSpent :one
+-- What the models of a thread and of all threads below it cost, as far as that is known.
+with recursive tree as (
+  select threads.id from threads where threads.id = @thread_id
+  union
+  select t.id from threads t join tree on t.parent_thread_id = tree.id
+)
+select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown from (
+  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = @house_id and r.thread_id in (select tree.id from tree) and r.ended_at is not null
+  union all
+  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = @house_id and m.thread_id in (select tree.id from tree)
+) c;
 
 -- name: LastRunCall :one
--- The last call of a run that has ended, of one model if that is named. No row: none has.
-select * from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch and ended_at is not null
+-- The call of a run that began last, of one model if that is named. No row: it made none.
+select * from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch
   and (@model::text = '' or model = @model::text)
 order by id desc limit 1;

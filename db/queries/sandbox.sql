@@ -30,8 +30,16 @@ join houses h on h.id = t.house_id
 where t.id = @thread_id;
 
 -- name: InsertSandbox :one
-insert into sandboxes (house_id, environment_id, provider, ephemeral) values (@house_id, @environment_id, @provider, @ephemeral)
+insert into sandboxes (house_id, environment_id, provider, ephemeral, replaces, replaces_for)
+values (@house_id, @environment_id, @provider, @ephemeral, sqlc.narg(replaces), sqlc.narg(replaces_for))
 returning *;
+
+-- name: ReplacementOf :one
+-- What replaces a sandbox for one thread, or for all if that is empty: the one that is ready, or otherwise the one that is being built.
+select * from sandboxes
+where replaces = @replaces::text and coalesce(replaces_for, '') = @replaces_for::text and status <> 'dead'
+order by status = 'live' desc, created_at desc
+limit 1;
 
 -- name: GetSandbox :one
 select * from sandboxes where id = @id;
@@ -42,14 +50,27 @@ select * from sandboxes where id = @id for update;
 -- name: ListSandboxes :many
 select * from sandboxes
 where house_id = @house_id and (created_at, id) < (@before_time::timestamptz, @before_id::text)
+  and (@provider::text = '' or provider = @provider) and (status <> 'dead' or not @existing::boolean)
 order by created_at desc, id desc
 limit @max_rows;
+
+-- name: SandboxUses :many
+-- Direct messages are counted, and not named.
+select s.id, e.name as environment_name, t.used_at, t.saved_at, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+  array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
+  array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
+from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
+where s.house_id = @house_id and s.id = any (@ids::text[]);
+
+-- name: LiveSandboxesIn :many
+select * from sandboxes where house_id = @house_id and status = 'live' order by created_at desc, id desc limit @max_rows;
 
 -- name: MatchSandboxes :many
 -- ListSandboxes of those whose ids begin with a prefix.
 select * from sandboxes
 where house_id = @house_id and id ~>=~ @prefix::text and id ~<~ (@prefix::text || chr(127))
-  and (created_at, id) < (@before_time::timestamptz, @before_id::text)
+  and (created_at, id) < (@before_time::timestamptz, @before_id::text) and (@provider::text = '' or provider = @provider)
+  and (status <> 'dead' or not @existing::boolean)
 order by created_at desc, id desc
 limit @max_rows;
 
@@ -80,3 +101,29 @@ select coalesce(extract(epoch from now() - (select seen_at from machines where i
 -- name: ThreadMachine :one
 -- The machine of the live sandbox that a thread is on; empty for none.
 select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = @id and s.status = 'live'), '')::text;
+
+-- name: SandboxTree :one
+select * from sandbox_trees where sandbox_id = @sandbox_id;
+
+-- name: TouchTree :exec
+-- A sandbox that is gone is left alone.
+insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = @sandbox_id
+on conflict (sandbox_id) do update set used_at = now();
+
+-- name: RecordBoot :exec
+-- The sandbox counts as used, because somebody waits for it.
+insert into sandbox_trees (sandbox_id, house_id, commits, used_at, saved_at, saved, steps)
+values (@sandbox_id, @house_id, @commits, now(), sqlc.narg(saved_at), @saved, @steps)
+on conflict (sandbox_id) do update set used_at = now(), commits = excluded.commits, saved_at = excluded.saved_at, saved = excluded.saved, steps = excluded.steps;
+
+-- name: RecordSaved :exec
+insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values (@sandbox_id, @house_id, @saved_at::timestamptz, @saved)
+on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved;
+
+-- name: UnsavedSandboxes :many
+-- Each as house/id.
+select (house_id || '/' || id)::text from unsaved_sandboxes(@machines::text[], make_interval(secs => @quiet::float8), @most::int);
+
+-- name: SpareSandboxes :many
+-- Each as house/id.
+select (house_id || '/' || id)::text from spare_sandboxes(@machines::text[], make_interval(secs => @quiet::float8), @most::int);

@@ -3,9 +3,10 @@
 -- name: InsertThread :one
 -- No row: the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root, asked_by)
+  forked_from_id, forked_at_seq, root, asked_by, answering_agent_id, answering_decided, people)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
-  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root), sqlc.narg(asked_by))
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root), sqlc.narg(asked_by),
+  sqlc.narg(answering_agent_id), @answering_decided, @people::uuid[])
 on conflict (id) do nothing
 returning id;
 
@@ -25,13 +26,13 @@ select * from thread_heads where id = @id;
 select id from threads where id = @id for update;
 
 -- name: ListThreads :many
--- Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
+-- Without those that are direct messages of other people; shared leaves out all direct messages. Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
 -- from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
 -- queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
 select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
-  where p.house_id = @house_id
+  where p.house_id = @house_id and (p.people is null or not @shared::bool and current_agent() = any (p.people))
     and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
       ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
   order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
@@ -43,7 +44,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
-  where p.house_id = @house_id
+  where p.house_id = @house_id and (p.people is null or not @shared::bool and current_agent() = any (p.people))
     and (@parent_thread_id::text = '' or p.parent_thread_id = @parent_thread_id)
     and (@forked_from_id::text = '' or p.forked_from_id = @forked_from_id)
     and (@tag::text = '' or p.tags @> array[@tag::text])
@@ -57,7 +58,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 -- name: ListForks :many
 -- ListThreads of the forks of one thread.
 select * from thread_heads t
-where t.forked_from_id = @forked_from_id::text
+where t.forked_from_id = @forked_from_id::text and (t.people is null or current_agent() = any (t.people))
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
@@ -67,13 +68,18 @@ limit @max_rows;
 -- The ids of those that begin with a prefix, and of those that have a name. An empty prefix matches no id.
 (select p.id from threads p
   where p.house_id = @house_id and @prefix::text <> '' and p.id ~>=~ @prefix::text and p.id ~<~ (@prefix::text || chr(127))
+    and (p.people is null or current_agent() = any (p.people))
   limit @max_rows)
 union
-(select n.id from threads n where n.house_id = @house_id and n.name = @name::text limit @max_rows);
+(select n.id from threads n where n.house_id = @house_id and n.name = @name::text and (n.people is null or current_agent() = any (n.people)) limit @max_rows);
 
 -- name: ForkedThreads :many
 -- Those of the given threads that have forks.
 select distinct forked_from_id::text from threads where forked_from_id = any (@ids::text[]);
+
+-- name: ParentThreads :many
+-- Those of the given threads that have children.
+select distinct parent_thread_id::text from threads where parent_thread_id = any (@ids::text[]);
 
 -- name: SomeThreads :many
 -- Those of the given threads that exist.
@@ -87,7 +93,8 @@ select coalesce(repair_thread_activity(@after_id::text, @max_rows::int), '')::te
 
 -- name: UpdateThread :exec
 -- Every column that people may change. The caller has read the row under its lock.
-update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tags = @tags, environment_id = sqlc.narg(environment_id)
+update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tags = @tags, environment_id = sqlc.narg(environment_id),
+  answering_agent_id = sqlc.narg(answering_agent_id), answering_decided = @answering_decided
 where id = @id;
 
 -- name: SetThreadStatus :exec
@@ -96,28 +103,55 @@ update threads set status = @status where id = @id;
 -- name: BeginRun :one
 -- Its thread runs from now on. The caller has read the row under its lock.
 update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = @run_from,
-  run_entries = 0, run_bytes = 0
+  run_entries = 0, run_bytes = 0, run_ended_at = null, run_doing = null, run_tool = null, run_result = null, run_cost = 0, run_cost_unknown = false
 where id = @id returning run_epoch;
 
 -- name: MoveRun :execrows
 -- What the runner of a run says of itself. No row: the run is over. Nothing goes back.
 update threads set heartbeat_at = now(), run_through = greatest(run_through, least(@through::bigint, @tail::bigint)),
-  run_entries = run_entries + @entries::bigint, run_bytes = run_bytes + @bytes::bigint
+  run_entries = run_entries + @entries::bigint, run_bytes = run_bytes + @bytes::bigint,
+  run_doing = @doing::text, run_tool = coalesce(nullif(@tool::text, ''), run_tool), run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool
 where id = @id and status = 'running' and run_epoch = @epoch;
 
 -- name: EndRunAt :exec
 -- What was said until now was said to the run that ends: whoever ends it sees to it.
-update threads set run_through = greatest(run_through, @through::bigint), run_from = @tail where id = @id;
+update threads set run_through = greatest(run_through, @through::bigint), run_from = @tail, run_ended_at = now(), run_result = nullif(@result::text, ''),
+  run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool
+where id = @id;
 
--- name: UnreadByDriver :one
--- Whether somebody has said something to a thread's agent behind a position that may begin a run.
+-- name: BeginsRun :one
+-- Whether one of some messages may begin a run. Postgres cannot look into a payload whose texts it cannot represent, so it is searched.
 select exists (
   select from entries e join streams s on s.id = e.stream_id
-  where s.house_id = @house_id and s.name = @stream and e.seq > @through and e.type = 'chat' and e.author_agent_id <> @agent_id::uuid
-    and e.payload->>'run' is null and e.payload->>'confined' is null);
+  where s.house_id = @house_id and s.name = @stream and e.seq = any(@seqs::bigint[])
+    and e.payload::text not like '%"run":{%' and e.payload::text not like '%"confined":true%');
 
--- name: LeaveSandbox :exec
-update threads set sandbox_id = null where id = @id;
+-- name: QueueEntries :many
+-- What says what waits for a thread's agent, behind a position. It leaves out texts, because only their entries count.
+select e.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.ts,
+  (case e.type when 'chat' then '{}' when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.seq > @through and e.type = any(@types::text[])
+order by e.seq limit @max_rows;
+
+-- name: EntryAt :one
+-- The payload of the entry at a position.
+select e.payload::text as payload
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.seq = @seq;
+
+-- name: SaidEntry :one
+-- An entry of a thread by its id, and whether it is a message that was cancelled while it waited.
+select e.seq, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload::text as payload,
+  (e.type = 'chat' and exists (
+    select from entries c where c.stream_id = e.stream_id and c.seq > e.seq
+      and case c.type when 'signal.queue.cancelled' then c.payload->>'entry_id' = e.id else false end))::bool as cancelled
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.id = @id;
+
+-- name: TakeQueue :exec
+-- Nothing that was said up to a position waits for the agent any more. Nothing goes back.
+update threads set run_through = greatest(run_through, @through::bigint) where id = @id;
 
 -- name: LockChildren :exec
 -- One transaction at a time ends a run below a thread, so that of the last two one sees that nothing else runs.
@@ -160,6 +194,11 @@ update threads set sandbox_id = @sandbox_id where id = @id;
 update threads set sandbox_id = @to_sandbox::text where house_id = @house_id and sandbox_id = @from_sandbox::text
 returning stream_id;
 
+-- name: RepointThread :many
+-- One thread moves from a sandbox to another.
+update threads set sandbox_id = @to_sandbox::text where id = @id and sandbox_id = @from_sandbox::text
+returning stream_id;
+
 -- name: DeleteThread :execrows
 delete from threads where id = @id;
 
@@ -172,6 +211,9 @@ with recursive below as (
 )
 select distinct sandbox_id::text from below where sandbox_id is not null;
 
+-- name: RunningOnSandbox :one
+select exists (select from threads where sandbox_id = @sandbox_id::text and status = 'running')::bool;
+
 -- name: ThreadsOnSandbox :many
 select id from threads where sandbox_id = @sandbox_id::text;
 
@@ -180,31 +222,51 @@ select exists (select from houses where primary_thread_id = @id::text);
 
 -- name: LockDirect :exec
 -- One transaction at a time looks for a direct message to an agent, or creates one.
-select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || @house_id::text || '/' || @agent_id::text, 0));
+select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || @house_id::text, 0));
 
 -- name: DirectThread :one
--- The latest open direct message to an agent. A fork of one is another conversation.
+-- The latest open direct message of some people to an agent, or, if it is among them, between them. A fork of one is another
+-- conversation.
 select id from threads
-where house_id = @house_id and parent_agent_id = @agent_id and status = 'open' and forked_at_seq is null
+where house_id = @house_id and coalesce(people, '{}') = coalesce(@people::uuid[], '{}') and (parent_agent_id = @agent_id::uuid or @agent_id::uuid = any (people) and parent_agent_id = any (people))
+  and status = 'open' and forked_at_seq is null
 order by created_at desc, id desc limit 1;
+
+-- name: KindOfAgent :one
+-- No row: the transaction's scope does not see this agent.
+select agents.kind from agents where agents.id = @id;
 
 -- name: PrimaryThread :one
 select coalesce(primary_thread_id, '')::text as id from houses where id = @house_id;
 
--- name: AgentName :one
+-- name: SettleAnswering :exec
+-- The first message of a thread settles which bot answers in it, unless a person has, or it is the house's own, driven, a direct
+-- message or a fork.
+update threads set answering_agent_id = @agent_id::uuid, answering_decided = true
+where threads.id = @id and not answering_decided and agent_id is null and parent_agent_id is null and forked_at_seq is null
+  and not exists (select from houses h where h.primary_thread_id = threads.id);
+
+-- name: TakesTurns :one
+-- Whether a bot of a house takes turns in threads. No row: the house has no such bot.
+select coalesce(a.runtime = 'arbe', false)::bool from bots b join agents a on a.id = b.agent_id where b.house_id = @house_id and b.agent_id = @agent_id;
+
+-- name: NameOfAgent :one
 -- No row: the transaction's scope does not see this agent.
 select coalesce(name, '')::text as name from agents where agents.id = @id;
 
--- name: SearchEntries :many
--- The latest entries of the transaction's house that have all words of a query of Postgres.
-select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
-  ts::timestamptz as ts, thread_name::text as thread_name
-from search_entries(@words::text, @most);
-
 -- name: CountUnsearchable :one
-select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0) + least(d.unindexed, d.decided)), 0)::bigint
+select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0)), 0)::bigint
 from decisions d left join search_cursors c on c.stream_id = d.stream_id
 where d.house_id = @house_id;
 
--- name: IndexOlder :one
-select index_older(@most)::boolean;
+-- name: FindEntries :many
+-- The latest entries of the transaction's house that have all words of a query of Postgres and are as the filters say.
+select thread_id::text as thread_id, thread_name::text as thread_name, seq::bigint as seq, id::text as id, type::text as type, author::text as author,
+  author_name::text as author_name, author_kind::text as author_kind, payload::json as payload, ts::timestamptz as ts
+from find_entries(@words::text, @author::text, @thread::text, sqlc.narg(types)::text[], @failed::boolean, sqlc.narg(after)::timestamptz, sqlc.narg(before)::timestamptz, @most::int);
+
+-- name: NamedThreads :many
+-- The threads whose names have a text, the latest first.
+select t.id, coalesce(t.name, '')::text as name from threads t
+where t.house_id = @house_id and t.name is not null and strpos(lower(t.name), lower(@part::text)) > 0
+  and (t.people is null or current_agent() = any (t.people)) order by t.active_at desc limit @most;

@@ -196,3 +196,26 @@ on conflict do nothing;
 -- Whether a bot has read this thread before a turn, or the thread that it was forked from.
 select (exists (select from turns t where t.house_id = @house_id and t.thread_id = @thread_id and t.id <> @turn_id and t.steps + (t.status = 'answered')::int > 0)
   or exists (select from threads f where f.house_id = @house_id and f.id = @thread_id and f.forked_from_id is not null))::bool as had;
+
+-- name: LockAttempt :one
+-- Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
+select id from turns where id = @id and steps = @steps and attempts = @attempts and ended_at is null for update;
+
+-- name: LockTurn :one
+select * from turns where id = @id for update;
+
+-- name: ParkTurn :one
+-- Leaves a turn to wait for people.
+update turns set status = 'asking', due_at = @due_at::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
+where id = @id and steps = @steps and attempts = @attempts and ended_at is null and stopped_by is null
+returning *;
+
+-- name: UnparkTurn :one
+-- No row: the turn does not wait for people.
+update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
+where id = @id and status = 'asking'
+returning id;
+
+-- name: AskingTurns :many
+-- The turns of a thread that wait for people.
+select id from turns where house_id = @house_id and thread_id = @thread_id and status = 'asking';

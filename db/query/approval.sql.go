@@ -13,7 +13,7 @@ import (
 const answerApproval = `-- name: AnswerApproval :one
 update approvals set state = $1, answered_by = $2::uuid, answered_at = now(), reason = $3
 where house_id = $4 and id = $5 and state = 'open' and expires_at > now()
-returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason
+returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason, epoch, question
 `
 
 type AnswerApprovalParams struct {
@@ -49,54 +49,59 @@ func (q *Queries) AnswerApproval(ctx context.Context, db DBTX, arg AnswerApprova
 		&i.AnsweredBy,
 		&i.AnsweredAt,
 		&i.Reason,
+		&i.Epoch,
+		&i.Question,
 	)
 	return i, err
 }
 
 const approvalLoad = `-- name: ApprovalLoad :one
 select count(*)::int as of_house, count(*) filter (where q.thread_id = $1)::int as of_thread,
-  (select count(*) from approvals a where a.turn_id = $2)::int as of_turn,
-  exists (select from approvals r where r.turn_id = $2 and r.tool = $3 and r.arguments = $4 and r.state in ('denied', 'expired')) as refused
-from approvals q where q.house_id = $5 and q.state = 'open'
+  (select count(*) from approvals a where a.turn_id = $2::text or a.house_id = $3 and a.thread_id = $1 and a.epoch = $4::bigint)::int as of_own,
+  exists (select from approvals r where (r.turn_id = $2::text or r.house_id = $3 and r.thread_id = $1 and r.epoch = $4::bigint)
+    and r.tool = $5 and r.arguments = $6 and r.state in ('denied', 'expired')) as refused
+from approvals q where q.house_id = $3 and q.state = 'open'
 `
 
 type ApprovalLoadParams struct {
 	ThreadID  string
-	TurnID    string
+	TurnID    *string
+	HouseID   string
+	Epoch     *int64
 	Tool      string
 	Arguments string
-	HouseID   string
 }
 
 type ApprovalLoadRow struct {
 	OfHouse  int32
 	OfThread int32
-	OfTurn   int32
+	OfOwn    int32
 	Refused  bool
 }
 
-// What may be too much for people: the open approvals of a thread and of its house, and the approvals that a turn has asked.
-// And whether the turn has asked for exactly this call before, and was not given a yes.
+// What may be too much for people: the open approvals of a thread and of its house, and the approvals that a turn or a run has
+// asked. And whether it has asked for exactly this call before, and was not given a yes.
 func (q *Queries) ApprovalLoad(ctx context.Context, db DBTX, arg ApprovalLoadParams) (ApprovalLoadRow, error) {
 	row := db.QueryRow(ctx, approvalLoad,
 		arg.ThreadID,
 		arg.TurnID,
+		arg.HouseID,
+		arg.Epoch,
 		arg.Tool,
 		arg.Arguments,
-		arg.HouseID,
 	)
 	var i ApprovalLoadRow
 	err := row.Scan(
 		&i.OfHouse,
 		&i.OfThread,
-		&i.OfTurn,
+		&i.OfOwn,
 		&i.Refused,
 	)
 	return i, err
 }
 
 const approvalsOf = `-- name: ApprovalsOf :many
-select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, (not thread_runs(t.status))::bool as closed, (q.state = 'open' and q.expires_at <= now())::bool as due, (q.answered_by is null or exists (select from members m where m.house_id = q.house_id and m.agent_id = q.answered_by))::bool as stands
+select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, q.epoch, q.question, (not thread_runs(t.status))::bool as closed, (q.state = 'open' and q.expires_at <= now())::bool as due, (q.answered_by is null or exists (select from members m where m.house_id = q.house_id and m.agent_id = q.answered_by))::bool as stands
 from approvals q join threads t on t.house_id = q.house_id and t.id = q.thread_id
 where q.turn_id = $1 and q.call_id = any ($2::text[])
 `
@@ -110,7 +115,7 @@ type ApprovalsOfRow struct {
 
 // The approvals about some calls of a turn. closed: nobody works in their thread any more. due: it is too late to answer.
 // stands: the person who answered is still in the house.
-func (q *Queries) ApprovalsOf(ctx context.Context, db DBTX, turnID string, calls []string) ([]ApprovalsOfRow, error) {
+func (q *Queries) ApprovalsOf(ctx context.Context, db DBTX, turnID *string, calls []string) ([]ApprovalsOfRow, error) {
 	rows, err := db.Query(ctx, approvalsOf, turnID, calls)
 	if err != nil {
 		return nil, err
@@ -134,6 +139,8 @@ func (q *Queries) ApprovalsOf(ctx context.Context, db DBTX, turnID string, calls
 			&i.Approval.AnsweredBy,
 			&i.Approval.AnsweredAt,
 			&i.Approval.Reason,
+			&i.Approval.Epoch,
+			&i.Approval.Question,
 			&i.Closed,
 			&i.Due,
 			&i.Stands,
@@ -148,40 +155,34 @@ func (q *Queries) ApprovalsOf(ctx context.Context, db DBTX, turnID string, calls
 	return items, nil
 }
 
-const askingTurns = `-- name: AskingTurns :many
-select id from turns where house_id = $1 and thread_id = $2 and status = 'asking'
-`
-
-// The turns of a thread that wait for people.
-func (q *Queries) AskingTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]string, error) {
-	rows, err := db.Query(ctx, askingTurns, houseID, threadID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const endApprovals = `-- name: EndApprovals :many
 update approvals set state = $1, answered_at = now()
-where turn_id = $2 and ($3::text = '' or call_id = $3) and state = 'open'
-returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason
+where state = 'open' and (turn_id = $2 or house_id = $3 and thread_id = $4 and epoch = $5)
+  and ($6::text = '' or call_id = $6) and (not $7::bool or expires_at <= now())
+returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason, epoch, question
 `
 
-// Ends open approvals of a turn: all, or one.
-func (q *Queries) EndApprovals(ctx context.Context, db DBTX, state string, turnID string, callID string) ([]Approval, error) {
-	rows, err := db.Query(ctx, endApprovals, state, turnID, callID)
+type EndApprovalsParams struct {
+	State    string
+	TurnID   *string
+	HouseID  string
+	ThreadID string
+	Epoch    *int64
+	CallID   string
+	Due      bool
+}
+
+// Ends open approvals of a turn or a run: all, one, or those that have expired.
+func (q *Queries) EndApprovals(ctx context.Context, db DBTX, arg EndApprovalsParams) ([]Approval, error) {
+	rows, err := db.Query(ctx, endApprovals,
+		arg.State,
+		arg.TurnID,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.Epoch,
+		arg.CallID,
+		arg.Due,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +205,8 @@ func (q *Queries) EndApprovals(ctx context.Context, db DBTX, state string, turnI
 			&i.AnsweredBy,
 			&i.AnsweredAt,
 			&i.Reason,
+			&i.Epoch,
+			&i.Question,
 		); err != nil {
 			return nil, err
 		}
@@ -225,7 +228,7 @@ type FirstExpiryRow struct {
 }
 
 // How many approvals of a turn are open, and when the first of them expires.
-func (q *Queries) FirstExpiry(ctx context.Context, db DBTX, turnID string) (FirstExpiryRow, error) {
+func (q *Queries) FirstExpiry(ctx context.Context, db DBTX, turnID *string) (FirstExpiryRow, error) {
 	row := db.QueryRow(ctx, firstExpiry, turnID)
 	var i FirstExpiryRow
 	err := row.Scan(&i.Open, &i.ExpiresAt)
@@ -233,7 +236,7 @@ func (q *Queries) FirstExpiry(ctx context.Context, db DBTX, turnID string) (Firs
 }
 
 const getApproval = `-- name: GetApproval :one
-select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, coalesce(a.name, '')::text as answered_by_name, coalesce(b.name, '')::text as bot_name, coalesce(t.name, '')::text as thread_name
+select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, q.epoch, q.question, coalesce(a.name, '')::text as answered_by_name, coalesce(b.name, '')::text as bot_name, coalesce(t.name, '')::text as thread_name
 from approvals q join threads t on t.house_id = q.house_id and t.id = q.thread_id
 left join agents a on a.id = q.answered_by left join agents b on b.id = q.agent_id
 where q.house_id = $1 and q.id = $2
@@ -264,6 +267,8 @@ func (q *Queries) GetApproval(ctx context.Context, db DBTX, houseID string, iD s
 		&i.Approval.AnsweredBy,
 		&i.Approval.AnsweredAt,
 		&i.Approval.Reason,
+		&i.Approval.Epoch,
+		&i.Approval.Question,
 		&i.AnsweredByName,
 		&i.BotName,
 		&i.ThreadName,
@@ -272,33 +277,39 @@ func (q *Queries) GetApproval(ctx context.Context, db DBTX, houseID string, iD s
 }
 
 const insertApproval = `-- name: InsertApproval :one
-insert into approvals (house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, expires_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason
+insert into approvals (house_id, id, thread_id, turn_id, epoch, agent_id, call_id, tool, arguments, question, expires_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+on conflict (house_id, id) do nothing
+returning house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, state, asked_at, expires_at, answered_by, answered_at, reason, epoch, question
 `
 
 type InsertApprovalParams struct {
 	HouseID   string
 	ID        string
 	ThreadID  string
-	TurnID    string
+	TurnID    *string
+	Epoch     *int64
 	AgentID   string
 	CallID    string
 	Tool      string
 	Arguments string
+	Question  bool
 	ExpiresAt time.Time
 }
 
+// No row: it was asked before.
 func (q *Queries) InsertApproval(ctx context.Context, db DBTX, arg InsertApprovalParams) (Approval, error) {
 	row := db.QueryRow(ctx, insertApproval,
 		arg.HouseID,
 		arg.ID,
 		arg.ThreadID,
 		arg.TurnID,
+		arg.Epoch,
 		arg.AgentID,
 		arg.CallID,
 		arg.Tool,
 		arg.Arguments,
+		arg.Question,
 		arg.ExpiresAt,
 	)
 	var i Approval
@@ -317,14 +328,28 @@ func (q *Queries) InsertApproval(ctx context.Context, db DBTX, arg InsertApprova
 		&i.AnsweredBy,
 		&i.AnsweredAt,
 		&i.Reason,
+		&i.Epoch,
+		&i.Question,
 	)
 	return i, err
 }
 
+const isDueOfRun = `-- name: IsDueOfRun :one
+select exists (select from approvals where house_id = $1 and thread_id = $2 and epoch = $3::bigint and state = 'open' and expires_at <= now())
+`
+
+// Whether nobody has answered in time what a run asked.
+func (q *Queries) IsDueOfRun(ctx context.Context, db DBTX, houseID string, threadID string, epoch int64) (bool, error) {
+	row := db.QueryRow(ctx, isDueOfRun, houseID, threadID, epoch)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const listApprovals = `-- name: ListApprovals :many
-select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, coalesce(b.name, '')::text as bot_name, coalesce(t.name, '')::text as thread_name
+select q.house_id, q.id, q.thread_id, q.turn_id, q.agent_id, q.call_id, q.tool, q.arguments, q.state, q.asked_at, q.expires_at, q.answered_by, q.answered_at, q.reason, q.epoch, q.question, coalesce(b.name, '')::text as bot_name, coalesce(t.name, '')::text as thread_name
 from approvals q join threads t on t.house_id = q.house_id and t.id = q.thread_id left join agents b on b.id = q.agent_id
-where q.house_id = $1 and q.state = 'open' and q.expires_at > now() and ($2::text = '' or q.thread_id = $2)
+where q.house_id = $1 and q.state = 'open' and q.expires_at > now() and ($2::text = '' and (t.people is null or current_agent() = any (t.people)) or q.thread_id = $2)
   and (q.asked_at, q.id) > ($3::timestamptz, $4::text)
 order by q.asked_at, q.id
 limit $5
@@ -375,6 +400,8 @@ func (q *Queries) ListApprovals(ctx context.Context, db DBTX, arg ListApprovalsP
 			&i.Approval.AnsweredBy,
 			&i.Approval.AnsweredAt,
 			&i.Approval.Reason,
+			&i.Approval.Epoch,
+			&i.Approval.Question,
 			&i.BotName,
 			&i.ThreadName,
 		); err != nil {
@@ -389,72 +416,15 @@ func (q *Queries) ListApprovals(ctx context.Context, db DBTX, arg ListApprovalsP
 }
 
 const lockApprovals = `-- name: LockApprovals :exec
+
 select pg_advisory_xact_lock(hashtextextended('arbe.approvals/' || $1::text, 0))
 `
 
+// Owner: internal/approval.
 // One transaction at a time adds to the open approvals of a house, so that the limits hold exactly.
 func (q *Queries) LockApprovals(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockApprovals, houseID)
 	return err
-}
-
-const lockAttempt = `-- name: LockAttempt :one
-
-select id from turns where id = $1 and steps = $2 and attempts = $3 and ended_at is null for update
-`
-
-// Owner: internal/turn.
-// Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
-func (q *Queries) LockAttempt(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) (string, error) {
-	row := db.QueryRow(ctx, lockAttempt, iD, steps, attempts)
-	var id string
-	err := row.Scan(&id)
-	return id, err
-}
-
-const lockTurn = `-- name: LockTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where id = $1 for update
-`
-
-func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
-	row := db.QueryRow(ctx, lockTurn, id)
-	var i Turn
-	err := row.Scan(
-		&i.ID,
-		&i.HouseID,
-		&i.ThreadID,
-		&i.AgentID,
-		&i.EntryID,
-		&i.Reason,
-		&i.PolicyID,
-		&i.Chain,
-		&i.Status,
-		&i.DueAt,
-		&i.Asked,
-		&i.AskedSeqs,
-		&i.Steps,
-		&i.Attempts,
-		&i.StoppedBy,
-		&i.CreatedAt,
-		&i.StartedAt,
-		&i.EndedAt,
-		&i.Deaths,
-		&i.Root,
-		&i.ReservedMicros,
-		&i.Tools,
-		&i.Waits,
-		&i.Tries,
-		&i.FailingSince,
-		&i.Failure,
-		&i.FailureKind,
-		&i.Fallback,
-		&i.OwnAfter,
-		&i.Asks,
-		&i.AskingSince,
-		&i.WaitedMs,
-		&i.AskedThink,
-	)
-	return i, err
 }
 
 const mayAnswer = `-- name: MayAnswer :one
@@ -468,78 +438,4 @@ func (q *Queries) MayAnswer(ctx context.Context, db DBTX, houseID string) (bool,
 	var person bool
 	err := row.Scan(&person)
 	return person, err
-}
-
-const parkTurn = `-- name: ParkTurn :one
-update turns set status = 'asking', due_at = $1::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
-where id = $2 and steps = $3 and attempts = $4 and ended_at is null and stopped_by is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
-`
-
-type ParkTurnParams struct {
-	DueAt    time.Time
-	ID       string
-	Steps    int32
-	Attempts int32
-}
-
-// Leaves a turn to wait for people.
-func (q *Queries) ParkTurn(ctx context.Context, db DBTX, arg ParkTurnParams) (Turn, error) {
-	row := db.QueryRow(ctx, parkTurn,
-		arg.DueAt,
-		arg.ID,
-		arg.Steps,
-		arg.Attempts,
-	)
-	var i Turn
-	err := row.Scan(
-		&i.ID,
-		&i.HouseID,
-		&i.ThreadID,
-		&i.AgentID,
-		&i.EntryID,
-		&i.Reason,
-		&i.PolicyID,
-		&i.Chain,
-		&i.Status,
-		&i.DueAt,
-		&i.Asked,
-		&i.AskedSeqs,
-		&i.Steps,
-		&i.Attempts,
-		&i.StoppedBy,
-		&i.CreatedAt,
-		&i.StartedAt,
-		&i.EndedAt,
-		&i.Deaths,
-		&i.Root,
-		&i.ReservedMicros,
-		&i.Tools,
-		&i.Waits,
-		&i.Tries,
-		&i.FailingSince,
-		&i.Failure,
-		&i.FailureKind,
-		&i.Fallback,
-		&i.OwnAfter,
-		&i.Asks,
-		&i.AskingSince,
-		&i.WaitedMs,
-		&i.AskedThink,
-	)
-	return i, err
-}
-
-const unparkTurn = `-- name: UnparkTurn :one
-update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
-where id = $1 and status = 'asking'
-returning id
-`
-
-// No row: the turn does not wait for people.
-func (q *Queries) UnparkTurn(ctx context.Context, db DBTX, id string) (string, error) {
-	row := db.QueryRow(ctx, unparkTurn, id)
-	var id_2 string
-	err := row.Scan(&id_2)
-	return id_2, err
 }

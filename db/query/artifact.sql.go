@@ -79,20 +79,22 @@ const blobUse = `-- name: BlobUse :one
 
 select
   coalesce((select sum(b.size) from blobs b where b.house_id = $1 and exists (select from artifacts a where a.blob_id = b.id)), 0)::bigint as bytes,
+  person_artifact_bytes($1) as person_bytes,
   (select count(*) from blobs b where b.house_id = $1 and b.sha256 is null)::bigint as uploads
 `
 
 type BlobUseRow struct {
-	Bytes   int64
-	Uploads int64
+	Bytes       int64
+	PersonBytes int64
+	Uploads     int64
 }
 
 // Owner: internal/artifact. Artifacts and the rows of their bytes.
-// The bytes of the house's artifacts, and the number of uploads in progress.
+// The bytes of the artifacts of the house, and of all houses of the person to whom it belongs, and the number of uploads in progress.
 func (q *Queries) BlobUse(ctx context.Context, db DBTX, houseID string) (BlobUseRow, error) {
 	row := db.QueryRow(ctx, blobUse, houseID)
 	var i BlobUseRow
-	err := row.Scan(&i.Bytes, &i.Uploads)
+	err := row.Scan(&i.Bytes, &i.PersonBytes, &i.Uploads)
 	return i, err
 }
 
@@ -271,7 +273,7 @@ func (q *Queries) InsertBlob(ctx context.Context, db DBTX, houseID string) (stri
 
 const listArtifacts = `-- name: ListArtifacts :many
 select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
-where a.house_id = $1 and ($2::text = '' or a.thread_id = $2)
+where a.house_id = $1 and ($2::text = '' and not exists (select from threads d where d.id = a.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or a.thread_id = $2)
   and (a.created_at, a.id) < ($3::timestamptz, $4::text)
 order by a.created_at desc, a.id desc
 limit $5
@@ -349,10 +351,10 @@ func (q *Queries) LockBlobOf(ctx context.Context, db DBTX, houseID string, sha25
 }
 
 const lockHouseBlobs = `-- name: LockHouseBlobs :exec
-select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || $1::text, 0))
+select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || p.person, 0)) from persons_of(array[$1::text]) p
 `
 
-// One transaction of a house at a time adds bytes, so that the quota is exact.
+// One transaction of a person's houses at a time adds bytes, so that the quotas are exact.
 func (q *Queries) LockHouseBlobs(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockHouseBlobs, houseID)
 	return err
@@ -362,11 +364,11 @@ const matchArtifacts = `-- name: MatchArtifacts :many
 select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.id = any (array(
   (select p.id from artifacts p
-    where p.house_id = $1 and ($2::text = '' or p.thread_id = $2)
+    where p.house_id = $1 and ($2::text = '' and not exists (select from threads d where d.id = p.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or p.thread_id = $2)
       and length($3::text) >= 4 and p.id ~>=~ $3::text and p.id ~<~ ($3::text || chr(127)))
   union
   (select l.id from artifacts l
-    where l.house_id = $1 and ($2::text = '' or l.thread_id = $2)
+    where l.house_id = $1 and ($2::text = '' and not exists (select from threads d where d.id = l.thread_id and d.people is not null and not coalesce(current_agent() = any (d.people), false)) or l.thread_id = $2)
       and l.label = $3::text
       and (l.created_at, l.id) < ($4::timestamptz, $5::text)
     order by l.created_at desc, l.id desc

@@ -121,6 +121,18 @@ func (q *Queries) FileEdit(ctx context.Context, db DBTX, turnID string, callID s
 	return i, err
 }
 
+const firstChat = `-- name: FirstChat :one
+select id from entries where stream_id = $1 and type = 'chat' and author_agent_id is not null order by seq limit 1
+`
+
+// The id of the first chat of a stream. No row: nobody has said anything.
+func (q *Queries) FirstChat(ctx context.Context, db DBTX, stream int64) (string, error) {
+	row := db.QueryRow(ctx, firstChat, stream)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const forgetFileEdits = `-- name: ForgetFileEdits :exec
 delete from file_edits where turn_id = $1 and step <> $2
 `
@@ -234,6 +246,39 @@ func (q *Queries) MarkServerDead(ctx context.Context, db DBTX, key int64) error 
 	return err
 }
 
+const place = `-- name: Place :one
+select s.id as stream_id, coalesce(t.parent_agent_id::text, '')::text as direct, coalesce(t.agent_id::text, '')::text as driver,
+  coalesce(t.answering_agent_id::text, '')::text as answering, t.answering_decided as settled, coalesce(t.people::text[], '{}')::text[] as people, h.roster
+from threads t join houses h on h.id = t.house_id join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.house_id = $1 and t.id = $2
+`
+
+type PlaceRow struct {
+	StreamID  int64
+	Direct    string
+	Driver    string
+	Answering string
+	Settled   bool
+	People    []string
+	Roster    int64
+}
+
+// What a decision about a thread needs to know. No row: there is no such thread.
+func (q *Queries) Place(ctx context.Context, db DBTX, houseID string, iD string) (PlaceRow, error) {
+	row := db.QueryRow(ctx, place, houseID, iD)
+	var i PlaceRow
+	err := row.Scan(
+		&i.StreamID,
+		&i.Direct,
+		&i.Driver,
+		&i.Answering,
+		&i.Settled,
+		&i.People,
+		&i.Roster,
+	)
+	return i, err
+}
+
 const registerServer = `-- name: RegisterServer :exec
 insert into servers (key) values ($1) on conflict (key) do nothing
 `
@@ -246,19 +291,23 @@ func (q *Queries) RegisterServer(ctx context.Context, db DBTX, key int64) error 
 const undecided = `-- name: Undecided :many
 
 select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
-  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, roster::bigint as roster
+  coalesce(direct, '')::text as direct, coalesce(driver, '')::text as driver, coalesce(answering, '')::text as answering, settled::bool as settled, people::text[] as people,
+  roster::bigint as roster
 from undecided($1::bigint[])
 `
 
 type UndecidedRow struct {
-	StreamID int64
-	HouseID  string
-	ThreadID string
-	Decided  int64
-	Tail     int64
-	Direct   string
-	Driver   string
-	Roster   int64
+	StreamID  int64
+	HouseID   string
+	ThreadID  string
+	Decided   int64
+	Tail      int64
+	Direct    string
+	Driver    string
+	Answering string
+	Settled   bool
+	People    []string
+	Roster    int64
 }
 
 // Owner: internal/dispatch.
@@ -279,6 +328,9 @@ func (q *Queries) Undecided(ctx context.Context, db DBTX, streams []int64) ([]Un
 			&i.Tail,
 			&i.Direct,
 			&i.Driver,
+			&i.Answering,
+			&i.Settled,
+			&i.People,
 			&i.Roster,
 		); err != nil {
 			return nil, err

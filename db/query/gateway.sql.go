@@ -92,7 +92,7 @@ func (q *Queries) EndRunCall(ctx context.Context, db DBTX, arg EndRunCallParams)
 }
 
 const lastRunCall = `-- name: LastRunCall :one
-select id, house_id, thread_id, epoch, agent_id, root, model, began_at, lapses_at, reserved_micros, ended_at, outcome, status, stop, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, charged_micros from run_calls where house_id = $1 and thread_id = $2 and epoch = $3 and ended_at is not null
+select id, house_id, thread_id, epoch, agent_id, root, model, began_at, lapses_at, reserved_micros, ended_at, outcome, status, stop, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, charged_micros from run_calls where house_id = $1 and thread_id = $2 and epoch = $3
   and ($4::text = '' or model = $4::text)
 order by id desc limit 1
 `
@@ -104,7 +104,7 @@ type LastRunCallParams struct {
 	Model    string
 }
 
-// The last call of a run that has ended, of one model if that is named. No row: none has.
+// The call of a run that began last, of one model if that is named. No row: it made none.
 func (q *Queries) LastRunCall(ctx context.Context, db DBTX, arg LastRunCallParams) (RunCall, error) {
 	row := db.QueryRow(ctx, lastRunCall,
 		arg.HouseID,
@@ -166,14 +166,16 @@ func (q *Queries) RootOfThread(ctx context.Context, db DBTX, id string) (string,
 	return column_1, err
 }
 
-const runUsed = `-- name: RunUsed :one
-select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
+const runsUsed = `-- name: RunsUsed :many
+select epoch, coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
   coalesce(sum(cache_write), 0)::bigint as cache_write, coalesce(sum(cost_micros), 0)::bigint as cost_micros,
   coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
-from run_calls where house_id = $1 and thread_id = $2 and epoch = $3 and ended_at is not null
+from run_calls where house_id = $1 and thread_id = $2 and epoch = any ($3::bigint[]) and ended_at is not null
+group by epoch
 `
 
-type RunUsedRow struct {
+type RunsUsedRow struct {
+	Epoch       int64
 	Input       int64
 	Output      int64
 	CacheRead   int64
@@ -183,18 +185,58 @@ type RunUsedRow struct {
 	Calls       int64
 }
 
-// What the calls of a run used that have ended.
-func (q *Queries) RunUsed(ctx context.Context, db DBTX, houseID string, threadID string, epoch int64) (RunUsedRow, error) {
-	row := db.QueryRow(ctx, runUsed, houseID, threadID, epoch)
-	var i RunUsedRow
-	err := row.Scan(
-		&i.Input,
-		&i.Output,
-		&i.CacheRead,
-		&i.CacheWrite,
-		&i.CostMicros,
-		&i.CostUnknown,
-		&i.Calls,
-	)
+// What the calls of some runs of a thread used that have ended.
+func (q *Queries) RunsUsed(ctx context.Context, db DBTX, houseID string, threadID string, epochs []int64) ([]RunsUsedRow, error) {
+	rows, err := db.Query(ctx, runsUsed, houseID, threadID, epochs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsUsedRow
+	for rows.Next() {
+		var i RunsUsedRow
+		if err := rows.Scan(
+			&i.Epoch,
+			&i.Input,
+			&i.Output,
+			&i.CacheRead,
+			&i.CacheWrite,
+			&i.CostMicros,
+			&i.CostUnknown,
+			&i.Calls,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const treeSpent = `-- name: TreeSpent :one
+with recursive tree as (
+  select threads.id from threads where threads.id = $2
+  union
+  select t.id from threads t join tree on t.parent_thread_id = tree.id
+)
+select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(c.cost_unknown), false)::bool as cost_unknown from (
+  select r.cost_micros, not r.cost_known as cost_unknown from run_calls r where r.house_id = $1 and r.thread_id in (select tree.id from tree) and r.ended_at is not null
+  union all
+  select m.cost_micros, not m.cost_known from model_calls m where m.house_id = $1 and m.thread_id in (select tree.id from tree)
+) c
+`
+
+type TreeSpentRow struct {
+	CostMicros  int64
+	CostUnknown bool
+}
+
+// What the models of a thread and of all threads below it cost, as far as that is known.
+func (q *Queries) TreeSpent(ctx context.Context, db DBTX, houseID string, threadID string) (TreeSpentRow, error) {
+	row := db.QueryRow(ctx, treeSpent, houseID, threadID)
+	var i TreeSpentRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown)
 	return i, err
 }

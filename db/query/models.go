@@ -49,17 +49,17 @@ type ApiKey struct {
 	RevokedAt *time.Time
 	// Accurate to about a minute.
 	LastUsedAt *time.Time
-	// Who made it: its holder, or an owner of the house for a bot. Null for a bot's key from before this was recorded.
+	// Who made it: its holder, or an owner of the house for a bot.
 	CreatedBy *string
 }
 
-// Calls of tools for which bots need a person's yes. Each change of a row is also an entry of the thread.
+// Calls of tools for which bots need a person's yes, and questions of coding agents. Each change of a row is also an entry of the thread.
 type Approval struct {
 	HouseID string
 	// Derived from the call, so that asking again is the same request.
 	ID       string
 	ThreadID string
-	TurnID   string
+	TurnID   *string
 	// The bot. It may have left the house since, so there is no reference to members.
 	AgentID string
 	// The id of the entry that will be the result of the call.
@@ -75,6 +75,10 @@ type Approval struct {
 	// When it was no longer open, whatever ended it.
 	AnsweredAt *time.Time
 	Reason     string
+	// Which run of the thread asks, if no turn does.
+	Epoch *int64
+	// The call is a question, whose answer is the words to a yes.
+	Question bool
 }
 
 // What work produced and what outlives its sandbox: files, output, screenshots, links, commits.
@@ -160,8 +164,6 @@ type Decision struct {
 	ThreadID string
 	// Each entry up to this position has had its decision. What a fork inherited was decided in its source.
 	Decided int64
-	// Entries up to this position may be missing in entry_words, because they are older than the search. 0: none is.
-	Unindexed int64
 }
 
 // The entries of all logs. Only append_entries, append_batch and append_one write them; they are deleted only with their stream.
@@ -296,6 +298,8 @@ type Member struct {
 	AgentID  string
 	Role     string
 	JoinedAt time.Time
+	// When they joined: what was said before counts as read.
+	ReadFrom time.Time
 }
 
 // What each call of a model used. It outlives the thread, because the house's limits count it.
@@ -335,6 +339,18 @@ type ModelEndpoint struct {
 	Dialect string
 }
 
+// What in a thread is for one member: they were mentioned, or work that they asked for has ended. One row of each kind for each thread, however often it happens. A row goes when its last entry is read.
+type Notice struct {
+	HouseID  string
+	AgentID  string
+	ThreadID string
+	Kind     string
+	// The first such entry that they had not read when it was written.
+	FirstSeq int64
+	LastSeq  int64
+	At       time.Time
+}
+
 // The last append of each idempotent producer of a stream.
 type Producer struct {
 	StreamID int64
@@ -344,6 +360,17 @@ type Producer struct {
 	Seq      int64
 	// Whether that append closed the stream.
 	Closed bool
+}
+
+// How far a member has read a thread. No row: they have not opened it since members.read_from.
+type Reading struct {
+	HouseID  string
+	AgentID  string
+	ThreadID string
+	// The last entry that they have seen, on any of their devices. It never goes back.
+	Seq int64
+	// The thread asks for them only when somebody mentions them.
+	Muted bool
 }
 
 // Each call of a model that a run of a coding agent made through the gateway. It outlives the thread, as model_calls does.
@@ -393,6 +420,26 @@ type Sandbox struct {
 	MachineID   *string
 	CreatedAt   time.Time
 	DestroyedAt *time.Time
+	// The sandbox whose working tree this one begins with. While this one is being built, threads stay on that one.
+	Replaces *string
+	// The one thread that moves; null: all threads on the replaced one.
+	ReplacesFor *string
+}
+
+// What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.
+type SandboxTree struct {
+	SandboxID string
+	HouseID   string
+	// The commit at which each repository was cloned, by its folder.
+	Commits json.RawMessage
+	// When something last ran in it, to within some seconds.
+	UsedAt *time.Time
+	// When the tree was last saved.
+	SavedAt *time.Time
+	// [{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.
+	Saved json.RawMessage
+	// [{name, exit_code, duration_ms, output}]: how the sandbox was built.
+	Steps json.RawMessage
 }
 
 // Values under the installation's key, such as the password of the server's own role.
@@ -413,7 +460,7 @@ type SearchCursor struct {
 	StreamID int64
 	HouseID  string
 	ThreadID string
-	// The words of entries up to this position are in entry_words, except for those that decisions.unindexed names.
+	// The words of entries up to this position are in entry_words.
 	Indexed int64
 }
 
@@ -588,43 +635,69 @@ type Thread struct {
 	RunBytes   int64
 	// Who delegated it: a person or a bot, which may have left the house since. Null for every other thread.
 	AskedBy *string
+	// When the last run ended; null while it goes on.
+	RunEndedAt *time.Time
+	// What its runner said in its last heartbeat that it does, in a few words.
+	RunDoing *string
+	// The tool that it called last, as of that heartbeat.
+	RunTool *string
+	// The beginning of the last text of its agent, or of why it failed; null while it goes on.
+	RunResult *string
+	// What the models of the last run cost as of that heartbeat, or of its end, in millionths of a US dollar. run_cost_unknown: calls of models without a price count nothing in it.
+	RunCost        int64
+	RunCostUnknown bool
+	// The bot that answers what people say here without mentioning anybody.
+	AnsweringAgentID *string
+	// That is settled: by the first message, or by a person. If it is, and there is no bot, none answers without being mentioned or replied to.
+	AnsweringDecided bool
+	// The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.
+	People []string
 }
 
 // Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.
 type ThreadHead struct {
-	ID             string
-	HouseID        string
-	StreamID       string
-	Name           *string
-	PinnedAt       *time.Time
-	ParentThreadID *string
-	ParentAgentID  *string
-	EnvironmentID  *string
-	SandboxID      *string
-	AgentID        *string
-	Tags           []string
-	ForkedFromID   *string
-	ForkedAtSeq    *int64
-	TokenEpoch     int64
-	Status         string
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
-	ActiveAt       time.Time
-	LastSaidBy     *string
-	LastSaid       *string
-	RunningID      *string
-	RunningSince   *time.Time
-	RunningAgent   *string
-	Root           *string
-	Approvals      int32
-	RunEpoch       int64
-	RunStartedAt   *time.Time
-	HeartbeatAt    *time.Time
-	RunFrom        int64
-	RunThrough     int64
-	RunEntries     int64
-	RunBytes       int64
-	AskedBy        *string
+	ID               string
+	HouseID          string
+	StreamID         string
+	Name             *string
+	PinnedAt         *time.Time
+	ParentThreadID   *string
+	ParentAgentID    *string
+	EnvironmentID    *string
+	SandboxID        *string
+	AgentID          *string
+	Tags             []string
+	ForkedFromID     *string
+	ForkedAtSeq      *int64
+	TokenEpoch       int64
+	Status           string
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	ActiveAt         time.Time
+	LastSaidBy       *string
+	LastSaid         *string
+	RunningID        *string
+	RunningSince     *time.Time
+	RunningAgent     *string
+	Root             *string
+	Approvals        int32
+	RunEpoch         int64
+	RunStartedAt     *time.Time
+	HeartbeatAt      *time.Time
+	RunFrom          int64
+	RunThrough       int64
+	RunEntries       int64
+	RunBytes         int64
+	AskedBy          *string
+	RunEndedAt       *time.Time
+	RunDoing         *string
+	RunTool          *string
+	RunResult        *string
+	RunCost          int64
+	RunCostUnknown   bool
+	AnsweringAgentID *string
+	AnsweringDecided bool
+	People           []string
 	// The position of the last entry; 0 if there is none.
 	Tail int64
 	// When the last entry was written; the thread's creation if there is none.
@@ -666,7 +739,7 @@ type Turn struct {
 	// How many turns of bots led to it, one by one, since a person spoke.
 	Chain  int32
 	Status string
-	// When a delayed turn decides whether it begins, and when one that asks goes on without an answer.
+	// When a delayed turn decides whether it begins, when a turn that waits for its model's provider asks again, and when one that asks people goes on without an answer.
 	DueAt *time.Time
 	// The ids of all entries that it answers, the first one included.
 	Asked []string

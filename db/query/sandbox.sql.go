@@ -73,7 +73,7 @@ func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Envir
 }
 
 const getSandbox = `-- name: GetSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where id = $1
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where id = $1
 `
 
 func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -90,6 +90,8 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
+		&i.Replaces,
+		&i.ReplacesFor,
 	)
 	return i, err
 }
@@ -127,8 +129,9 @@ func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, arg InsertEnvi
 }
 
 const insertSandbox = `-- name: InsertSandbox :one
-insert into sandboxes (house_id, environment_id, provider, ephemeral) values ($1, $2, $3, $4)
-returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at
+insert into sandboxes (house_id, environment_id, provider, ephemeral, replaces, replaces_for)
+values ($1, $2, $3, $4, $5, $6)
+returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for
 `
 
 type InsertSandboxParams struct {
@@ -136,6 +139,8 @@ type InsertSandboxParams struct {
 	EnvironmentID string
 	Provider      string
 	Ephemeral     bool
+	Replaces      *string
+	ReplacesFor   *string
 }
 
 func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxParams) (Sandbox, error) {
@@ -144,6 +149,8 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		arg.EnvironmentID,
 		arg.Provider,
 		arg.Ephemeral,
+		arg.Replaces,
+		arg.ReplacesFor,
 	)
 	var i Sandbox
 	err := row.Scan(
@@ -157,6 +164,8 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
+		&i.Replaces,
+		&i.ReplacesFor,
 	)
 	return i, err
 }
@@ -208,16 +217,19 @@ func (q *Queries) ListEnvironments(ctx context.Context, db DBTX, arg ListEnviron
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
 where house_id = $1 and (created_at, id) < ($2::timestamptz, $3::text)
+  and ($4::text = '' or provider = $4) and (status <> 'dead' or not $5::boolean)
 order by created_at desc, id desc
-limit $4
+limit $6
 `
 
 type ListSandboxesParams struct {
 	HouseID    string
 	BeforeTime time.Time
 	BeforeID   string
+	Provider   string
+	Existing   bool
 	MaxRows    int32
 }
 
@@ -226,6 +238,8 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 		arg.HouseID,
 		arg.BeforeTime,
 		arg.BeforeID,
+		arg.Provider,
+		arg.Existing,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -246,6 +260,45 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 			&i.MachineID,
 			&i.CreatedAt,
 			&i.DestroyedAt,
+			&i.Replaces,
+			&i.ReplacesFor,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const liveSandboxesIn = `-- name: LiveSandboxesIn :many
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
+`
+
+func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, maxRows int32) ([]Sandbox, error) {
+	rows, err := db.Query(ctx, liveSandboxesIn, houseID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Sandbox
+	for rows.Next() {
+		var i Sandbox
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.EnvironmentID,
+			&i.Provider,
+			&i.ProviderRef,
+			&i.Status,
+			&i.Ephemeral,
+			&i.MachineID,
+			&i.CreatedAt,
+			&i.DestroyedAt,
+			&i.Replaces,
+			&i.ReplacesFor,
 		); err != nil {
 			return nil, err
 		}
@@ -258,7 +311,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 }
 
 const liveSandboxesOf = `-- name: LiveSandboxesOf :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where environment_id = $1 and status = 'live'
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where environment_id = $1 and status = 'live'
 `
 
 func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID string) ([]Sandbox, error) {
@@ -281,6 +334,8 @@ func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID st
 			&i.MachineID,
 			&i.CreatedAt,
 			&i.DestroyedAt,
+			&i.Replaces,
+			&i.ReplacesFor,
 		); err != nil {
 			return nil, err
 		}
@@ -311,7 +366,7 @@ func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Envi
 }
 
 const lockSandbox = `-- name: LockSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where id = $1 for update
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where id = $1 for update
 `
 
 func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -328,6 +383,8 @@ func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox,
 		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
+		&i.Replaces,
+		&i.ReplacesFor,
 	)
 	return i, err
 }
@@ -363,11 +420,12 @@ func (q *Queries) MarkSandboxLive(ctx context.Context, db DBTX, providerRef stri
 }
 
 const matchSandboxes = `-- name: MatchSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
 where house_id = $1 and id ~>=~ $2::text and id ~<~ ($2::text || chr(127))
-  and (created_at, id) < ($3::timestamptz, $4::text)
+  and (created_at, id) < ($3::timestamptz, $4::text) and ($5::text = '' or provider = $5)
+  and (status <> 'dead' or not $6::boolean)
 order by created_at desc, id desc
-limit $5
+limit $7
 `
 
 type MatchSandboxesParams struct {
@@ -375,6 +433,8 @@ type MatchSandboxesParams struct {
 	Prefix     string
 	BeforeTime time.Time
 	BeforeID   string
+	Provider   string
+	Existing   bool
 	MaxRows    int32
 }
 
@@ -385,6 +445,8 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 		arg.Prefix,
 		arg.BeforeTime,
 		arg.BeforeID,
+		arg.Provider,
+		arg.Existing,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -405,10 +467,181 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 			&i.MachineID,
 			&i.CreatedAt,
 			&i.DestroyedAt,
+			&i.Replaces,
+			&i.ReplacesFor,
 		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const recordBoot = `-- name: RecordBoot :exec
+insert into sandbox_trees (sandbox_id, house_id, commits, used_at, saved_at, saved, steps)
+values ($1, $2, $3, now(), $4, $5, $6)
+on conflict (sandbox_id) do update set used_at = now(), commits = excluded.commits, saved_at = excluded.saved_at, saved = excluded.saved, steps = excluded.steps
+`
+
+type RecordBootParams struct {
+	SandboxID string
+	HouseID   string
+	Commits   json.RawMessage
+	SavedAt   *time.Time
+	Saved     json.RawMessage
+	Steps     json.RawMessage
+}
+
+// The sandbox counts as used, because somebody waits for it.
+func (q *Queries) RecordBoot(ctx context.Context, db DBTX, arg RecordBootParams) error {
+	_, err := db.Exec(ctx, recordBoot,
+		arg.SandboxID,
+		arg.HouseID,
+		arg.Commits,
+		arg.SavedAt,
+		arg.Saved,
+		arg.Steps,
+	)
+	return err
+}
+
+const recordSaved = `-- name: RecordSaved :exec
+insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values ($1, $2, $3::timestamptz, $4)
+on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved
+`
+
+type RecordSavedParams struct {
+	SandboxID string
+	HouseID   string
+	SavedAt   time.Time
+	Saved     json.RawMessage
+}
+
+func (q *Queries) RecordSaved(ctx context.Context, db DBTX, arg RecordSavedParams) error {
+	_, err := db.Exec(ctx, recordSaved,
+		arg.SandboxID,
+		arg.HouseID,
+		arg.SavedAt,
+		arg.Saved,
+	)
+	return err
+}
+
+const replacementOf = `-- name: ReplacementOf :one
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
+where replaces = $1::text and coalesce(replaces_for, '') = $2::text and status <> 'dead'
+order by status = 'live' desc, created_at desc
+limit 1
+`
+
+// What replaces a sandbox for one thread, or for all if that is empty: the one that is ready, or otherwise the one that is being built.
+func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, replacesFor string) (Sandbox, error) {
+	row := db.QueryRow(ctx, replacementOf, replaces, replacesFor)
+	var i Sandbox
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.EnvironmentID,
+		&i.Provider,
+		&i.ProviderRef,
+		&i.Status,
+		&i.Ephemeral,
+		&i.MachineID,
+		&i.CreatedAt,
+		&i.DestroyedAt,
+		&i.Replaces,
+		&i.ReplacesFor,
+	)
+	return i, err
+}
+
+const sandboxTree = `-- name: SandboxTree :one
+select sandbox_id, house_id, commits, used_at, saved_at, saved, steps from sandbox_trees where sandbox_id = $1
+`
+
+func (q *Queries) SandboxTree(ctx context.Context, db DBTX, sandboxID string) (SandboxTree, error) {
+	row := db.QueryRow(ctx, sandboxTree, sandboxID)
+	var i SandboxTree
+	err := row.Scan(
+		&i.SandboxID,
+		&i.HouseID,
+		&i.Commits,
+		&i.UsedAt,
+		&i.SavedAt,
+		&i.Saved,
+		&i.Steps,
+	)
+	return i, err
+}
+
+const sandboxUses = `-- name: SandboxUses :many
+select s.id, e.name as environment_name, t.used_at, t.saved_at, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+  array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
+  array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
+from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
+where s.house_id = $1 and s.id = any ($2::text[])
+`
+
+type SandboxUsesRow struct {
+	ID              string
+	EnvironmentName string
+	UsedAt          *time.Time
+	SavedAt         *time.Time
+	ThreadCount     int32
+	ThreadIds       []string
+	ThreadNames     []string
+}
+
+// Direct messages are counted, and not named.
+func (q *Queries) SandboxUses(ctx context.Context, db DBTX, houseID string, ids []string) ([]SandboxUsesRow, error) {
+	rows, err := db.Query(ctx, sandboxUses, houseID, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SandboxUsesRow
+	for rows.Next() {
+		var i SandboxUsesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.EnvironmentName,
+			&i.UsedAt,
+			&i.SavedAt,
+			&i.ThreadCount,
+			&i.ThreadIds,
+			&i.ThreadNames,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const spareSandboxes = `-- name: SpareSandboxes :many
+select (house_id || '/' || id)::text from spare_sandboxes($1::text[], make_interval(secs => $2::float8), $3::int)
+`
+
+// Each as house/id.
+func (q *Queries) SpareSandboxes(ctx context.Context, db DBTX, machines []string, quiet float64, most int32) ([]string, error) {
+	rows, err := db.Query(ctx, spareSandboxes, machines, quiet, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var column_1 string
+		if err := rows.Scan(&column_1); err != nil {
+			return nil, err
+		}
+		items = append(items, column_1)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -435,6 +668,42 @@ insert into machines (id) values ($1) on conflict (id) do update set seen_at = n
 func (q *Queries) TouchMachine(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, touchMachine, id)
 	return err
+}
+
+const touchTree = `-- name: TouchTree :exec
+insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = $1
+on conflict (sandbox_id) do update set used_at = now()
+`
+
+// A sandbox that is gone is left alone.
+func (q *Queries) TouchTree(ctx context.Context, db DBTX, sandboxID string) error {
+	_, err := db.Exec(ctx, touchTree, sandboxID)
+	return err
+}
+
+const unsavedSandboxes = `-- name: UnsavedSandboxes :many
+select (house_id || '/' || id)::text from unsaved_sandboxes($1::text[], make_interval(secs => $2::float8), $3::int)
+`
+
+// Each as house/id.
+func (q *Queries) UnsavedSandboxes(ctx context.Context, db DBTX, machines []string, quiet float64, most int32) ([]string, error) {
+	rows, err := db.Query(ctx, unsavedSandboxes, machines, quiet, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var column_1 string
+		if err := rows.Scan(&column_1); err != nil {
+			return nil, err
+		}
+		items = append(items, column_1)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const updateEnvironment = `-- name: UpdateEnvironment :one

@@ -10,21 +10,9 @@ import (
 	"time"
 )
 
-const agentName = `-- name: AgentName :one
-select coalesce(name, '')::text as name from agents where agents.id = $1
-`
-
-// No row: the transaction's scope does not see this agent.
-func (q *Queries) AgentName(ctx context.Context, db DBTX, id string) (string, error) {
-	row := db.QueryRow(ctx, agentName, id)
-	var name string
-	err := row.Scan(&name)
-	return name, err
-}
-
 const beginRun = `-- name: BeginRun :one
 update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = $1,
-  run_entries = 0, run_bytes = 0
+  run_entries = 0, run_bytes = 0, run_ended_at = null, run_doing = null, run_tool = null, run_result = null, run_cost = 0, run_cost_unknown = false
 where id = $2 returning run_epoch
 `
 
@@ -34,6 +22,21 @@ func (q *Queries) BeginRun(ctx context.Context, db DBTX, runFrom int64, iD strin
 	var run_epoch int64
 	err := row.Scan(&run_epoch)
 	return run_epoch, err
+}
+
+const beginsRun = `-- name: BeginsRun :one
+select exists (
+  select from entries e join streams s on s.id = e.stream_id
+  where s.house_id = $1 and s.name = $2 and e.seq = any($3::bigint[])
+    and e.payload::text not like '%"run":{%' and e.payload::text not like '%"confined":true%')
+`
+
+// Whether one of some messages may begin a run. Postgres cannot look into a payload whose texts it cannot represent, so it is searched.
+func (q *Queries) BeginsRun(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) (bool, error) {
+	row := db.QueryRow(ctx, beginsRun, houseID, stream, seqs)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const busyChildren = `-- name: BusyChildren :one
@@ -50,7 +53,7 @@ func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *str
 }
 
 const countUnsearchable = `-- name: CountUnsearchable :one
-select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0) + least(d.unindexed, d.decided)), 0)::bigint
+select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0)), 0)::bigint
 from decisions d left join search_cursors c on c.stream_id = d.stream_id
 where d.house_id = $1
 `
@@ -76,46 +79,81 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 
 const directThread = `-- name: DirectThread :one
 select id from threads
-where house_id = $1 and parent_agent_id = $2 and status = 'open' and forked_at_seq is null
+where house_id = $1 and coalesce(people, '{}') = coalesce($2::uuid[], '{}') and (parent_agent_id = $3::uuid or $3::uuid = any (people) and parent_agent_id = any (people))
+  and status = 'open' and forked_at_seq is null
 order by created_at desc, id desc limit 1
 `
 
-// The latest open direct message to an agent. A fork of one is another conversation.
-func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, agentID *string) (string, error) {
-	row := db.QueryRow(ctx, directThread, houseID, agentID)
+// The latest open direct message of some people to an agent, or, if it is among them, between them. A fork of one is another
+// conversation.
+func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, people []string, agentID string) (string, error) {
+	row := db.QueryRow(ctx, directThread, houseID, people, agentID)
 	var id string
 	err := row.Scan(&id)
 	return id, err
 }
 
 const endRunAt = `-- name: EndRunAt :exec
-update threads set run_through = greatest(run_through, $1::bigint), run_from = $2 where id = $3
+update threads set run_through = greatest(run_through, $1::bigint), run_from = $2, run_ended_at = now(), run_result = nullif($3::text, ''),
+  run_cost = greatest(run_cost, $4::bigint), run_cost_unknown = $5::bool
+where id = $6
 `
 
+type EndRunAtParams struct {
+	Through     int64
+	Tail        int64
+	Result      string
+	Cost        int64
+	CostUnknown bool
+	ID          string
+}
+
 // What was said until now was said to the run that ends: whoever ends it sees to it.
-func (q *Queries) EndRunAt(ctx context.Context, db DBTX, through int64, tail int64, iD string) error {
-	_, err := db.Exec(ctx, endRunAt, through, tail, iD)
+func (q *Queries) EndRunAt(ctx context.Context, db DBTX, arg EndRunAtParams) error {
+	_, err := db.Exec(ctx, endRunAt,
+		arg.Through,
+		arg.Tail,
+		arg.Result,
+		arg.Cost,
+		arg.CostUnknown,
+		arg.ID,
+	)
 	return err
 }
 
+const entryAt = `-- name: EntryAt :one
+select e.payload::text as payload
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = $1 and s.name = $2 and e.seq = $3
+`
+
+// The payload of the entry at a position.
+func (q *Queries) EntryAt(ctx context.Context, db DBTX, houseID string, stream string, seq int64) (string, error) {
+	row := db.QueryRow(ctx, entryAt, houseID, stream, seq)
+	var payload string
+	err := row.Scan(&payload)
+	return payload, err
+}
+
 const filterThreads = `-- name: FilterThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
-  where p.house_id = $1
-    and ($2::text = '' or p.parent_thread_id = $2)
-    and ($3::text = '' or p.forked_from_id = $3)
-    and ($4::text = '' or p.tags @> array[$4::text])
-    and ($5::text = '' or p.status = $5)
+  where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
+    and ($3::text = '' or p.parent_thread_id = $3)
+    and ($4::text = '' or p.forked_from_id = $4)
+    and ($5::text = '' or p.tags @> array[$5::text])
+    and ($6::text = '' or p.status = $6)
     and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
-      (($6::text)::timestamptz, ($7::text)::timestamptz, $8::text)
+      (($7::text)::timestamptz, ($8::text)::timestamptz, $9::text)
   order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
-  limit $9))
+  limit $10))
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
 `
 
 type FilterThreadsParams struct {
 	HouseID        string
+	Shared         bool
 	ParentThreadID string
 	ForkedFromID   string
 	Tag            string
@@ -130,6 +168,7 @@ type FilterThreadsParams struct {
 func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, filterThreads,
 		arg.HouseID,
+		arg.Shared,
 		arg.ParentThreadID,
 		arg.ForkedFromID,
 		arg.Tag,
@@ -180,10 +219,90 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.RunEntries,
 			&i.RunBytes,
 			&i.AskedBy,
+			&i.RunEndedAt,
+			&i.RunDoing,
+			&i.RunTool,
+			&i.RunResult,
+			&i.RunCost,
+			&i.RunCostUnknown,
+			&i.AnsweringAgentID,
+			&i.AnsweringDecided,
+			&i.People,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
 			&i.RunningName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const findEntries = `-- name: FindEntries :many
+select thread_id::text as thread_id, thread_name::text as thread_name, seq::bigint as seq, id::text as id, type::text as type, author::text as author,
+  author_name::text as author_name, author_kind::text as author_kind, payload::json as payload, ts::timestamptz as ts
+from find_entries($1::text, $2::text, $3::text, $4::text[], $5::boolean, $6::timestamptz, $7::timestamptz, $8::int)
+`
+
+type FindEntriesParams struct {
+	Words  string
+	Author string
+	Thread string
+	Types  []string
+	Failed bool
+	After  *time.Time
+	Before *time.Time
+	Most   int32
+}
+
+type FindEntriesRow struct {
+	ThreadID   string
+	ThreadName string
+	Seq        int64
+	ID         string
+	Type       string
+	Author     string
+	AuthorName string
+	AuthorKind string
+	Payload    []byte
+	Ts         time.Time
+}
+
+// The latest entries of the transaction's house that have all words of a query of Postgres and are as the filters say.
+func (q *Queries) FindEntries(ctx context.Context, db DBTX, arg FindEntriesParams) ([]FindEntriesRow, error) {
+	rows, err := db.Query(ctx, findEntries,
+		arg.Words,
+		arg.Author,
+		arg.Thread,
+		arg.Types,
+		arg.Failed,
+		arg.After,
+		arg.Before,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FindEntriesRow
+	for rows.Next() {
+		var i FindEntriesRow
+		if err := rows.Scan(
+			&i.ThreadID,
+			&i.ThreadName,
+			&i.Seq,
+			&i.ID,
+			&i.Type,
+			&i.Author,
+			&i.AuthorName,
+			&i.AuthorKind,
+			&i.Payload,
+			&i.Ts,
 		); err != nil {
 			return nil, err
 		}
@@ -221,7 +340,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
 `
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead, error) {
@@ -261,6 +380,15 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 		&i.RunEntries,
 		&i.RunBytes,
 		&i.AskedBy,
+		&i.RunEndedAt,
+		&i.RunDoing,
+		&i.RunTool,
+		&i.RunResult,
+		&i.RunCost,
+		&i.RunCostUnknown,
+		&i.AnsweringAgentID,
+		&i.AnsweringDecided,
+		&i.People,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -269,43 +397,36 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 	return i, err
 }
 
-const indexOlder = `-- name: IndexOlder :one
-select index_older($1)::boolean
-`
-
-func (q *Queries) IndexOlder(ctx context.Context, db DBTX, most int32) (bool, error) {
-	row := db.QueryRow(ctx, indexOlder, most)
-	var column_1 bool
-	err := row.Scan(&column_1)
-	return column_1, err
-}
-
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq, root, asked_by)
+  forked_from_id, forked_at_seq, root, asked_by, answering_agent_id, answering_decided, people)
 values ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11, $12, $13, $14, $15)
+  $8, $9, $10, $11, $12, $13, $14, $15,
+  $16, $17, $18::uuid[])
 on conflict (id) do nothing
 returning id
 `
 
 type InsertThreadParams struct {
-	ID             string
-	HouseID        string
-	StreamID       string
-	Name           *string
-	PinnedAt       *time.Time
-	ParentThreadID *string
-	ParentAgentID  *string
-	EnvironmentID  *string
-	AgentID        *string
-	Tags           []string
-	Status         string
-	ForkedFromID   *string
-	ForkedAtSeq    *int64
-	Root           *string
-	AskedBy        *string
+	ID               string
+	HouseID          string
+	StreamID         string
+	Name             *string
+	PinnedAt         *time.Time
+	ParentThreadID   *string
+	ParentAgentID    *string
+	EnvironmentID    *string
+	AgentID          *string
+	Tags             []string
+	Status           string
+	ForkedFromID     *string
+	ForkedAtSeq      *int64
+	Root             *string
+	AskedBy          *string
+	AnsweringAgentID *string
+	AnsweringDecided bool
+	People           []string
 }
 
 // Owner: internal/thread.
@@ -327,6 +448,9 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 		arg.ForkedAtSeq,
 		arg.Root,
 		arg.AskedBy,
+		arg.AnsweringAgentID,
+		arg.AnsweringDecided,
+		arg.People,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -344,18 +468,21 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 	return exists, err
 }
 
-const leaveSandbox = `-- name: LeaveSandbox :exec
-update threads set sandbox_id = null where id = $1
+const kindOfAgent = `-- name: KindOfAgent :one
+select agents.kind from agents where agents.id = $1
 `
 
-func (q *Queries) LeaveSandbox(ctx context.Context, db DBTX, id string) error {
-	_, err := db.Exec(ctx, leaveSandbox, id)
-	return err
+// No row: the transaction's scope does not see this agent.
+func (q *Queries) KindOfAgent(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, kindOfAgent, id)
+	var kind string
+	err := row.Scan(&kind)
+	return kind, err
 }
 
 const listForks = `-- name: ListForks :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
-where t.forked_from_id = $1::text
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
+where t.forked_from_id = $1::text and (t.people is null or current_agent() = any (t.people))
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
@@ -420,6 +547,15 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.RunEntries,
 			&i.RunBytes,
 			&i.AskedBy,
+			&i.RunEndedAt,
+			&i.RunDoing,
+			&i.RunTool,
+			&i.RunResult,
+			&i.RunCost,
+			&i.RunCostUnknown,
+			&i.AnsweringAgentID,
+			&i.AnsweringDecided,
+			&i.People,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -436,31 +572,33 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
-  where p.house_id = $1
+  where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
     and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
-      (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
+      (($3::text)::timestamptz, ($4::text)::timestamptz, $5::text)
   order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
-  limit $5))
+  limit $6))
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
 `
 
 type ListThreadsParams struct {
 	HouseID        string
+	Shared         bool
 	BeforePinned   string
 	BeforeActivity string
 	BeforeID       string
 	MaxRows        int32
 }
 
-// Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
+// Without those that are direct messages of other people; shared leaves out all direct messages. Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
 // from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
 // queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
 func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, listThreads,
 		arg.HouseID,
+		arg.Shared,
 		arg.BeforePinned,
 		arg.BeforeActivity,
 		arg.BeforeID,
@@ -507,6 +645,15 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.RunEntries,
 			&i.RunBytes,
 			&i.AskedBy,
+			&i.RunEndedAt,
+			&i.RunDoing,
+			&i.RunTool,
+			&i.RunResult,
+			&i.RunCost,
+			&i.RunCostUnknown,
+			&i.AnsweringAgentID,
+			&i.AnsweringDecided,
+			&i.People,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -533,12 +680,12 @@ func (q *Queries) LockChildren(ctx context.Context, db DBTX, parentThreadID stri
 }
 
 const lockDirect = `-- name: LockDirect :exec
-select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || $1::text || '/' || $2::text, 0))
+select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || $1::text, 0))
 `
 
 // One transaction at a time looks for a direct message to an agent, or creates one.
-func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agentID string) error {
-	_, err := db.Exec(ctx, lockDirect, houseID, agentID)
+func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string) error {
+	_, err := db.Exec(ctx, lockDirect, houseID)
 	return err
 }
 
@@ -565,9 +712,10 @@ func (q *Queries) LockThreadsOfRoot(ctx context.Context, db DBTX, houseID string
 const matchThreads = `-- name: MatchThreads :many
 (select p.id from threads p
   where p.house_id = $1 and $2::text <> '' and p.id ~>=~ $2::text and p.id ~<~ ($2::text || chr(127))
+    and (p.people is null or current_agent() = any (p.people))
   limit $3)
 union
-(select n.id from threads n where n.house_id = $1 and n.name = $4::text limit $3)
+(select n.id from threads n where n.house_id = $1 and n.name = $4::text and (n.people is null or current_agent() = any (n.people)) limit $3)
 `
 
 type MatchThreadsParams struct {
@@ -605,17 +753,22 @@ func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsPar
 
 const moveRun = `-- name: MoveRun :execrows
 update threads set heartbeat_at = now(), run_through = greatest(run_through, least($1::bigint, $2::bigint)),
-  run_entries = run_entries + $3::bigint, run_bytes = run_bytes + $4::bigint
-where id = $5 and status = 'running' and run_epoch = $6
+  run_entries = run_entries + $3::bigint, run_bytes = run_bytes + $4::bigint,
+  run_doing = $5::text, run_tool = coalesce(nullif($6::text, ''), run_tool), run_cost = greatest(run_cost, $7::bigint), run_cost_unknown = $8::bool
+where id = $9 and status = 'running' and run_epoch = $10
 `
 
 type MoveRunParams struct {
-	Through int64
-	Tail    int64
-	Entries int64
-	Bytes   int64
-	ID      string
-	Epoch   int64
+	Through     int64
+	Tail        int64
+	Entries     int64
+	Bytes       int64
+	Doing       string
+	Tool        string
+	Cost        int64
+	CostUnknown bool
+	ID          string
+	Epoch       int64
 }
 
 // What the runner of a run says of itself. No row: the run is over. Nothing goes back.
@@ -625,6 +778,10 @@ func (q *Queries) MoveRun(ctx context.Context, db DBTX, arg MoveRunParams) (int6
 		arg.Tail,
 		arg.Entries,
 		arg.Bytes,
+		arg.Doing,
+		arg.Tool,
+		arg.Cost,
+		arg.CostUnknown,
 		arg.ID,
 		arg.Epoch,
 	)
@@ -632,6 +789,75 @@ func (q *Queries) MoveRun(ctx context.Context, db DBTX, arg MoveRunParams) (int6
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const nameOfAgent = `-- name: NameOfAgent :one
+select coalesce(name, '')::text as name from agents where agents.id = $1
+`
+
+// No row: the transaction's scope does not see this agent.
+func (q *Queries) NameOfAgent(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, nameOfAgent, id)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
+const namedThreads = `-- name: NamedThreads :many
+select t.id, coalesce(t.name, '')::text as name from threads t
+where t.house_id = $1 and t.name is not null and strpos(lower(t.name), lower($2::text)) > 0
+  and (t.people is null or current_agent() = any (t.people)) order by t.active_at desc limit $3
+`
+
+type NamedThreadsRow struct {
+	ID   string
+	Name string
+}
+
+// The threads whose names have a text, the latest first.
+func (q *Queries) NamedThreads(ctx context.Context, db DBTX, houseID string, part string, most int32) ([]NamedThreadsRow, error) {
+	rows, err := db.Query(ctx, namedThreads, houseID, part, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamedThreadsRow
+	for rows.Next() {
+		var i NamedThreadsRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const parentThreads = `-- name: ParentThreads :many
+select distinct parent_thread_id::text from threads where parent_thread_id = any ($1::text[])
+`
+
+// Those of the given threads that have children.
+func (q *Queries) ParentThreads(ctx context.Context, db DBTX, ids []string) ([]string, error) {
+	rows, err := db.Query(ctx, parentThreads, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var parent_thread_id string
+		if err := rows.Scan(&parent_thread_id); err != nil {
+			return nil, err
+		}
+		items = append(items, parent_thread_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const primaryThread = `-- name: PrimaryThread :one
@@ -645,6 +871,65 @@ func (q *Queries) PrimaryThread(ctx context.Context, db DBTX, houseID string) (s
 	return id, err
 }
 
+const queueEntries = `-- name: QueueEntries :many
+select e.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.ts,
+  (case e.type when 'chat' then '{}' when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = $1 and s.name = $2 and e.seq > $3 and e.type = any($4::text[])
+order by e.seq limit $5
+`
+
+type QueueEntriesParams struct {
+	HouseID string
+	Stream  string
+	Through int64
+	Types   []string
+	MaxRows int32
+}
+
+type QueueEntriesRow struct {
+	Seq     int64
+	ID      string
+	Type    string
+	Author  string
+	Ts      time.Time
+	Payload string
+}
+
+// What says what waits for a thread's agent, behind a position. It leaves out texts, because only their entries count.
+func (q *Queries) QueueEntries(ctx context.Context, db DBTX, arg QueueEntriesParams) ([]QueueEntriesRow, error) {
+	rows, err := db.Query(ctx, queueEntries,
+		arg.HouseID,
+		arg.Stream,
+		arg.Through,
+		arg.Types,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []QueueEntriesRow
+	for rows.Next() {
+		var i QueueEntriesRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.ID,
+			&i.Type,
+			&i.Author,
+			&i.Ts,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const repairThreadActivity = `-- name: RepairThreadActivity :one
 select coalesce(repair_thread_activity($1::text, $2::int), '')::text as last
 `
@@ -654,6 +939,32 @@ func (q *Queries) RepairThreadActivity(ctx context.Context, db DBTX, afterID str
 	var last string
 	err := row.Scan(&last)
 	return last, err
+}
+
+const repointThread = `-- name: RepointThread :many
+update threads set sandbox_id = $1::text where id = $2 and sandbox_id = $3::text
+returning stream_id
+`
+
+// One thread moves from a sandbox to another.
+func (q *Queries) RepointThread(ctx context.Context, db DBTX, toSandbox string, iD string, fromSandbox string) ([]string, error) {
+	rows, err := db.Query(ctx, repointThread, toSandbox, iD, fromSandbox)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var stream_id string
+		if err := rows.Scan(&stream_id); err != nil {
+			return nil, err
+		}
+		items = append(items, stream_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const repointThreads = `-- name: RepointThreads :many
@@ -724,6 +1035,17 @@ func (q *Queries) RunningBelow(ctx context.Context, db DBTX, id string) ([]strin
 	return items, nil
 }
 
+const runningOnSandbox = `-- name: RunningOnSandbox :one
+select exists (select from threads where sandbox_id = $1::text and status = 'running')::bool
+`
+
+func (q *Queries) RunningOnSandbox(ctx context.Context, db DBTX, sandboxID string) (bool, error) {
+	row := db.QueryRow(ctx, runningOnSandbox, sandboxID)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const runningThreads = `-- name: RunningThreads :many
 select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads($1::text, $2::int)
 `
@@ -751,6 +1073,37 @@ func (q *Queries) RunningThreads(ctx context.Context, db DBTX, afterID string, m
 		return nil, err
 	}
 	return items, nil
+}
+
+const saidEntry = `-- name: SaidEntry :one
+select e.seq, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload::text as payload,
+  (e.type = 'chat' and exists (
+    select from entries c where c.stream_id = e.stream_id and c.seq > e.seq
+      and case c.type when 'signal.queue.cancelled' then c.payload->>'entry_id' = e.id else false end))::bool as cancelled
+from entries e join streams s on s.id = e.stream_id
+where s.house_id = $1 and s.name = $2 and e.id = $3
+`
+
+type SaidEntryRow struct {
+	Seq       int64
+	Type      string
+	Author    string
+	Payload   string
+	Cancelled bool
+}
+
+// An entry of a thread by its id, and whether it is a message that was cancelled while it waited.
+func (q *Queries) SaidEntry(ctx context.Context, db DBTX, houseID string, stream string, iD string) (SaidEntryRow, error) {
+	row := db.QueryRow(ctx, saidEntry, houseID, stream, iD)
+	var i SaidEntryRow
+	err := row.Scan(
+		&i.Seq,
+		&i.Type,
+		&i.Author,
+		&i.Payload,
+		&i.Cancelled,
+	)
+	return i, err
 }
 
 const sandboxesBelow = `-- name: SandboxesBelow :many
@@ -783,53 +1136,6 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 	return items, nil
 }
 
-const searchEntries = `-- name: SearchEntries :many
-select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
-  ts::timestamptz as ts, thread_name::text as thread_name
-from search_entries($1::text, $2)
-`
-
-type SearchEntriesRow struct {
-	ThreadID   string
-	Seq        int64
-	ID         string
-	Type       string
-	Author     string
-	Payload    []byte
-	Ts         time.Time
-	ThreadName string
-}
-
-// The latest entries of the transaction's house that have all words of a query of Postgres.
-func (q *Queries) SearchEntries(ctx context.Context, db DBTX, words string, most int32) ([]SearchEntriesRow, error) {
-	rows, err := db.Query(ctx, searchEntries, words, most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []SearchEntriesRow
-	for rows.Next() {
-		var i SearchEntriesRow
-		if err := rows.Scan(
-			&i.ThreadID,
-			&i.Seq,
-			&i.ID,
-			&i.Type,
-			&i.Author,
-			&i.Payload,
-			&i.Ts,
-			&i.ThreadName,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const setThreadSandbox = `-- name: SetThreadSandbox :exec
 update threads set sandbox_id = $1 where id = $2
 `
@@ -848,8 +1154,21 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 	return err
 }
 
+const settleAnswering = `-- name: SettleAnswering :exec
+update threads set answering_agent_id = $1::uuid, answering_decided = true
+where threads.id = $2 and not answering_decided and agent_id is null and parent_agent_id is null and forked_at_seq is null
+  and not exists (select from houses h where h.primary_thread_id = threads.id)
+`
+
+// The first message of a thread settles which bot answers in it, unless a person has, or it is the house's own, driven, a direct
+// message or a fork.
+func (q *Queries) SettleAnswering(ctx context.Context, db DBTX, agentID string, iD string) error {
+	_, err := db.Exec(ctx, settleAnswering, agentID, iD)
+	return err
+}
+
 const someThreads = `-- name: SomeThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
 // Those of the given threads that exist.
@@ -896,6 +1215,15 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 			&i.RunEntries,
 			&i.RunBytes,
 			&i.AskedBy,
+			&i.RunEndedAt,
+			&i.RunDoing,
+			&i.RunTool,
+			&i.RunResult,
+			&i.RunCost,
+			&i.RunCostUnknown,
+			&i.AnsweringAgentID,
+			&i.AnsweringDecided,
+			&i.People,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -909,6 +1237,28 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 		return nil, err
 	}
 	return items, nil
+}
+
+const takeQueue = `-- name: TakeQueue :exec
+update threads set run_through = greatest(run_through, $1::bigint) where id = $2
+`
+
+// Nothing that was said up to a position waits for the agent any more. Nothing goes back.
+func (q *Queries) TakeQueue(ctx context.Context, db DBTX, through int64, iD string) error {
+	_, err := db.Exec(ctx, takeQueue, through, iD)
+	return err
+}
+
+const takesTurns = `-- name: TakesTurns :one
+select coalesce(a.runtime = 'arbe', false)::bool from bots b join agents a on a.id = b.agent_id where b.house_id = $1 and b.agent_id = $2
+`
+
+// Whether a bot of a house takes turns in threads. No row: the house has no such bot.
+func (q *Queries) TakesTurns(ctx context.Context, db DBTX, houseID string, agentID string) (bool, error) {
+	row := db.QueryRow(ctx, takesTurns, houseID, agentID)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const threadDepth = `-- name: ThreadDepth :one
@@ -988,44 +1338,20 @@ func (q *Queries) TouchThreads(ctx context.Context, db DBTX, streams []int64) ([
 	return items, nil
 }
 
-const unreadByDriver = `-- name: UnreadByDriver :one
-select exists (
-  select from entries e join streams s on s.id = e.stream_id
-  where s.house_id = $1 and s.name = $2 and e.seq > $3 and e.type = 'chat' and e.author_agent_id <> $4::uuid
-    and e.payload->>'run' is null and e.payload->>'confined' is null)
-`
-
-type UnreadByDriverParams struct {
-	HouseID string
-	Stream  string
-	Through int64
-	AgentID string
-}
-
-// Whether somebody has said something to a thread's agent behind a position that may begin a run.
-func (q *Queries) UnreadByDriver(ctx context.Context, db DBTX, arg UnreadByDriverParams) (bool, error) {
-	row := db.QueryRow(ctx, unreadByDriver,
-		arg.HouseID,
-		arg.Stream,
-		arg.Through,
-		arg.AgentID,
-	)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const updateThread = `-- name: UpdateThread :exec
-update threads set name = $1, pinned_at = $2, tags = $3, environment_id = $4
-where id = $5
+update threads set name = $1, pinned_at = $2, tags = $3, environment_id = $4,
+  answering_agent_id = $5, answering_decided = $6
+where id = $7
 `
 
 type UpdateThreadParams struct {
-	Name          *string
-	PinnedAt      *time.Time
-	Tags          []string
-	EnvironmentID *string
-	ID            string
+	Name             *string
+	PinnedAt         *time.Time
+	Tags             []string
+	EnvironmentID    *string
+	AnsweringAgentID *string
+	AnsweringDecided bool
+	ID               string
 }
 
 // Every column that people may change. The caller has read the row under its lock.
@@ -1035,6 +1361,8 @@ func (q *Queries) UpdateThread(ctx context.Context, db DBTX, arg UpdateThreadPar
 		arg.PinnedAt,
 		arg.Tags,
 		arg.EnvironmentID,
+		arg.AnsweringAgentID,
+		arg.AnsweringDecided,
 		arg.ID,
 	)
 	return err

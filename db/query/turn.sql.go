@@ -142,6 +142,31 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 	return items, nil
 }
 
+const askingTurns = `-- name: AskingTurns :many
+select id from turns where house_id = $1 and thread_id = $2 and status = 'asking'
+`
+
+// The turns of a thread that wait for people.
+func (q *Queries) AskingTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]string, error) {
+	rows, err := db.Query(ctx, askingTurns, houseID, threadID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const beginTurn = `-- name: BeginTurn :one
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
   waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
@@ -619,6 +644,18 @@ func (q *Queries) LeaveTurn(ctx context.Context, db DBTX, iD string, steps int32
 	return err
 }
 
+const lockAttempt = `-- name: LockAttempt :one
+select id from turns where id = $1 and steps = $2 and attempts = $3 and ended_at is null for update
+`
+
+// Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
+func (q *Queries) LockAttempt(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) (string, error) {
+	row := db.QueryRow(ctx, lockAttempt, iD, steps, attempts)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const lockRoot = `-- name: LockRoot :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.root/' || $1::text || '/' || $2::text, 0))
 `
@@ -627,6 +664,111 @@ select pg_advisory_xact_lock(hashtextextended('arbe.root/' || $1::text || '/' ||
 func (q *Queries) LockRoot(ctx context.Context, db DBTX, houseID string, root string) error {
 	_, err := db.Exec(ctx, lockRoot, houseID, root)
 	return err
+}
+
+const lockTurn = `-- name: LockTurn :one
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where id = $1 for update
+`
+
+func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
+	row := db.QueryRow(ctx, lockTurn, id)
+	var i Turn
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.ThreadID,
+		&i.AgentID,
+		&i.EntryID,
+		&i.Reason,
+		&i.PolicyID,
+		&i.Chain,
+		&i.Status,
+		&i.DueAt,
+		&i.Asked,
+		&i.AskedSeqs,
+		&i.Steps,
+		&i.Attempts,
+		&i.StoppedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
+		&i.AskedThink,
+	)
+	return i, err
+}
+
+const parkTurn = `-- name: ParkTurn :one
+update turns set status = 'asking', due_at = $1::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
+where id = $2 and steps = $3 and attempts = $4 and ended_at is null and stopped_by is null
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
+`
+
+type ParkTurnParams struct {
+	DueAt    time.Time
+	ID       string
+	Steps    int32
+	Attempts int32
+}
+
+// Leaves a turn to wait for people.
+func (q *Queries) ParkTurn(ctx context.Context, db DBTX, arg ParkTurnParams) (Turn, error) {
+	row := db.QueryRow(ctx, parkTurn,
+		arg.DueAt,
+		arg.ID,
+		arg.Steps,
+		arg.Attempts,
+	)
+	var i Turn
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.ThreadID,
+		&i.AgentID,
+		&i.EntryID,
+		&i.Reason,
+		&i.PolicyID,
+		&i.Chain,
+		&i.Status,
+		&i.DueAt,
+		&i.Asked,
+		&i.AskedSeqs,
+		&i.Steps,
+		&i.Attempts,
+		&i.StoppedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
+		&i.AskedThink,
+	)
+	return i, err
 }
 
 const postponeTurn = `-- name: PostponeTurn :one
@@ -981,6 +1123,20 @@ func (q *Queries) TurnUsed(ctx context.Context, db DBTX, turnID string) (TurnUse
 		&i.Calls,
 	)
 	return i, err
+}
+
+const unparkTurn = `-- name: UnparkTurn :one
+update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
+where id = $1 and status = 'asking'
+returning id
+`
+
+// No row: the turn does not wait for people.
+func (q *Queries) UnparkTurn(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, unparkTurn, id)
+	var id_2 string
+	err := row.Scan(&id_2)
+	return id_2, err
 }
 
 const waitTurn = `-- name: WaitTurn :execrows

@@ -37,8 +37,8 @@ import (
 const (
 	// DefaultMaxSize is 100 MiB.
 	DefaultMaxSize = 100 << 20
-	// DefaultQuota is 10 GiB.
-	DefaultQuota = 10 << 30
+	// DefaultQuota is 10 GiB, and DefaultPersonQuota 30 GiB.
+	DefaultQuota, DefaultPersonQuota = 10 << 30, 30 << 30
 )
 
 // Config configures [New].
@@ -49,8 +49,11 @@ type Config struct {
 	MaxSize int64
 	// Quota limits the bytes of all artifacts of a house. Content that several artifacts share counts once, because it
 	// is stored once. Defaults to [DefaultQuota].
-	Quota  int64
-	Logger *slog.Logger
+	Quota int64
+	// PersonQuota limits the bytes of all artifacts of the houses that belong to one person, counted likewise in each house.
+	// Defaults to [DefaultPersonQuota].
+	PersonQuota int64
+	Logger      *slog.Logger
 }
 
 // Artifacts manages the artifacts of all houses. It is safe for concurrent use.
@@ -66,6 +69,9 @@ func New(c Config) *Artifacts {
 	}
 	if c.Quota == 0 {
 		c.Quota = DefaultQuota
+	}
+	if c.PersonQuota == 0 {
+		c.PersonQuota = DefaultPersonQuota
 	}
 	return &Artifacts{c, query.New()}
 }
@@ -85,7 +91,7 @@ type Artifact struct {
 	Kind string
 	// Label is its name for people; for a file, the file name.
 	Label string
-	// ExternalID is its id elsewhere: of an entry, a pull request's URL, a commit.
+	// ExternalID is its id elsewhere: an entry's id, a pull request's URL, a commit.
 	ExternalID string
 	// MIMEType is the type of the bytes as its creator declared it. It must not be trusted, because it is not checked.
 	MIMEType string
@@ -199,8 +205,8 @@ func (a *Artifacts) getTx(ctx context.Context, tx pgx.Tx, id string) (Artifact, 
 	return fromRow(row.Artifact, row.Sha256, row.Size), err
 }
 
-// List returns up to limit artifacts of the scope's house before a cursor, newest first: all, or a thread's, or
-// only those whose ID begins with match, if it has at least four characters, or whose label it is.
+// List returns up to limit artifacts of the scope's house before a cursor, newest first. A thread limits them to that
+// thread. match limits them to those with this label, or whose ID begins with match if it has at least four characters.
 func (a *Artifacts) List(ctx context.Context, scope db.Scope, thread, match string, before db.Cursor, limit int) (list []Artifact, err error) {
 	err = a.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if match != "" {
@@ -226,7 +232,12 @@ func (a *Artifacts) List(ctx context.Context, scope db.Scope, thread, match stri
 // Delete deletes an artifact. Its bytes are deleted soon after, unless another artifact has the same. Deleting one that
 // does not exist succeeds, because the call may be a retry.
 func (a *Artifacts) Delete(ctx context.Context, scope db.Scope, id string) error {
-	return a.DB.In(ctx, scope, func(tx pgx.Tx) error { return a.q.DeleteArtifact(ctx, tx, id) })
+	return a.DB.In(ctx, scope, func(tx pgx.Tx) error { return a.DeleteTx(ctx, tx, id) })
+}
+
+// DeleteTx is [Artifacts.Delete] in the caller's transaction.
+func (a *Artifacts) DeleteTx(ctx context.Context, tx pgx.Tx, id string) error {
+	return a.q.DeleteArtifact(ctx, tx, id)
 }
 
 // CreateTx creates an artifact in the scope's house in the caller's transaction, with the bytes of an upload, or
@@ -304,8 +315,8 @@ func fromRow(r query.Artifact, sha256 []byte, size int64) Artifact {
 	return a
 }
 
-// FileName returns a name for a file with the bytes that is harmless wherever it is saved: no path, no control
-// characters, nothing that changes the direction of text, not hidden, and not long.
+// FileName returns a name for a file with the bytes that is harmless anywhere: no path, no control characters, nothing
+// that changes the direction of text, not hidden, and not long.
 func (a Artifact) FileName() string {
 	name := strings.Map(func(r rune) rune {
 		switch {

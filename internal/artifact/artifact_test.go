@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// world is artifacts in a directory, for two houses.
+// world has artifacts in a directory, for two houses.
 type world struct {
 	*artifact.Artifacts
 	t            *testing.T
@@ -58,14 +58,21 @@ func newWorld(t *testing.T, c artifact.Config) *world {
 	return w
 }
 
+// house creates a house and a person who owns it.
 func (w *world) house() db.Scope {
 	w.t.Helper()
-	house, agent := ask[string](w, "insert into houses (name) values ('Home') returning id"), ask[string](w, "insert into agents (kind, name) values ('human', 'Ada') returning id::text")
+	return w.houseOf(ask[string](w, "insert into agents (kind, name) values ('human', 'Ada') returning id::text"))
+}
+
+// houseOf creates a house of a person.
+func (w *world) houseOf(agent string) db.Scope {
+	w.t.Helper()
+	house := ask[string](w, "insert into houses (name) values ('Home') returning id")
 	ask[string](w, "insert into members (house_id, agent_id, role) values ($1, $2, 'owner') returning role", house, agent)
 	return db.Scope{House: house, Agent: agent}
 }
 
-// thread makes a thread, a fork of another one if source is not empty.
+// thread creates a thread, or a fork if source is not empty.
 func (w *world) thread(scope db.Scope, source string) string {
 	w.t.Helper()
 	return ask[string](w, `
@@ -83,7 +90,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// ask runs a statement past row-level security, and reads its one value.
+// ask runs a statement without row-level security and reads its one value.
 func ask[T any](w *world, statement string, args ...any) (value T) {
 	w.t.Helper()
 	if err := w.owner.QueryRow(w.t.Context(), statement, args...).Scan(&value); err != nil {
@@ -121,7 +128,7 @@ func (w *world) collect() {
 	w.must(w.Collect(w.t.Context()))
 }
 
-// files is how many blobs the store has.
+// files returns the number of blobs in the store.
 func (w *world) files() (n int) {
 	w.t.Helper()
 	w.must(filepath.WalkDir(w.dir, func(_ string, e fs.DirEntry, err error) error {
@@ -140,12 +147,12 @@ func (w *world) wantFiles(n int) {
 	}
 }
 
-// wantNothing asserts that neither rows nor bytes stay.
+// wantNothing asserts that neither rows nor bytes are left.
 func (w *world) wantNothing() {
 	w.t.Helper()
 	w.wantFiles(0)
 	if n := ask[int](w, "select (select count(*) from artifacts) + (select count(*) from blobs)"); n != 0 {
-		w.t.Errorf("%d rows stay", n)
+		w.t.Errorf("%d rows are left", n)
 	}
 }
 
@@ -178,7 +185,7 @@ func TestAnArtifactIsReadAsItWasMade(t *testing.T) {
 		t.Errorf("it reads %q", text)
 	}
 
-	t.Run("from where the reader seeks", func(t *testing.T) {
+	t.Run("from the position of a Seek", func(t *testing.T) {
 		content, err := w.Open(t.Context(), got)
 		w.must(err)
 		defer content.Close()
@@ -195,7 +202,7 @@ func TestAnArtifactIsReadAsItWasMade(t *testing.T) {
 		_, err = w.Open(t.Context(), link)
 		wantCode(t, err, fault.Precondition)
 	})
-	t.Run("an empty one has no bytes, but we hold them", func(t *testing.T) {
+	t.Run("an empty artifact has zero bytes, which are stored", func(t *testing.T) {
 		empty := w.create(w.ours, artifact.Draft{}, "")
 		if !empty.HasBytes || empty.Size != 0 || empty.Kind != artifact.File || w.read(empty) != "" {
 			t.Errorf("it is %+v", empty)
@@ -280,7 +287,7 @@ func TestTheSameIDAgain(t *testing.T) {
 			t.Errorf("it is %+v", again)
 		}
 	})
-	t.Run("many at once make one", func(t *testing.T) {
+	t.Run("many concurrent calls create one", func(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
@@ -296,7 +303,7 @@ func TestTheSameIDAgain(t *testing.T) {
 	})
 }
 
-func TestWhatFailsLeavesNothing(t *testing.T) {
+func TestAFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config  artifact.Config
@@ -304,23 +311,23 @@ func TestWhatFailsLeavesNothing(t *testing.T) {
 		content io.Reader
 		code    fault.Code
 	}{
-		"an upload that breaks off":             {content: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)), code: fault.Canceled},
-		"one that is larger than an artifact":   {config: artifact.Config{MaxSize: 10}, content: strings.NewReader("eleven bytes"), code: fault.Exhausted},
-		"one that never ends":                   {config: artifact.Config{MaxSize: 10 << 20}, content: zeros{}, code: fault.Exhausted},
-		"one that is larger than the quota":     {config: artifact.Config{Quota: 10}, content: strings.NewReader("eleven bytes"), code: fault.Exhausted},
-		"one whose thread is not there":         {draft: artifact.Draft{Thread: "nosuchthread"}, content: strings.NewReader("x"), code: fault.NotFound},
-		"one whose caller goes away":            {content: iotest.ErrReader(context.Canceled), code: fault.Canceled},
-		"one with bytes here and elsewhere":     {draft: artifact.Draft{ByteRef: "git:x"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose kind is not a word":          {draft: artifact.Draft{Kind: "A kind"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose id is none":                  {draft: artifact.Draft{ID: "../../etc"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose label is long":               {draft: artifact.Draft{Label: strings.Repeat("é", 201)}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose label is no text":            {draft: artifact.Draft{Label: "\xff"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose label has a NUL":             {draft: artifact.Draft{Label: "a\x00"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose media type is none":          {draft: artifact.Draft{MIMEType: "text html"}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose metadata is a list":          {draft: artifact.Draft{Metadata: []byte(`[]`)}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose metadata is nothing":         {draft: artifact.Draft{Metadata: []byte(`null`)}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose metadata is what no row has": {draft: artifact.Draft{Metadata: []byte(`{"a":"\u0000"}`)}, content: strings.NewReader("x"), code: fault.Invalid},
-		"one whose metadata is large":           {draft: artifact.Draft{Metadata: []byte(`{"a":"` + strings.Repeat("x", 8<<10) + `"}`)}, content: strings.NewReader("x"), code: fault.Invalid},
+		"an upload that breaks off":           {content: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)), code: fault.Canceled},
+		"one that is larger than an artifact": {config: artifact.Config{MaxSize: 10}, content: strings.NewReader("eleven bytes"), code: fault.Exhausted},
+		"one that never ends":                 {config: artifact.Config{MaxSize: 10 << 20}, content: zeros{}, code: fault.Exhausted},
+		"one that is larger than the quota":   {config: artifact.Config{Quota: 10}, content: strings.NewReader("eleven bytes"), code: fault.Exhausted},
+		"one whose thread does not exist":     {draft: artifact.Draft{Thread: "nosuchthread"}, content: strings.NewReader("x"), code: fault.NotFound},
+		"one whose caller leaves":             {content: iotest.ErrReader(context.Canceled), code: fault.Canceled},
+		"one with bytes here and elsewhere":   {draft: artifact.Draft{ByteRef: "git:x"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose kind is not a word":        {draft: artifact.Draft{Kind: "A kind"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose id is invalid":             {draft: artifact.Draft{ID: "../../etc"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose label is long":             {draft: artifact.Draft{Label: strings.Repeat("é", 201)}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose label is not text":         {draft: artifact.Draft{Label: "\xff"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose label has a NUL":           {draft: artifact.Draft{Label: "a\x00"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose media type is invalid":     {draft: artifact.Draft{MIMEType: "text html"}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose metadata is a list":        {draft: artifact.Draft{Metadata: []byte(`[]`)}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose metadata is null":          {draft: artifact.Draft{Metadata: []byte(`null`)}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose metadata has a NUL":        {draft: artifact.Draft{Metadata: []byte(`{"a":"\u0000"}`)}, content: strings.NewReader("x"), code: fault.Invalid},
+		"one whose metadata is large":         {draft: artifact.Draft{Metadata: []byte(`{"a":"` + strings.Repeat("x", 8<<10) + `"}`)}, content: strings.NewReader("x"), code: fault.Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -341,16 +348,42 @@ func TestWhatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// zeros never ends.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// brokenStore stores half of what is put, and fails.
+// brokenStore stores half of a blob and fails.
 type brokenStore struct{ blob.Store }
 
 func (s *brokenStore) Put(ctx context.Context, key blob.Key, r io.Reader) error {
 	return errors.Join(s.Store.Put(ctx, key, io.LimitReader(r, 4)), fault.New(fault.Unavailable, "the store is away", "wait"))
+}
+
+func TestTheQuotaOfAPerson(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, artifact.Config{Quota: 140, PersonQuota: 150})
+	first := w.house()
+	second := w.houseOf(first.Agent)
+	w.create(first, artifact.Draft{}, strings.Repeat("x", 90))
+	theirs := w.create(second, artifact.Draft{}, strings.Repeat("x", 60)) // counts, although the other house has the same bytes
+	_, err := w.Create(t.Context(), second, artifact.Draft{}, strings.NewReader("y"))
+	wantCode(t, err, fault.Exhausted)
+	w.create(w.theirs, artifact.Draft{}, strings.Repeat("x", 100)) // in another person's house
+	w.must(w.Delete(t.Context(), second, theirs.ID))
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			_, err := w.Create(t.Context(), []db.Scope{first, second}[i%2], artifact.Draft{}, strings.NewReader(strings.Repeat(fmt.Sprint(i), 9)))
+			if err != nil && fault.CodeOf(err) != fault.Exhausted {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := ask[int](w, "select sum(size) from blobs b where house_id = any ($1) and exists (select from artifacts where blob_id = b.id)", []string{first.House, second.House}); n != 144 {
+		t.Errorf("the two houses have %d bytes, want 90, and six times nine", n)
+	}
 }
 
 func TestTheQuotaOfAHouse(t *testing.T) {
@@ -371,7 +404,7 @@ func TestTheQuotaOfAHouse(t *testing.T) {
 		_, err := w.Create(t.Context(), w.ours, artifact.Draft{}, strings.NewReader("one more"))
 		wantCode(t, err, fault.Exhausted)
 		w.must(w.Delete(t.Context(), w.ours, first.ID))
-		w.create(w.ours, artifact.Draft{}, strings.Repeat("v", 60)) // at once, before it is collected
+		w.create(w.ours, artifact.Draft{}, strings.Repeat("v", 60)) // before the deleted one is collected
 		if text := w.read(second); text != strings.Repeat("z", 20) {
 			t.Errorf("another one reads %q", text)
 		}
@@ -392,7 +425,7 @@ func TestTheQuotaOfAHouse(t *testing.T) {
 			t.Errorf("the house has %d bytes, want 90", n)
 		}
 	})
-	t.Run("holds for uploads under way by their number", func(t *testing.T) {
+	t.Run("limits the number of concurrent uploads", func(t *testing.T) {
 		house := w.house()
 		w.exec("insert into blobs (house_id) select $1 from generate_series(1, 64)", house.House)
 		_, err := w.Create(t.Context(), house, artifact.Draft{}, strings.NewReader("x"))
@@ -421,9 +454,9 @@ func TestTheSameContentIsStoredOncePerHouse(t *testing.T) {
 	w.wantFiles(1)
 }
 
-func TestWhatItLivesWith(t *testing.T) {
+func TestAnArtifactIsDeletedWithItsThreadAndHouse(t *testing.T) {
 	t.Parallel()
-	t.Run("it goes with its thread", func(t *testing.T) {
+	t.Run("it is deleted with its thread", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, artifact.Config{})
 		thread := w.thread(w.ours, "")
@@ -436,7 +469,7 @@ func TestWhatItLivesWith(t *testing.T) {
 			t.Errorf("the other one reads %q", text)
 		}
 	})
-	t.Run("a fork of its thread keeps it, and the last one takes it along", func(t *testing.T) {
+	t.Run("a fork of its thread keeps it until the last fork is deleted", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, artifact.Config{})
 		thread := w.thread(w.ours, "")
@@ -453,7 +486,7 @@ func TestWhatItLivesWith(t *testing.T) {
 		w.collect()
 		w.wantNothing()
 	})
-	t.Run("it goes with its house, and its bytes too", func(t *testing.T) {
+	t.Run("it and its bytes are deleted with its house", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, artifact.Config{})
 		w.create(w.ours, artifact.Draft{Thread: w.thread(w.ours, "")}, "x")
@@ -465,7 +498,7 @@ func TestWhatItLivesWith(t *testing.T) {
 			t.Errorf("%d keys are still to be removed", n)
 		}
 	})
-	t.Run("bytes that cannot be removed now are removed later", func(t *testing.T) {
+	t.Run("bytes that cannot be deleted now are deleted later", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, artifact.Config{})
 		made := w.create(w.ours, artifact.Draft{}, "x")
@@ -494,7 +527,7 @@ func TestAnUploadWhoseServerDied(t *testing.T) {
 	w.collect()
 	w.wantNothing()
 
-	t.Run("is not committed once it was collected", func(t *testing.T) {
+	t.Run("cannot be committed after it was collected", func(t *testing.T) {
 		err := w.database.DB.In(t.Context(), w.ours, func(tx pgx.Tx) error {
 			_, err := w.CreateTx(t.Context(), tx, w.ours, artifact.Draft{}, &up)
 			return err
@@ -520,8 +553,8 @@ func TestAnUploadThatIsCommittedIsNotDiscarded(t *testing.T) {
 	}
 }
 
-// Two servers put, delete and collect the same few contents all the time. Whatever they do at once, the bytes of an
-// artifact that is there are there.
+// Two servers store, delete and collect the same few contents all the time. The bytes of an existing artifact must
+// always exist.
 func TestTheCollectorTakesNothingInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, artifact.Config{})

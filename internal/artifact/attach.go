@@ -25,10 +25,10 @@ const sniffed = 64 << 10
 // binary is the media type of bytes of which nothing else is known.
 const binary = "application/octet-stream"
 
-// Attach returns the artifacts with these ids as attachments of a message of a thread. It looks at their bytes, so it is not
-// called in a transaction; the transaction that writes the message calls [Artifacts.AttachableTx]. With own, only artifacts
-// of the thread itself may be named, and otherwise also those of the house that are of no thread. Others are a
-// [fault.NotFound], which tells nobody whether they exist.
+// Attach returns the artifacts with these ids as attachments of a message of a thread. It reads their bytes, so do not
+// call it in a transaction; the transaction that writes the message calls [Artifacts.AttachableTx]. With own, only the
+// thread's artifacts are accepted; without it, also artifacts of the house that belong to no thread. Any other is a
+// [fault.NotFound], which does not reveal whether it exists.
 func (a *Artifacts) Attach(ctx context.Context, scope db.Scope, thread string, ids []string, own bool) ([]entry.Attachment, error) {
 	var found []Artifact
 	err := a.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
@@ -47,7 +47,7 @@ func (a *Artifacts) Attach(ctx context.Context, scope db.Scope, thread string, i
 	return list, nil
 }
 
-// AttachableTx checks in the caller's transaction what [Artifacts.Attach] checks.
+// AttachableTx repeats the checks of [Artifacts.Attach] in the caller's transaction.
 func (a *Artifacts) AttachableTx(ctx context.Context, tx pgx.Tx, house, thread string, ids []string, own bool) error {
 	_, err := a.attachableTx(ctx, tx, house, thread, ids, own)
 	return err
@@ -73,14 +73,14 @@ func (a *Artifacts) attachableTx(ctx context.Context, tx pgx.Tx, house, thread s
 	return list, nil
 }
 
-// attachment looks at the bytes of an artifact.
+// attachment describes an artifact from its bytes.
 func (a *Artifacts) attachment(ctx context.Context, f Artifact) (entry.Attachment, error) {
 	at := entry.Attachment{ArtifactID: f.ID, Name: f.Label, Size: f.Size}
 	content, err := a.Open(ctx, f)
 	if err != nil {
 		return at, err
 	}
-	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	defer content.Close() //nolint:errcheck // all needed bytes were read
 	info, err := picture.Look(content)
 	switch {
 	case err == nil:
@@ -103,8 +103,8 @@ func (a *Artifacts) attachment(ctx context.Context, f Artifact) (entry.Attachmen
 	return at, nil
 }
 
-// typeOf returns the media type of bytes that are no image, from their beginning. What is declared counts only among types
-// of text.
+// typeOf returns the media type of bytes that are not an image, from their beginning. The declared type only chooses
+// among text types.
 func typeOf(head []byte, declared string) string {
 	if isText(head) {
 		if kind, _, err := mime.ParseMediaType(declared); err == nil && strings.HasPrefix(kind, "text/") {
@@ -119,7 +119,8 @@ func typeOf(head []byte, declared string) string {
 	return kind
 }
 
-// isText reports whether the beginning of a file is text: UTF-8 without zero bytes, apart from a character that is cut at the end.
+// isText reports whether the beginning of a file is text: UTF-8 without zero bytes. The last character may be
+// incomplete.
 func isText(head []byte) bool {
 	for i := 1; i < utf8.UTFMax && i <= len(head); i++ {
 		if c := head[len(head)-i]; utf8.RuneStart(c) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -94,16 +95,16 @@ func (a *Artifacts) again(there Artifact, d Draft, content io.Reader) (Artifact,
 // is stored.
 func (a *Artifacts) Upload(ctx context.Context, scope db.Scope, content io.Reader) (Upload, error) {
 	up := Upload{key: blob.Key{House: scope.House}}
-	var used int64
+	var left int64
 	err := a.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		use, err := a.q.BlobUse(ctx, tx, scope.House)
 		if err != nil {
 			return err
 		}
 		if use.Uploads >= maxUploads {
-			return fault.Newf(fault.Exhausted, "try again in a moment", "this house already has %d uploads in progress", use.Uploads)
+			return fault.Newf(fault.Exhausted, "try again in a moment", "this house already has %d uploads in progress", use.Uploads).WithReason(fault.LimitReached)
 		}
-		used = use.Bytes
+		left = a.left(use)
 		up.key.ID, err = a.q.InsertBlob(ctx, tx, scope.House)
 		return err
 	})
@@ -112,7 +113,7 @@ func (a *Artifacts) Upload(ctx context.Context, scope db.Scope, content io.Reade
 	}
 	bound, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	m := a.measure(content, min(a.MaxSize, max(a.Quota-used, 0)))
+	m := a.measure(content, min(a.MaxSize, max(left, 0)))
 	if err := a.Blobs.Put(bound, up.key, m); err != nil {
 		a.Discard(ctx, scope, up)
 		if m.err != nil { // reading the content failed: report this instead of the store's error for it
@@ -145,7 +146,7 @@ func (a *Artifacts) Discard(ctx context.Context, scope db.Scope, up Upload) {
 // holdTx makes an upload the content of an artifact that the transaction creates, and returns the id of its blob: an
 // existing one if the house already has the same content.
 func (a *Artifacts) holdTx(ctx context.Context, tx pgx.Tx, house string, up Upload) (id string, err error) {
-	// Otherwise two transactions could each see room for their bytes and exceed the quota together.
+	// Otherwise two transactions could each find enough quota and exceed it together.
 	if err := a.q.LockHouseBlobs(ctx, tx, house); err != nil {
 		return "", err
 	}
@@ -160,7 +161,7 @@ func (a *Artifacts) holdTx(ctx context.Context, tx pgx.Tx, house string, up Uplo
 	if err != nil {
 		return "", err
 	}
-	if use.Bytes+up.Size > a.Quota {
+	if up.Size > a.left(use) {
 		return "", a.full()
 	}
 	rows, err := a.q.FinishBlob(ctx, tx, up.sum, &up.Size, up.key.ID)
@@ -170,9 +171,14 @@ func (a *Artifacts) holdTx(ctx context.Context, tx pgx.Tx, house string, up Uplo
 	return up.key.ID, err
 }
 
+// left returns how many bytes the house may add: what remains of its own quota and of its person's.
+func (a *Artifacts) left(use query.BlobUseRow) int64 {
+	return min(a.Quota-use.Bytes, a.PersonQuota-use.PersonBytes)
+}
+
 func (a *Artifacts) full() *fault.Error {
-	return fault.Newf(fault.Exhausted, "delete artifacts that are not needed, or ask the operator to raise artifact_quota",
-		"the artifacts of this house may have at most %d bytes in all", a.Quota)
+	return fault.Newf(fault.Exhausted, "delete artifacts that are not needed, or ask the operator to raise artifact_quota or person_artifact_quota",
+		"the artifacts of this house may have at most %d bytes in all, and those of one person's houses %d", a.Quota, a.PersonQuota).WithReason(fault.LimitReached)
 }
 
 // ErrTooLarge is the cause of the [fault.Exhausted] for content that is larger than one artifact may be.
@@ -188,7 +194,7 @@ func (a *Artifacts) Fits(size int64) error {
 
 func (a *Artifacts) tooLarge() *fault.Error {
 	return fault.Newf(fault.Exhausted, "split it, or store it elsewhere and create an artifact with a link; the operator can raise artifact_max_size",
-		"an artifact has at most %d bytes", a.MaxSize).Because(ErrTooLarge)
+		"an artifact has at most %d bytes", a.MaxSize).WithReason(fault.TooLarge).Because(ErrTooLarge)
 }
 
 // measured reads content up to a limit, and computes its size and hash.
@@ -336,7 +342,7 @@ func (a *Artifacts) Collect(ctx context.Context) error {
 		due = len(keys)
 		for _, key := range keys {
 			err := a.Blobs.Delete(ctx, key)
-			if err == nil { // only now: without the row, bytes that are left would never be deleted
+			if err == nil { // only now, because without the row, remaining bytes would never be deleted
 				err = a.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) error { return a.q.ForgetBlob(ctx, tx, key.House, key.ID) })
 			}
 			if err != nil {
@@ -345,7 +351,7 @@ func (a *Artifacts) Collect(ctx context.Context) error {
 			}
 			removed++
 		}
-		if due < collectAtOnce || removed == 0 { // without progress, the same blobs would be tried for ever
+		if due < collectAtOnce || removed == 0 { // without progress, the same blobs would be tried forever
 			return failed
 		}
 	}

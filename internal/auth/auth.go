@@ -51,6 +51,9 @@ type Config struct {
 	// Recheck is the time between two checks of all long-running work while notifications are not received; see
 	// [Auth.While] and [Auth.Listen]. Defaults to 500 milliseconds.
 	Recheck time.Duration
+	// Secure reports that browsers reach the server only over https. A session then counts only in [SecureSessionCookie], because
+	// another host of the domain, such as a preview's, can set the other one. Defaults to false.
+	Secure bool
 	// Logger logs when notifications are not received. Defaults to nil: nothing is logged.
 	Logger *slog.Logger
 }
@@ -62,6 +65,7 @@ type Auth struct {
 	logger    *slog.Logger
 	signing   *keyring
 	facts     *facts
+	secure    bool
 	asked     singleflight.Group
 	rechecker *rechecker
 	// listens is the connection that receives changes; nil before [Auth.Listen].
@@ -77,7 +81,7 @@ func New(c Config) *Auth {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Auth{db: c.DB, q: query.New(), logger: c.Logger, signing: newKeyring(c.DB.Pool(), c.Sealer), facts: newFacts(), used: &keyUses{}}
+	a := &Auth{db: c.DB, q: query.New(), logger: c.Logger, signing: newKeyring(c.DB.Pool(), c.Sealer), facts: newFacts(), used: &keyUses{}, secure: c.Secure}
 	a.rechecker = newRechecker(a, c.Recheck)
 	return a
 }
@@ -126,7 +130,11 @@ func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error
 	if looksSigned(token) {
 		return a.authenticateToken(ctx, token)
 	}
-	hash := digest(token)
+	return a.shown(ctx, digest(token))
+}
+
+// shown returns the principal of a session or a key by its hash.
+func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
 	c, known := lookUp[credential](a.facts, credentialWord(hash))
 	if !known || c.ended(time.Now()) {
 		var err error
@@ -141,6 +149,19 @@ func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error
 		a.used.record(a, hash)
 	}
 	return Principal{Agent: c.agent, Credential: c.kind, House: c.house, hash: hash, until: c.until}, nil
+}
+
+// Mark returns what [Auth.Marked] knows a session or an API key by. It is no credential: no door takes it. It is nil for a thread
+// token.
+func (p Principal) Mark() []byte { return p.hash }
+
+// Marked returns the principal of a mark, as [Auth.Authenticate] does of the credential itself. Whoever calls it must know that the
+// server itself gave the mark away, and for what.
+func (a *Auth) Marked(ctx context.Context, mark []byte) (Principal, error) {
+	if len(mark) == 0 {
+		return Principal{}, notLoggedIn("there is no credential")
+	}
+	return a.shown(ctx, mark)
 }
 
 // ended reports whether the credential has expired. It checks two clocks, because the wall clock can be set back, and

@@ -24,7 +24,7 @@ type bench struct {
 	home, bobs    things
 }
 
-// things are what a house has, one of each kind.
+// things are one thing of each kind in a house.
 type things struct{ house, thread, environment, sandbox string }
 
 func setup(t *testing.T) *bench {
@@ -59,7 +59,7 @@ func (b *bench) listening(t testing.TB, d *db.DB) *auth.Auth {
 	return a
 }
 
-// until waits for what comes to be.
+// until waits until a condition is true.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -69,8 +69,8 @@ func until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// insert changes the database past row-level security and returns the one value asked for. It returns when the bench's
-// server has heard of the change, as of one that another server made.
+// insert changes the database without row-level security and returns one value. It waits until the bench's server has
+// received the change, as if another server had made it.
 func (b *bench) insert(t testing.TB, statement string, args ...any) (value string) {
 	t.Helper()
 	conn := b.Owner(t)
@@ -95,8 +95,8 @@ func TestAuthorize(t *testing.T) {
 	for _, c := range []struct {
 		who            string
 		principal      auth.Principal
-		read, own      fault.Code // in the home; empty is yes
-		elsewhere, not fault.Code // in Bob's house; about what is not there
+		read, own      fault.Code // in the home; empty means allowed
+		elsewhere, not fault.Code // in Bob's house; about something that does not exist
 	}{
 		{"an owner", auth.Principal{Agent: b.ada}, "", "", no, no},
 		{"a member", auth.Principal{Agent: b.cyd}, "", fault.Forbidden, no, no},
@@ -141,7 +141,7 @@ func TestAuthorize(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("gives the same short answer for what does not exist and for another house's", func(t *testing.T) {
+	t.Run("gives the same short answer for a missing thing and for another house's thing", func(t *testing.T) {
 		ctx := auth.Principal{Agent: b.ada}.With(t.Context())
 		_, gone := b.auth.Authorize(ctx, auth.Read, auth.Thread("none"))
 		_, bobs := b.auth.Authorize(ctx, auth.Read, auth.Thread(b.bobs.thread))
@@ -172,7 +172,7 @@ func TestKey(t *testing.T) {
 			t.Errorf("it is %v: %v", p, err)
 		}
 	})
-	t.Run("replaced is revoked, and no other is", func(t *testing.T) {
+	t.Run("is revoked when it is replaced, and no other key is", func(t *testing.T) {
 		if _, err := b.auth.Authenticate(t.Context(), first); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "revoked") {
 			t.Errorf("the replaced one: %v", err)
 		}
@@ -182,7 +182,7 @@ func TestKey(t *testing.T) {
 			}
 		}
 	})
-	t.Run("outlives the end of a session that it never was", func(t *testing.T) {
+	t.Run("is not ended by EndSession", func(t *testing.T) {
 		p, err := b.auth.Authenticate(t.Context(), second)
 		must(t, err)
 		must(t, b.auth.EndSession(t.Context(), p))
@@ -191,8 +191,8 @@ func TestKey(t *testing.T) {
 	})
 }
 
-// Otherwise a key would be stored after the keys of its maker were revoked.
-func TestAnOwnerWhoIsDemotedMeanwhileMakesNoKeyForABot(t *testing.T) {
+// Otherwise the key would be stored after its maker's keys for bots were revoked.
+func TestAnOwnerWhoIsDemotedMeanwhileCreatesNoKeyForABot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	bot := b.insert(t, "insert into agents (kind, name, runtime) values ('bot', 'Pi', 'pi') returning id::text")
@@ -224,7 +224,7 @@ func TestLogin(t *testing.T) {
 	token, expires, err := b.auth.CreateLink(t.Context(), b.ada)
 	must(t, err)
 	if left := time.Until(expires); left < auth.LinkTTL-time.Minute || left > auth.LinkTTL {
-		t.Errorf("the link is good for %v", left)
+		t.Errorf("the link is valid for %v", left)
 	}
 	session, expires, p, err := b.auth.Redeem(t.Context(), token)
 	must(t, err)
@@ -237,7 +237,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("it is %v: %v", got, err)
 		}
 	})
-	t.Run("takes no credential for another: a link is no session, a session no link", func(t *testing.T) {
+	t.Run("does not confuse credentials: a link is not a session, a session is not a link", func(t *testing.T) {
 		fresh, _, err := b.auth.CreateLink(t.Context(), b.ada)
 		must(t, err)
 		if _, err := b.auth.Authenticate(t.Context(), fresh); fault.CodeOf(err) != fault.Unauthenticated {
@@ -247,13 +247,13 @@ func TestLogin(t *testing.T) {
 			t.Errorf("a session is redeemed: %v", err)
 		}
 	})
-	t.Run("keeps hashes only", func(t *testing.T) {
+	t.Run("stores only hashes", func(t *testing.T) {
 		sum := sha256.Sum256([]byte(session))
 		if n := b.insert(t, "select count(*)::text from login_sessions where hash = $1", sum[:]); n != "1" {
 			t.Errorf("%s sessions have the hash", n)
 		}
 	})
-	t.Run("ends with its session, also the one of the link's answer", func(t *testing.T) {
+	t.Run("ends when its session ends", func(t *testing.T) {
 		must(t, b.auth.EndSession(t.Context(), p))
 		must(t, b.auth.EndSession(t.Context(), p))
 		if _, err := b.auth.Authenticate(t.Context(), session); fault.CodeOf(err) != fault.Unauthenticated {
@@ -265,7 +265,7 @@ func TestLogin(t *testing.T) {
 func TestPrincipalFrom(t *testing.T) {
 	t.Parallel()
 	if _, err := auth.PrincipalFrom(context.Background()); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "arbe login") {
-		t.Errorf("of nobody it says %v", err)
+		t.Errorf("without a principal it returns %v", err)
 	}
 	p := auth.Principal{Agent: "a", House: "h"}
 	if got, err := auth.PrincipalFrom(p.With(context.Background())); err != nil || got.Agent != "a" || got.House != "h" {

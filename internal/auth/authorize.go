@@ -26,7 +26,7 @@ const (
 	Write
 	// Own: change the house or its members.
 	Own
-	// CreateCredential: create a credential of one's own for the target.
+	// CreateCredential: create one's own credential for the target.
 	CreateCredential
 	// CreateBotCredential: create a credential for a bot.
 	CreateBotCredential
@@ -158,19 +158,19 @@ func (p Principal) authorize(action Action, target Target, at membership) error 
 	}
 	switch {
 	case p.Thread != "" && target != Thread(p.Thread):
-		return fault.Newf(fault.Forbidden, "use this token for its own thread, and another credential for this", "this token is valid only for thread %q", p.Thread)
+		return fault.Newf(fault.Forbidden, "use this token for its own thread, and another credential for this", "this token is valid only for thread %q", p.Thread).WithReason(fault.TokenLimited)
 	case p.Thread != "" && d.scope == "":
-		return fault.Newf(fault.Forbidden, "use another credential for this", "this token of thread %q may only read and append", p.Thread)
+		return fault.Newf(fault.Forbidden, "use another credential for this", "this token of thread %q may only read and append", p.Thread).WithReason(fault.TokenLimited)
 	case p.Thread != "" && !slices.Contains(p.Scopes, d.scope):
-		return fault.Newf(fault.Forbidden, "ask for a token with this scope", "this token of thread %q lacks the scope %s", p.Thread, d.scope)
+		return fault.Newf(fault.Forbidden, "ask for a token with this scope", "this token of thread %q lacks the scope %s", p.Thread, d.scope).WithReason(fault.TokenLimited)
 	case at.role == "", p.House != "" && p.House != at.house:
 		return missing(target)
 	case d.run && p.Run == 0:
-		return fault.New(fault.Forbidden, "only the runner of a coding agent may do this", "use the token of its run")
+		return fault.New(fault.Forbidden, "only the runner of a coding agent may do this", "use the token of its run").WithReason(fault.TokenLimited)
 	case p.House != "" && (d.unlimited || target == Account && action != Read):
-		return fault.New(fault.Forbidden, "this credential is limited to one house", "use one that is valid for all your houses")
+		return fault.New(fault.Forbidden, "this credential is limited to one house", "use one that is valid for all your houses").WithReason(fault.TokenLimited)
 	case d.owner && at.role != "owner":
-		return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner; arbe house list shows your role")
+		return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner; arbe house list shows your role").WithReason(fault.OwnersOnly)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 )
 
-// BenchmarkAuthorize measures who and whether, for one request about a thread: by asking the database (a key takes two
-// round trips, a token one), and from memory.
+// BenchmarkAuthorize measures authenticating and authorizing one request about a thread: by asking the database (a key
+// takes two round trips, a token one), and from memory.
 func BenchmarkAuthorize(b *testing.B) {
 	d := dbtest.New(b)
 	asking := auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer})
@@ -51,8 +51,8 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// BenchmarkRevocation measures how long after a key was revoked another server refuses it, and ends what is read with
-// it: when the notification comes, and when its connection fell silent before.
+// BenchmarkRevocation measures the time from the revocation of a key until another server refuses it and ends what is
+// read with it: with a notification, and when the notification's connection has fallen silent.
 func BenchmarkRevocation(b *testing.B) {
 	bench := &bench{Database: dbtest.New(b)}
 	bench.auth = bench.listening(b, bench.DB)
@@ -90,8 +90,8 @@ func BenchmarkRevocation(b *testing.B) {
 	}
 }
 
-// BenchmarkRecheck measures asking again about 10,000 readers with 1,000 credentials, and what each of them keeps
-// in memory meanwhile.
+// BenchmarkRecheck measures rechecking 10,000 readers with 1,000 credentials, and the memory that each of them occupies
+// meanwhile.
 func BenchmarkRecheck(b *testing.B) {
 	d := dbtest.New(b)
 	a := auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: time.Hour})
@@ -101,7 +101,7 @@ func BenchmarkRecheck(b *testing.B) {
 		b.Run(fmt.Sprint(readers, "_", kind), func(b *testing.B) {
 			var principals []auth.Principal
 			var threads []string
-			for range readers / 10 { // ten readers show each, as tabs do
+			for range readers / 10 { // ten readers share each, as browser tabs do
 				thread := cast.Thread(b, cast.House)
 				token := cast.Token(b, thread)
 				if kind == "keys" {

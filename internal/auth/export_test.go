@@ -21,27 +21,27 @@ type counted struct {
 	queries atomic.Int64
 }
 
-// Query counts.
+// Query counts the query.
 func (c *counted) Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
 	c.queries.Add(1)
 	return c.DBTX.Query(ctx, statement, args...)
 }
 
-// Holds reports whether facts count.
+// Holds reports whether facts are valid.
 func (a *Auth) Holds() bool {
 	holds, _ := a.facts.state()
 	return holds
 }
 
-// Facts is how many there are.
+// Facts returns the number of facts.
 func (a *Auth) Facts() int {
 	a.facts.mu.Lock()
 	defer a.facts.mu.Unlock()
 	return a.facts.byWord.Len()
 }
 
-// AskMeanwhile asks about a credential, and calls meanwhile when the database has answered and the answer is not heard
-// yet.
+// AskMeanwhile looks up a credential, and calls meanwhile after the database has answered but before the answer is
+// used.
 func (a *Auth) AskMeanwhile(ctx context.Context, token string, meanwhile func()) error {
 	_, err := a.credentials(ctx, slow{a.db.Pool(), meanwhile}, [][]byte{digest(token)})
 	return err
@@ -71,7 +71,7 @@ func (r *slowRows) Next() bool {
 	return is
 }
 
-// AskAgain asks about everyone who reads on, now.
+// AskAgain rechecks all watches now.
 func (a *Auth) AskAgain(ctx context.Context) error {
 	return a.rechecker.check(ctx, a.db.Pool(), a.rechecker.watched())
 }

@@ -179,7 +179,7 @@ func (f *facts) setListening(yes bool) {
 	f.move()
 }
 
-// move wakes those who wait for a proof. Callers hold the lock.
+// move wakes the callers that wait for a proof. Callers hold the lock.
 func (f *facts) move() {
 	close(f.moved)
 	f.moved = make(chan struct{})

@@ -17,14 +17,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// asks is how many connections to the database f takes: without one it asks nothing.
+// asks returns how many connections to the database f takes. Without one it cannot ask.
 func (b *bench) asks(f func()) int64 {
 	before := b.DB.Pool().Stat().AcquireCount()
 	f()
 	return b.DB.Pool().Stat().AcquireCount() - before
 }
 
-// may is what a server says of a request: "ok" and the house, or the code of the refusal.
+// may returns a server's answer to a request: "ok" and the house, or the code of the refusal.
 func may(ctx context.Context, a *auth.Auth, credential string, action auth.Action, target auth.Target) string {
 	p, err := a.Authenticate(ctx, credential)
 	if err != nil {
@@ -42,7 +42,7 @@ func (b *bench) artifact(t testing.TB, house, thread string) string {
 	return b.insert(t, "insert into artifacts (house_id, kind, thread_id) values ($1, 'file', nullif($2, '')) returning id", house, thread)
 }
 
-func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
+func TestKnownAnswersAreNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
@@ -60,7 +60,7 @@ func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
 			shown := credential(t, thread)
 			for what, target := range everything {
 				if strings.Contains(kind, "token") && what != "a thread" && what != "an artifact" {
-					continue // which it may not
+					continue // which is refused
 				}
 				t.Run(fmt.Sprintf("%s shows %s for %s", principal, kind, what), func(t *testing.T) {
 					ask := func() {
@@ -77,7 +77,7 @@ func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
 			}
 		}
 	}
-	t.Run("nor which house is the only one", func(t *testing.T) {
+	t.Run("nor is the only house of an agent", func(t *testing.T) {
 		p := b.wantsGood(t, cast.Credentials(t, "bot")["a key"](t, ""))
 		p.House = ""
 		until(t, "it asks nothing", func() bool {
@@ -94,7 +94,7 @@ func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
 			t.Errorf("of two it is %s: %v", house, err)
 		}
 	})
-	t.Run("by however many at once: they ask one question together", func(t *testing.T) {
+	t.Run("concurrent callers share one query", func(t *testing.T) {
 		b.insert(t, "select pg_notify($1, $2)::text", db.PermissionChannel, db.EverythingChanged)
 		shown := cast.Credentials(t, "owner")["a key"](t, "")
 		const callers = 50
@@ -111,12 +111,12 @@ func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatThereIsIsHeldInMemory(t *testing.T) {
+func TestOnlyPermissionsAreKeptInMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
 	key := cast.Credentials(t, "member")["a key"](t, "")
-	// The facts that allow it are held only once the server hears of changes.
+	// Facts are kept only once the server receives changes.
 	until(t, "it asks nothing", func() bool {
 		return b.asks(func() {
 			if got := may(t.Context(), b.auth, key, auth.Read, auth.House(cast.House)); got != "ok in "+cast.House {
@@ -137,11 +137,11 @@ func TestOnlyWhatThereIsIsHeldInMemory(t *testing.T) {
 	if after := b.auth.Facts(); after > before {
 		t.Errorf("%d facts became %d", before, after)
 	}
-	t.Run("so what is new counts at once", func(t *testing.T) {
+	t.Run("so that new permissions are effective at once", func(t *testing.T) {
 		if got := may(t.Context(), b.auth, key, auth.Own, auth.House(cast.House)); got != string(fault.Forbidden) {
 			t.Error(got)
 		}
-		// Nobody waits here until the change was heard.
+		// The test does not wait until the change is received.
 		conn := b.Owner(t)
 		_, err := conn.Exec(t.Context(), "update members set role = 'owner' where house_id = $1 and agent_id = $2", cast.House, cast.Member)
 		must(t, err)
@@ -179,8 +179,8 @@ func TestAnAnswerThatIsOlderThanAChangeIsNotKept(t *testing.T) {
 	}
 }
 
-// changes are all that ends a permission: each is made after show has been good for action on a target, which it is
-// not afterwards.
+// changes are all the ways to end a permission. Before each change, show is allowed to do action on a target;
+// afterwards it is not.
 func (b *bench) changes(t *testing.T, cast *authtest.Cast) map[string]func(t *testing.T) (show string, target auth.Target, end func(a *auth.Auth, d *db.DB)) {
 	in := func(house, agent, statement string, args ...any) func(*auth.Auth, *db.DB) {
 		return func(_ *auth.Auth, d *db.DB) {
@@ -212,7 +212,7 @@ func (b *bench) changes(t *testing.T, cast *authtest.Cast) map[string]func(t *te
 			return memberKey, target, in(cast.House, "", "delete from "+kind+" where id = $1", id)
 		}
 	}
-	// made returns a change that ends what an owner made for a bot.
+	// made returns a change that ends a credential that an owner created for a bot.
 	made := func(make func(t *testing.T, by db.Scope) (credential string, target auth.Target), statement string) change {
 		return func(t *testing.T) (string, auth.Target, func(*auth.Auth, *db.DB)) {
 			owner, _ := newMember(t)
@@ -325,7 +325,7 @@ func (b *bench) changes(t *testing.T, cast *authtest.Cast) map[string]func(t *te
 // listener is the name of the listening connection.
 const listener = "arbe permission"
 
-// through is another server on the bench's database, which reaches it through a proxy.
+// through returns another server on the bench's database, which it reaches through a proxy.
 func (b *bench) through(t testing.TB) (*auth.Auth, *dbtest.Proxy) {
 	t.Helper()
 	p := dbtest.NewProxy(t, b.ServerURL)
@@ -343,7 +343,7 @@ func reads(t testing.TB, a *auth.Auth, credential string, target auth.Target) co
 	return ctx
 }
 
-// tryRead is reads for a credential that may be refused already.
+// tryRead is reads for a credential that may already be refused.
 func tryRead(t testing.TB, a *auth.Auth, credential string, target auth.Target) (context.Context, error) {
 	t.Helper()
 	p, err := a.Authenticate(t.Context(), credential)
@@ -359,7 +359,7 @@ func tryRead(t testing.TB, a *auth.Auth, credential string, target auth.Target) 
 	return ctx, nil
 }
 
-func TestWhoEndsAPermissionSeesItEndedAtOnce(t *testing.T) {
+func TestAPermissionEndsAtOnceOnTheServerThatEndsIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
@@ -406,8 +406,8 @@ var refusals = map[string]fault.Code{
 	"a token's agent leaves":                       fault.Unauthenticated,
 }
 
-// Each trouble keeps the notification of the change from the other server.
-func TestAnotherServerHearsOfItWhateverBecomesOfTheNotification(t *testing.T) {
+// Each failure keeps the notification of the change from the other server.
+func TestAPermissionEndsOnOtherServersEvenIfTheNotificationIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
@@ -441,15 +441,15 @@ func TestAnotherServerHearsOfItWhateverBecomesOfTheNotification(t *testing.T) {
 				var says string
 				until(t, what+" is known", func() bool {
 					says = may(t.Context(), other, credential, auth.Read, target)
-					// A change of two facts is heard as two notifications, and may be asked about between them.
+					// A change of two facts sends two notifications, and the test may ask in between.
 					return !strings.HasPrefix(says, "ok") && (says == string(refusals[what]) || trouble == noNewOne)
 				})
-				// What it does not have in memory, it cannot ask for without a connection.
+				// Without a connection, it cannot ask for what it does not have in memory.
 				if want := refusals[what]; says != string(want) && !(trouble == noNewOne && says == string(fault.Unavailable)) {
 					t.Errorf("when %s, it says %s, want %s", what, says, want)
 				}
 				<-read.Done()
-				// A second by promise, and the rest for a slow machine.
+				// One second is promised; the rest is for a slow machine.
 				if took := time.Since(ended); took > 21*time.Second {
 					t.Errorf("when %s, it took %v until it was known", what, took)
 				}
@@ -459,7 +459,7 @@ func TestAnotherServerHearsOfItWhateverBecomesOfTheNotification(t *testing.T) {
 			}
 		})
 	}
-	t.Run("when all its connections are silent, reads end by a new one", func(t *testing.T) {
+	t.Run("when all its connections are silent, a new one ends the reads", func(t *testing.T) {
 		t.Parallel()
 		other, proxy := b.through(t)
 		credential, target, end := b.changes(t, cast)["a key is revoked"](t)

@@ -102,7 +102,7 @@ func (a *Auth) checkHolder(ctx context.Context, tx pgx.Tx, scope db.Scope, agent
 	// The maker stays an owner until the credential is stored: otherwise it would outlive a removal at the same time.
 	role, err := a.q.KeepRole(ctx, tx, scope.House, scope.Agent)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && role != "owner" {
-		return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner; arbe house list shows your role")
+		return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner; arbe house list shows your role").WithReason(fault.OwnersOnly)
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (a *Auth) Listen() (stop func()) {
 	}
 }
 
-// prove has it proven soon that all earlier changes were received.
+// prove requests a proof, soon, that all earlier changes were received.
 func (a *Auth) prove() {
 	if l := a.listens.Load(); l != nil {
 		l.Prove()

@@ -17,9 +17,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// TestMemoryAgreesWithTheDatabase makes random changes, while others keep asking, and compares what a server says from
-// memory with what one says that asks the database each time: on the server that made the change when it returned, and
-// on another one when it heard of it.
+// TestMemoryAgreesWithTheDatabase makes random changes while other goroutines keep asking. It compares the answers from
+// memory with those of a server that asks the database each time: on the server that made the change once the change
+// has returned, and on another server once it has received the change.
 func TestMemoryAgreesWithTheDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -42,7 +42,7 @@ func TestMemoryAgreesWithTheDatabase(t *testing.T) {
 			for random := rand.New(rand.NewPCG(2, uint64(n))); ctx.Err() == nil; {
 				q := w.question(random)
 				_ = w.answer(ctx, []*auth.Auth{b.auth, w.other}[n%2], q)
-				time.Sleep(time.Millisecond) // otherwise these two take both cores from all other tests
+				time.Sleep(time.Millisecond) // otherwise these two would take all processor time from other tests
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestMemoryAgreesWithTheDatabase(t *testing.T) {
 		}
 		for q, read := range reading {
 			if want := w.answer(t.Context(), w.asking, q); strings.HasPrefix(want, "ok") {
-				if read.Err() != nil && what != remade { // which ended it in between
+				if read.Err() != nil && what != remade { // which ended the read in between
 					t.Fatalf("%d: after %s, the read of %v ended: %v", n, what, q, context.Cause(read))
 				}
 				if read.Err() != nil {
@@ -87,14 +87,14 @@ func TestMemoryAgreesWithTheDatabase(t *testing.T) {
 	}
 }
 
-// remade is a change that is two.
-const remade = "a thread was deleted, and made again"
+// remade is a change that consists of two.
+const remade = "a thread was deleted and created again"
 
-// wild is a bench with much that changes.
+// wild is a bench with many things that change.
 type wild struct {
 	*bench
 	random *rand.Rand
-	// other hears what bench.auth does; asking asks the database each time.
+	// other receives the changes that bench.auth makes; asking asks the database each time.
 	other, asking           *auth.Auth
 	agents, houses, threads []string
 
@@ -103,7 +103,7 @@ type wild struct {
 	targets     []auth.Target
 }
 
-// question is who asks for what.
+// question is a principal and what they ask for.
 type question struct {
 	credential string
 	action     auth.Action
@@ -117,7 +117,7 @@ func (q question) String() string {
 func (w *wild) question(random *rand.Rand) question {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// What is new is what is asked about most.
+	// Ask mostly about new things.
 	newest := func(n int) int { return max(random.IntN(n), random.IntN(n)) }
 	return question{w.credentials[newest(len(w.credentials))], []auth.Action{auth.Read, auth.Say, auth.Own, auth.CreateCredential}[random.IntN(4)], w.targets[random.IntN(len(w.targets))]}
 }
@@ -170,8 +170,8 @@ func (w *wild) change(t *testing.T) string {
 		{"a role changed", func() error {
 			return do("update members set role = case role when 'owner' then 'member' else 'owner' end where house_id = $1 and agent_id = $2", house, agent)
 		}},
-		{"a key was made", func() error { return shown(w.auth.ReplaceKey(t.Context(), agent, fmt.Sprint(w.random.IntN(3)))) }},
-		{"a key of a house was made", func() error {
+		{"a key was created", func() error { return shown(w.auth.ReplaceKey(t.Context(), agent, fmt.Sprint(w.random.IntN(3)))) }},
+		{"a key of a house was created", func() error {
 			key, made, err := w.auth.CreateKey(t.Context(), scope, auth.KeyDraft{Agent: agent, Name: "test"})
 			if err == nil {
 				w.mu.Lock()
@@ -205,7 +205,7 @@ func (w *wild) change(t *testing.T) string {
 			}
 			return w.auth.EndSession(t.Context(), p)
 		}},
-		{"a token was made", func() error {
+		{"a token was created", func() error {
 			made, err := w.auth.CreateThreadToken(t.Context(), scope, thread, agent, nil)
 			return shown(made.Token, err)
 		}},
@@ -216,19 +216,19 @@ func (w *wild) change(t *testing.T) string {
 			err := w.DB.In(t.Context(), scope, func(tx pgx.Tx) error {
 				return tx.QueryRow(t.Context(), "delete from threads where id = $1 returning id", thread).Scan(new(string))
 			})
-			if err != nil { // it is in the other house
+			if err != nil { // the thread is in the other house
 				return err
 			}
-			// Under its old id, in the other house perhaps.
+			// Under its old id, perhaps in the other house.
 			house := w.houses[w.random.IntN(len(w.houses))]
 			w.insert(t, `with s as (insert into streams (house_id, name) values ($1, generate_short_id()) returning name)
 				insert into threads (id, house_id, stream_id) select $2, $1, name from s returning id`, house, thread)
 			return nil
 		}},
-		{"an environment was made", func() error {
+		{"an environment was created", func() error {
 			return target(auth.Environment, "insert into environments (house_id, name) values ($1, 'recipe') returning id", house)
 		}},
-		{"an artifact was made", func() error {
+		{"an artifact was created", func() error {
 			return target(auth.Artifact, "insert into artifacts (house_id, kind, thread_id) select $1, 'file', (select id from threads where id = $2) returning id", house, thread)
 		}},
 		{"artifacts were deleted", func() error { return do("delete from artifacts where random() < 0.5") }},

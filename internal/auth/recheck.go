@@ -45,9 +45,9 @@ func (a *Auth) While(ctx context.Context, action Action, target Target) (_ conte
 type watchKey struct{}
 
 // StillAllowed waits until it is certain whether the use of [Auth.While] whose context this is was still allowed at a
-// time, which is not in the future, and returns the reason if it was not, or the error of ctx if that ends first. Who
-// calls it with the time at which it learned of something, before passing that on, passes on nothing that was written
-// after the permission ended, on any server. Without a [Auth.While] it returns nil.
+// time, which is not in the future, and returns the reason if it was not, or the error of ctx if that ends first. A
+// caller that learns of something and calls it with that time, before it passes the news on, passes on nothing that any
+// server wrote after the permission ended. Without a [Auth.While] it returns nil.
 //
 // It usually costs one round trip that all callers of a server share. While a change of the permission is being checked,
 // or the database does not answer, it waits.
@@ -296,7 +296,7 @@ func (l *rechecker) check(ctx context.Context, from query.DBTX, watches []*watch
 		if err := refuse(w); err != nil {
 			w.cancel(err)
 		} else if w.expiry != nil && !time.Now().Before(w.p.until) {
-			w.expiry.Reset(recheckRetry) // by the database's clock it has not expired yet
+			w.expiry.Reset(recheckRetry) // it has not expired yet by the database's clock
 		}
 	}
 	return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-func TestWhoReadsOn(t *testing.T) {
+func TestALastingReadEndsWithItsPermission(t *testing.T) {
 	t.Parallel()
 	t.Run("through a server that receives notifications", func(t *testing.T) {
 		t.Parallel()
 		setup(t).readOn(t)
 	})
-	t.Run("through a server that asks again and again", func(t *testing.T) {
+	t.Run("through a server that asks the database repeatedly", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.auth = auth.New(auth.Config{DB: b.DB, Sealer: b.Sealer, Recheck: 20 * time.Millisecond})
@@ -49,8 +49,8 @@ func (b *bench) readOn(t *testing.T) {
 		},
 	} {
 		t.Run("is refused when their "+what+" expires", func(t *testing.T) {
-			// A credential that expires before its holder reads is tried again with a longer life: how long that takes
-			// depends on the machine.
+			// If the credential expires before its holder reads, try again with a longer life, because the time depends
+			// on the machine.
 			for life := 2 * time.Second; ; life *= 2 {
 				credential := expiring(t, life)
 				ctx, err := tryRead(t, b.auth, credential, auth.Thread(thread))

@@ -37,6 +37,11 @@ func Credential(header http.Header) (token string, cookie bool) {
 // Request authenticates a request as [Auth.Authenticate] does. A cookie may carry only a browser session.
 func (a *Auth) Request(ctx context.Context, header http.Header) (Principal, error) {
 	token, cookie := Credential(header)
+	if cookie && a.secure {
+		if _, err := (&http.Request{Header: header}).Cookie(SecureSessionCookie); err != nil {
+			token = ""
+		}
+	}
 	if token == "" {
 		return PrincipalFrom(ctx)
 	}

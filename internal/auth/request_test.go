@@ -33,3 +33,29 @@ func TestCredential(t *testing.T) {
 		}
 	}
 }
+
+// Over https, another host of the domain can set the cookie without the prefix, as a preview's pages can.
+func TestOverHTTPSASessionCountsInTheCookieOfItsHostAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	link, _, err := b.auth.CreateLink(t.Context(), b.ada)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, _, _, err := b.auth.Redeem(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cookie, accepted := range map[string]struct{ http, https bool }{
+		auth.SessionCookie:       {true, false},
+		auth.SecureSessionCookie: {true, true},
+	} {
+		h := http.Header{"Cookie": {cookie + "=" + session}}
+		for secure, want := range map[bool]bool{false: accepted.http, true: accepted.https} {
+			p, err := auth.New(auth.Config{DB: b.DB, Sealer: b.Sealer, Secure: secure}).Request(t.Context(), h)
+			if (err == nil && p.Agent == b.ada) != want {
+				t.Errorf("%s, https %t: it is %v (%v)", cookie, secure, p, err)
+			}
+		}
+	}
+}

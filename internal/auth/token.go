@@ -31,7 +31,7 @@ const (
 // Scopes are the scopes that a thread token may be given.
 var Scopes = []string{StreamRead, StreamWrite}
 
-// runScopes are those of the token of a run.
+// runScopes are the scopes of a run's token.
 var runScopes = []string{ModelCall, StreamRead, StreamWrite}
 
 const issuer = "arbe"
@@ -56,11 +56,11 @@ type claims struct {
 	// microseconds.
 	Epoch  int64 `json:"epoch"`
 	Joined int64 `json:"joined"`
-	// Maker is the owner who created the token for a bot. The token ends when the maker is no owner any more. It is empty
-	// if the holder created it.
+	// Maker is the owner who created the token for a bot. The token ends when the maker is no longer an owner. It is
+	// empty if the holder created it.
 	Maker string `json:"maker,omitempty"`
-	// Run is the epoch of the run whose token it is; 0 for other tokens. The thread's token epoch changes when a run ends, so
-	// no token of a run outlasts it.
+	// Run is the epoch of the run that the token belongs to; 0 for other tokens. The thread's token epoch changes when
+	// a run ends, so no token outlasts its run.
 	Run int64 `json:"run,omitempty"`
 
 	keyID string // the id of the key that signed the token
@@ -106,9 +106,9 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	return a.sign(ctx, c)
 }
 
-// CreateRunToken creates the token with which the runner of a run reads and appends to the log of its thread and calls models,
-// in the name of the bot that drives the thread. It is valid while the run goes on, for at most [TokenTTL]; see
-// [Auth.RenewRunToken]. If the run does not go on, the error is a [fault.Precondition].
+// CreateRunToken creates the token with which the runner of a run reads and appends to the log of its thread and calls
+// models, in the name of the bot that drives the thread. It is valid for at most [TokenTTL] and only while the run
+// continues; see [Auth.RenewRunToken]. If the run has ended, the error is a [fault.Precondition].
 func (a *Auth) CreateRunToken(ctx context.Context, house, thread, bot string, epoch int64) (ThreadToken, error) {
 	c := claims{House: house, Thread: thread, Scopes: runScopes, Run: epoch}
 	err := a.db.In(ctx, db.Scope{House: house, Agent: bot}, func(tx pgx.Tx) error {
@@ -131,8 +131,8 @@ func (a *Auth) CreateRunToken(ctx context.Context, house, thread, bot string, ep
 	return a.sign(ctx, c)
 }
 
-// RenewRunToken returns another token of the run whose token p shows, once that one is past half its life; empty before, and
-// for every other credential. Doors send it with their answers.
+// RenewRunToken returns a new token for the run whose token p shows, once that token is past half its life. Before
+// that, and for every other credential, it returns an empty string. Doors send the new token with their answers.
 func (a *Auth) RenewRunToken(ctx context.Context, p Principal) (string, error) {
 	if p.Run == 0 || time.Until(p.Expires) > TokenTTL/2 {
 		return "", nil
@@ -234,7 +234,7 @@ func (a *Auth) verify(ctx context.Context, token string) (*claims, error) {
 
 func expired(thread string) error {
 	return fault.Newf(fault.Unauthenticated, "ask for a new token; renew it before it expires, with RenewThreadToken or arbe token renew",
-		"this token of thread %q has expired", thread)
+		"this token of thread %q has expired", thread).WithReason(fault.TokenExpired)
 }
 
 // counts returns an error that says why a token with this status is no longer valid; nil if it is. A run's token is refused as
@@ -258,7 +258,7 @@ func (c *claims) counts(status string) error {
 		why = "the thread is " + status
 	}
 	if c.Run != 0 {
-		return fault.Newf(fault.Forbidden, "stop the agent", "this run is over: the token of run %d of thread %q is no longer valid, because %s", c.Run, c.Thread, why)
+		return fault.Newf(fault.Forbidden, "stop the agent", "this run is over: the token of run %d of thread %q is no longer valid, because %s", c.Run, c.Thread, why).WithReason(fault.RunEnded)
 	}
-	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", c.Thread, why)
+	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", c.Thread, why).WithReason(fault.TokenExpired)
 }

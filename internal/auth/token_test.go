@@ -15,10 +15,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// another is one more server on the bench's database.
+// another returns another server on the bench's database.
 func (b *bench) another() *auth.Auth { return auth.New(auth.Config{DB: b.DB, Sealer: b.Sealer}) }
 
-// token makes a token of Ada's for a thread.
+// token creates a token of Ada's for a thread.
 func (b *bench) token(t *testing.T, thread string, scopes ...string) auth.ThreadToken {
 	t.Helper()
 	made, err := b.auth.CreateThreadToken(t.Context(), db.Scope{House: b.home.house, Agent: b.ada}, thread, b.ada, scopes)
@@ -26,7 +26,7 @@ func (b *bench) token(t *testing.T, thread string, scopes ...string) auth.Thread
 	return made
 }
 
-// wantsEnded asserts that a credential is unauthenticated, for a reason, and says what to do next.
+// wantsEnded asserts that a credential is refused for a reason, with a next step.
 func (b *bench) wantsEnded(t *testing.T, token, why string) {
 	t.Helper()
 	_, err := b.auth.Authenticate(t.Context(), token)
@@ -54,10 +54,10 @@ func TestThreadToken(t *testing.T) {
 			t.Errorf("it is %+v", p)
 		}
 		if left := time.Until(p.Expires); left < auth.TokenTTL-time.Minute || left > auth.TokenTTL {
-			t.Errorf("it is good for %v", left)
+			t.Errorf("it is valid for %v", left)
 		}
 	})
-	t.Run("has all scopes unless some are asked for, and no others", func(t *testing.T) {
+	t.Run("has the requested scopes, or all by default", func(t *testing.T) {
 		if made := b.token(t, b.home.thread); len(made.Scopes) != len(auth.Scopes) {
 			t.Errorf("it has %v", made.Scopes)
 		}
@@ -66,7 +66,7 @@ func TestThreadToken(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("is a person's own, or a bot's of the house", func(t *testing.T) {
+	t.Run("belongs to its creator or to a bot of the house", func(t *testing.T) {
 		bot := b.insert(t, "insert into agents (kind, name, runtime) values ('bot', 'Pi', 'pi') returning id::text")
 		for agent, want := range map[string]fault.Code{b.cyd: fault.Forbidden, b.bob: fault.NotFound, bot: fault.NotFound} {
 			_, err := b.auth.CreateThreadToken(t.Context(), db.Scope{House: b.home.house, Agent: b.ada}, b.home.thread, agent, nil)
@@ -78,7 +78,7 @@ func TestThreadToken(t *testing.T) {
 		_, err := b.auth.CreateThreadToken(t.Context(), db.Scope{House: b.home.house, Agent: b.ada}, b.home.thread, bot, nil)
 		must(t, err)
 	})
-	t.Run("is renewed by its holder, and both go on", func(t *testing.T) {
+	t.Run("is renewed by its holder, and both stay valid", func(t *testing.T) {
 		made := b.token(t, b.home.thread, auth.StreamWrite)
 		renewed, err := b.auth.RenewThreadToken(t.Context(), b.wantsGood(t, made.Token))
 		must(t, err)
@@ -106,7 +106,7 @@ func TestAThreadsTokensEndWithIt(t *testing.T) {
 			insert into threads (house_id, stream_id, agent_id, status) select $1, name, $2, 'idle' from s returning id`, cast.House, cast.Bot)
 	}
 	for _, end := range []string{"completed", "failed", "cancelled"} {
-		t.Run("when it is "+end+", and they stay so when it runs again", func(t *testing.T) {
+		t.Run("when it is "+end+", and stay ended when it runs again", func(t *testing.T) {
 			thread := driven(t)
 			idle := cast.Token(t, thread)
 			set(t, thread, "running")
@@ -135,7 +135,7 @@ func TestAThreadsTokensEndWithIt(t *testing.T) {
 		set(t, thread, "open")
 		b.wantsEnded(t, token, "revoked")
 	})
-	t.Run("when it is deleted, also if another takes its id", func(t *testing.T) {
+	t.Run("when it is deleted, even if another takes its id", func(t *testing.T) {
 		thread := cast.Thread(t, cast.House)
 		token := cast.Token(t, thread)
 		b.insert(t, "delete from threads where id = $1 returning id", thread)
@@ -145,10 +145,10 @@ func TestAThreadsTokensEndWithIt(t *testing.T) {
 			insert into threads (id, house_id, stream_id) select $2, $1, name from s returning id`, cast.House, thread)
 		b.wantsEnded(t, token, "revoked")
 	})
-	t.Run("when its agent leaves the house, also if they come back", func(t *testing.T) {
+	t.Run("when its agent leaves the house, even if they come back", func(t *testing.T) {
 		token := cast.Token(t, cast.Thread(t, cast.House))
 		b.insert(t, "delete from members where house_id = $1 and agent_id = $2 returning role", cast.House, cast.Member)
-		b.wantsGood(t, token) // it is another's
+		b.wantsGood(t, token) // it belongs to another agent
 		leaver := b.insert(t, "insert into agents (kind, name, runtime) values ('bot', 'Temp', 'pi') returning id::text")
 		join := "insert into members (house_id, agent_id, role) values ($1, $2, 'member') returning role"
 		b.insert(t, join, cast.House, leaver)
@@ -162,12 +162,48 @@ func TestAThreadsTokensEndWithIt(t *testing.T) {
 	})
 }
 
+func TestTheTokenOfARun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	bot := b.insert(t, "insert into agents (kind, name, runtime) values ('bot', 'Pi', 'pi') returning id::text")
+	b.insert(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member') returning role", b.home.house, bot)
+	thread := b.insert(t, `with s as (insert into streams (house_id, name) values ($1, 'arbe-thread-driven') returning name)
+		insert into threads (id, house_id, stream_id, status, agent_id, run_epoch) select 'driven', $1, name, 'running', $2, 1 from s returning id`, b.home.house, bot)
+	made, err := b.auth.CreateRunToken(t.Context(), b.home.house, thread, bot, 1)
+	must(t, err)
+	p := b.wantsGood(t, made.Token)
+	if p.Run != 1 || p.Thread != thread || p.Agent != bot {
+		t.Errorf("it is %+v", p)
+	}
+	if again, err := b.auth.RenewRunToken(t.Context(), p); err != nil || again != "" {
+		t.Errorf("at once, it is renewed as %q: %v", again, err)
+	}
+	p.Expires = time.Now().Add(auth.TokenTTL/2 - time.Minute)
+	renewed, err := b.auth.RenewRunToken(t.Context(), p)
+	must(t, err)
+	if after := b.wantsGood(t, renewed); renewed == made.Token || after.Run != 1 || after.Thread != thread || time.Until(after.Expires) < auth.TokenTTL-time.Minute {
+		t.Errorf("past half its life, it is renewed as %+v", after)
+	}
+	// The next run begins: both tokens are those of an older one.
+	b.insert(t, "update threads set status = 'completed' where id = $1 returning id", thread)
+	b.insert(t, "update threads set status = 'running', run_epoch = 2 where id = $1 returning id", thread)
+	for _, token := range []string{made.Token, renewed} {
+		_, err := b.another().Authenticate(t.Context(), token)
+		if f := fault.From(err); f == nil || f.Code != fault.Forbidden || !strings.Contains(f.Message, "this run is over") {
+			t.Errorf("after the run it says %v", err)
+		}
+	}
+	if _, err := b.auth.CreateRunToken(t.Context(), b.home.house, thread, bot, 1); fault.CodeOf(err) != fault.Precondition {
+		t.Errorf("a token of an older run: %v", err)
+	}
+}
+
 func TestSigningKeys(t *testing.T) {
 	t.Parallel()
 	count := func(t *testing.T, b *bench) string {
 		return b.insert(t, "select count(*)::text from signing_keys")
 	}
-	t.Run("the first is made once, however many servers start", func(t *testing.T) {
+	t.Run("the first one is created once, however many servers start", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		var all sync.WaitGroup
@@ -183,7 +219,7 @@ func TestSigningKeys(t *testing.T) {
 			t.Errorf("there are %s", n)
 		}
 	})
-	t.Run("lie sealed", func(t *testing.T) {
+	t.Run("are stored sealed", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		b.token(t, b.home.thread)
@@ -218,7 +254,7 @@ func TestSigningKeys(t *testing.T) {
 		}
 		b.wantsGood(t, after.Token)
 	})
-	t.Run("are rotated on demand, and after a leak the old ones' tokens end at once, on servers that know them too", func(t *testing.T) {
+	t.Run("are rotated on demand; after a leak, tokens of old keys end at once, even on servers that have read the keys", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		other := b.another()
@@ -234,7 +270,7 @@ func TestSigningKeys(t *testing.T) {
 		}
 		b.wantsGood(t, b.token(t, b.home.thread).Token)
 	})
-	t.Run("that another server made are found", func(t *testing.T) {
+	t.Run("of another server are found", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		other := b.another()
@@ -244,7 +280,7 @@ func TestSigningKeys(t *testing.T) {
 		_, err = other.Authenticate(t.Context(), b.token(t, b.home.thread).Token)
 		must(t, err)
 	})
-	t.Run("are looked up together for all made-up ids, and the one that is there is found among them", func(t *testing.T) {
+	t.Run("are looked up together for all made-up ids, and an existing one is found among them", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		other := b.another()

@@ -58,9 +58,9 @@ func failed(err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return fault.New(fault.Exhausted, "the blob store's disk is full", "free some space; no acknowledged data is lost").Because(err)
+		return fault.New(fault.Exhausted, "the blob store's disk is full", "free some space; no acknowledged data is lost").WithReason(fault.DiskFull).Because(err)
 	}
-	return fault.New(fault.Unavailable, "the blob store does not answer correctly", "try again in a moment; if it stays, ask the operator to check the setting blob_store").Because(err)
+	return fault.New(fault.Unavailable, "the blob store does not answer correctly", "try again in a moment; if it persists, ask the operator to check the setting blob_store").Because(err)
 }
 
 // upTo is a reader that fails once ctx has ended, because a file and a caller's reader know nothing of a context.

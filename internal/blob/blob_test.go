@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// The credential of the test's S3; nobody else has one in the environment of a test.
+// Set the credential of the test's S3. No other test needs one in its environment.
 func init() {
 	os.Setenv("AWS_ACCESS_KEY_ID", "key")
 	os.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -35,7 +35,7 @@ func TestDirectory(t *testing.T) {
 	}
 	defer store.Close()
 	blobtest.Run(t, store, houses, 64<<10)
-	t.Run("nobody else on the machine reads it", func(t *testing.T) {
+	t.Run("other users of the machine cannot read it", func(t *testing.T) {
 		err := filepath.WalkDir(filepath.Join(dir, "blobs"), func(path string, e fs.DirEntry, err error) error {
 			if info, err := e.Info(); err == nil && info.Mode().Perm()&0o077 != 0 {
 				t.Errorf("%s has the mode %v", path, info.Mode())
@@ -46,7 +46,7 @@ func TestDirectory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a directory that cannot be made is named", func(t *testing.T) {
+	t.Run("the error names a directory that cannot be created", func(t *testing.T) {
 		file := filepath.Join(dir, "file")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestS3(t *testing.T) {
 			t.Errorf("of the service it says %v", err)
 		}
 	})
-	t.Run("an address that is none is refused", func(t *testing.T) {
+	t.Run("an invalid address is refused", func(t *testing.T) {
 		for _, address := range []string{"", "s3://", "bytes", "http://bytes", "s3://key:secret@bytes", "s3://bytes?endpoint=host:80", "s3://bytes?secret=x", "s3://%zz"} {
 			if _, err := blob.OpenS3(address); fault.CodeOf(err) != fault.Invalid {
 				t.Errorf("of %q it says %v", address, err)

@@ -16,14 +16,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// partSize is how much of an upload is held in memory and sent in one request, in bytes. As an upload has at most
-// 10,000 parts, it also limits the size of a blob.
+// partSize is how much of an upload is held in memory and sent in one request, in bytes. It also limits the size of a
+// blob, because an upload has at most 10,000 parts.
 const partSize = 8 << 20
 
 // S3 is a store in a bucket of an S3-compatible service: Amazon's, MinIO, Ceph, Cloudflare R2 and others.
 //
-// The client is minio-go instead of the AWS SDK behind gocloud.dev, because it adds 6 MB to a program where the other
-// adds 26, and this package needs only three operations.
+// The client is minio-go instead of the AWS SDK behind gocloud.dev, because it adds 6 MB to a program and the SDK adds
+// 26, and this package needs only three operations.
 type S3 struct {
 	core           minio.Core
 	bucket, prefix string
@@ -83,8 +83,8 @@ func (s *S3) Check(ctx context.Context) error {
 
 func (s *S3) name(key Key) string { return s.prefix + key.String() }
 
-// Put sends a blob of at most one part in one request, and a larger one in parts, because the whole is not held in
-// memory and its size is not known before its end.
+// Put sends a blob of at most one part in one request, and a larger one in parts, because the blob is never in memory
+// as a whole, and its size is unknown before its end.
 func (s *S3) Put(ctx context.Context, key Key, r io.Reader) error {
 	if err := key.check(); err != nil {
 		return err

@@ -181,7 +181,7 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 	if n, err := b.q.CountBots(ctx, tx, scope.House); err != nil {
 		return Bot{}, err
 	} else if n >= MaxBots {
-		return Bot{}, fault.Newf(fault.Exhausted, "delete one that is not used", "the house already has %d bots", n)
+		return Bot{}, fault.Newf(fault.Exhausted, "delete one that is not used", "the house already has %d bots", n).WithReason(fault.LimitReached)
 	}
 	if err := b.q.InsertBotAgent(ctx, tx, made.ID, made.Runtime, made.Name); err != nil {
 		return Bot{}, err
@@ -224,7 +224,7 @@ func (b *Bots) insert(ctx context.Context, tx pgx.Tx, made *Bot, chosen bool) er
 			return b.handleTaken(ctx, tx, made.House, made.Handle)
 		}
 	}
-	return fault.New(fault.Exists, "handle: no handle made from the name is free", "choose a handle")
+	return fault.New(fault.Exists, "handle: no handle made from the name is free", "choose a handle").WithReason(fault.NameTaken)
 }
 
 // handleTaken returns the error for a handle that a bot of the house has, or that looks like one.
@@ -234,9 +234,9 @@ func (b *Bots) handleTaken(ctx context.Context, tx pgx.Tx, house, handle string)
 		return err
 	}
 	if found.Handle == handle || err != nil {
-		return fault.Newf(fault.Exists, "choose another handle, or change that bot", "handle: another bot of the house is @%s", handle)
+		return fault.Newf(fault.Exists, "choose another handle, or change that bot", "handle: another bot of the house is @%s", handle).WithReason(fault.NameTaken)
 	}
-	return fault.Newf(fault.Exists, "choose a handle that nobody takes for it", "handle: @%s looks like @%s, which another bot of the house has", handle, found.Handle)
+	return fault.Newf(fault.Exists, "choose a handle that nobody takes for it", "handle: @%s looks like @%s, which another bot of the house has", handle, found.Handle).WithReason(fault.NameTaken)
 }
 
 // clean validates what people may change, but the handle, and puts it into its stored form.
@@ -445,7 +445,7 @@ func (b *Bots) Edit(ctx context.Context, scope db.Scope, id string, c Change) (c
 		return err
 	})
 	if db.Violates(err, "bots_house_id_looks_key") { // by a bot that was created meanwhile
-		return Bot{}, fault.Newf(fault.Exists, "choose another handle", "handle: another bot of the house has it, or one that looks like it").Because(err)
+		return Bot{}, fault.Newf(fault.Exists, "choose another handle", "handle: another bot of the house has it, or one that looks like it").WithReason(fault.NameTaken).Because(err)
 	}
 	return changed, err
 }

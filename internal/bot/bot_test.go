@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -132,12 +131,6 @@ func TestANewHouseHasABot(t *testing.T) {
 		if got, err := b.bots.GetByHandle(t.Context(), b.ada, handle); err != nil || got.Runtime != runtime || !got.Codes() || len(got.Policies) != 0 || len(got.Tools) != 0 {
 			t.Errorf("@%s is %+v: %v", handle, got, err)
 		}
-	}
-	// Houses from before there were bots got the same one.
-	text, err := os.ReadFile("../../db/migrations/000016_bots.up.sql")
-	must(t, err)
-	if !strings.Contains(string(text), "'"+bot.DefaultInstructions+"'") {
-		t.Error("the migration gives the bot other instructions")
 	}
 }
 

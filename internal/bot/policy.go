@@ -21,7 +21,7 @@ import (
 
 // The triggers that this version knows.
 const (
-	// Mention: a text mentions the bot.
+	// Mention: a text mentions the bot, or a person replies to what it wrote, or speaks where it answers without being mentioned.
 	Mention = "mention"
 	// Always: each entry that is said, past the policy's cooldown.
 	Always = "always"

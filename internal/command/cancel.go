@@ -3,8 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,50 +14,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Signal is the signal with which a command is cancelled.
-type Signal string
-
-// The signals, the weakest first. A cancelled command gets the requested one. If it has not ended after
-// [entry.CancelGrace], it gets the next one, because programs may ignore the weaker ones.
-const (
-	Interrupt Signal = "SIGINT"  // to its process group, as from Ctrl-C at a terminal
-	Terminate Signal = "SIGTERM" // to everything that it started
-	Kill      Signal = "SIGKILL" // to everything that it started
-)
-
-var signals = []Signal{Interrupt, Terminate, Kill}
-
-// strength orders signals. The empty one is the weakest.
-func (s Signal) strength() int { return slices.Index(signals, s) }
-
-// stronger returns the stronger of two signals.
-func stronger(a, b Signal) Signal {
-	if a.strength() >= b.strength() {
-		return a
-	}
-	return b
-}
-
-const (
-	// cancelPoll is how often the worker of a cancelled command checks for a stronger signal. It polls because the queue
-	// reports only the first cancellation of a job.
-	cancelPoll = 250 * time.Millisecond
-	// cancelLookup limits one such check, so that an unreachable database does not delay the next signal for long.
-	cancelLookup = 5 * time.Second
-)
-
-// cancellation is what a job records about the cancellation of its command.
-type cancellation struct {
-	// By is the agent who requested it first.
-	By string `json:"by,omitempty"`
-	// Signal is the strongest requested signal.
-	Signal Signal `json:"signal,omitempty"`
-}
-
-// cancelledError reports that a command was cancelled, and the last signal that it was sent.
-type cancelledError struct{ sent Signal }
-
-func (*cancelledError) Error() string { return "the command was cancelled" }
+// mostCancelled limits how many commands are cancelled at once. It exceeds the default number of a thread's commands that
+// may run and wait, so that all of them are found.
+const mostCancelled = 10_000
 
 // Cancel cancels a command. The command gets the signal now, and the stronger ones later if it does not end.
 // Cancelling it again with a stronger signal sends that one at once. A command that has not begun never begins. For one
@@ -105,10 +62,6 @@ func (d *Commands) CancelAll(ctx context.Context, scope db.Scope, threadID strin
 	})
 	return found, err
 }
-
-// mostCancelled limits how many commands are cancelled at once. It exceeds the default number of a thread's commands that
-// may run and wait, so that all of them are found.
-const mostCancelled = 10_000
 
 // CancelOfCalls is [Commands.CancelAll] for those commands that calls of a turn's tools have begun.
 func (d *Commands) CancelOfCalls(ctx context.Context, scope db.Scope, threadID, turnID string, with Signal) error {
@@ -168,53 +121,4 @@ func (d *Commands) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, l
 		_, err = d.config.Log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
 	}
 	return args.Command, err
-}
-
-// cancellation returns what the job records about its cancellation. If the database does not answer, it returns the zero
-// value instead of an error, because the command must end in any case.
-func (w *work) cancellation() cancellation {
-	ctx, cancel := context.WithTimeout(w.config.Jobs.Results(), cancelLookup)
-	defer cancel()
-	var n note
-	if w.config.Jobs.GetNote(ctx, w.job.ID, &n) != nil || n.Cancel == nil {
-		return cancellation{}
-	}
-	return *n.Cancel
-}
-
-// escalate sends the cancelled command one signal after the other until ctx ends, which it does when the command has ended.
-// Before each signal it calls sent.
-func (f *following) escalate(ctx context.Context, sent func(Signal)) error {
-	l, ref, id := f.launcher, f.ref, f.id
-	last := Signal("")
-	for began := time.Now(); ; {
-		due := signals[min(int(time.Since(began)/entry.CancelGrace), len(signals)-1)]
-		next := stronger(due, f.cancellation().Signal)
-		if next != last {
-			if last = next; ctx.Err() != nil {
-				return nil
-			}
-			began = time.Now().Add(-time.Duration(next.strength()) * entry.CancelGrace)
-			sent(next)
-			var err error
-			switch next {
-			case Interrupt:
-				err = l.Interrupt(ctx, ref, id)
-			case Terminate:
-				// End also kills the command after the grace, in case the loop does not get there in time. It runs in a
-				// goroutine, because it returns only when the command has ended, and a stronger signal may come before.
-				go func() { _ = l.End(ctx, ref, id, entry.CancelGrace) }()
-			case Kill:
-				return l.End(ctx, ref, id, 0)
-			}
-			if err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(cancelPoll):
-		}
-	}
 }

@@ -1,23 +1,21 @@
 // Package command runs commands: lines of shell in the sandboxes of threads.
 //
 // A command is an entry and a job, written in one transaction (request.go). A worker runs it in its thread's sandbox and
-// writes its result (work.go). Nothing is ever run twice: a command that is still running, or has ended meanwhile, is
-// followed by the next server (attend.go), and if a command was ended with its server, the log says so.
+// writes its result (run.go). Nothing is ever run twice: a command that is still running, or has ended meanwhile, is
+// followed by the next server (attend.go, follow.go), and if a command was ended with its server, the log says so.
 //
 // What a command prints goes to three places: the live output of its entry and its result (output.go), an artifact if the
-// result does not hold all of it (keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
-// input.go, relay.go). refusal.go reports what it was kept from reaching.
+// result does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
+// input.go), whichever server that program asks (serve.go, relay.go). refusal.go reports the hosts that it was kept from.
 package command
 
 import (
-	"cmp"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -59,6 +57,9 @@ type Config struct {
 	// End makes a server that stops end its running commands. By default, those that can outlive this server are left to the
 	// next one.
 	End bool
+	// Observe is called when a command has ended, with how long it waited until it ran and how long it ran. It must be quick.
+	// Defaults to nil.
+	Observe func(ended entry.CommandResult, waited, ran time.Duration)
 }
 
 // Commands runs the commands of threads. It is safe for concurrent use.
@@ -68,13 +69,11 @@ type Commands struct {
 	spools *spoolRoom
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
-	// relay connects calls for attached commands with the servers that work on these.
-	relay relay
-	// launched are the commands whose refused connections are reported.
-	launched launches
+	// relay reaches the attached commands of other servers.
+	relay *relay
+	// refusals reports the refused connections of this server's commands.
+	refusals *refusals
 }
-
-var queries = query.New()
 
 // Queue returns the queue of commands. It is the library's default queue, into which every version of this program has put
 // commands.
@@ -82,16 +81,8 @@ func Queue(l jobs.Limits) jobs.Queue {
 	return jobs.Queue{Name: jobs.Default, Workers: workers, Limits: l, Poll: time.Second}
 }
 
-// New returns the commands of an installation, and has the jobs of the configuration run them.
-func New(c Config) *Commands {
-	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
-	d := &Commands{config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))}
-	jobs.Add(c.Jobs, jobs.Kind[jobArgs]{Queue: d.queue.Name, Attempts: 1, Unique: true, Adopted: true, Work: d.work})
-	c.Jobs.OnSweep(d.reportWaits)
-	c.Jobs.OnNotice(relayTopic, d.noticed)
-	c.Boxes.OnRefusal(d.refused)
-	return d
-}
-
 // Running returns how many commands this server works on.
 func (d *Commands) Running() int { return len(d.config.Jobs.Running(Kind)) }
+
+// Spooled returns how many bytes of this server's disk hold output that may become artifacts.
+func (d *Commands) Spooled() int64 { return d.spools.taken() }

@@ -10,6 +10,48 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
+// Channel is one of a command's two outputs.
+type Channel int
+
+// The two outputs.
+const (
+	Stdout Channel = iota
+	Stderr
+)
+
+// Piece is a part of a command's output.
+type Piece struct {
+	Channel Channel
+	Data    []byte
+}
+
+// ReadIntent says what a call of [Commands.Read] is for.
+type ReadIntent int
+
+// A reader reads on, reports that it will do so later, leaves, or begins to read a terminal where its output is now.
+const (
+	ReadOn ReadIntent = iota
+	Stay
+	Leave
+	Join
+)
+
+// Reader says who calls [Commands.Read], and for what.
+type Reader struct {
+	Intent ReadIntent `json:",omitempty"`
+	// ID is what a reader that joined has chosen, so that it notices when another one does. Otherwise it is empty.
+	ID string `json:",omitempty"`
+}
+
+// Reading is the result of [Commands.Read].
+type Reading struct {
+	Pieces []Piece
+	// Position is the position after the pieces, from which to read next.
+	Position int64
+	// Ended reports that the command will write nothing more and that everything was read.
+	Ended bool
+}
+
 const (
 	// feedSize is how many bytes of output wait for the reader in this server's memory. Further bytes wait in the
 	// sandbox, because a reader may be slow and a server has many.
@@ -17,7 +59,7 @@ const (
 	// feedPieces limits the pieces that wait, because a piece takes more memory than its bytes, and mostPieces those of
 	// one answer.
 	feedPieces, mostPieces = 16 << 10, 4096
-	// mostRead limits the bytes of one answer, because an answer is one message, which is in memory as a whole.
+	// mostRead limits the bytes of one answer, because an answer is one message, which is completely in memory.
 	mostRead = 1 << 20
 	// drainWithin is how long the end of a command waits for a reader that does not call. It is shorter than absentAfter,
 	// because the thread waits for the result.
@@ -26,7 +68,7 @@ const (
 
 // errOutputLost is the error for output that is no longer available.
 var errOutputLost = fault.New(fault.OutOfRange, "a part of the command's output is no longer available, because nobody read it",
-	"see the command's result for the output that the log keeps")
+	"see the command's result for the output that the log keeps").WithReason(fault.OutputGone)
 
 // errReplaced is the error for a reader after another one has joined.
 var errReplaced = fault.New(fault.OutOfRange, "another terminal is connected to the command now", "join it again")
@@ -52,50 +94,6 @@ type feed struct {
 	back heldBack
 }
 
-// heldBack are the writes of which a part is held back, because it may be a part of a secret.
-type heldBack struct {
-	mu     sync.Mutex
-	writes [2][]heldWrite
-	last   int64 // the position in the record after the last write
-}
-
-// heldWrite is a write of left bytes that are held back. In the record it is after a position, and before next.
-type heldWrite struct {
-	ctx         context.Context
-	left        int
-	after, next int64
-}
-
-// add adds a write.
-func (h *heldBack) add(ctx context.Context, channel Channel, n int, next int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.writes[channel] = append(h.writes[channel], heldWrite{ctx, n, h.last, next})
-	h.last = max(h.last, next)
-}
-
-// passed reports that n bytes of a channel are passed on. It returns the position before which the record is not needed
-// when these are read, 0 if that is not known, and the context of their write.
-func (h *heldBack) passed(channel Channel, n int) (next int64, ctx context.Context) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	writes := h.writes[channel]
-	for n > 0 && len(writes) > 0 {
-		first := &writes[0]
-		ctx = first.ctx
-		taken := min(n, first.left)
-		n, first.left = n-taken, first.left-taken
-		if first.left == 0 {
-			next, writes = first.next, writes[1:]
-		}
-	}
-	h.writes[channel] = writes
-	if other := h.writes[1-channel]; len(other) > 0 {
-		next = min(next, other[0].after)
-	}
-	return next, ctx
-}
-
 type fedPiece struct {
 	Piece
 	next int64 // the position in the record after it; 0 in the middle of an entry of the record
@@ -117,6 +115,42 @@ func (f *feed) redact(r *secret.Redactor) {
 			_ = f.put(ctx, channel, p, next) // the error is that ctx has ended, which the writer notices
 		})
 	}
+}
+
+// gap reports that the next n bytes are unknown. They are lost unless the reader has them.
+func (f *feed) gap(ctx context.Context, n int64) {
+	_ = f.flush(ctx) // what is lost with ctx is lost anyway
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.end += n; f.end > f.base {
+		f.lose()
+	}
+}
+
+// rush reports that the command was ended, so its output no longer waits for a reader that stops reading.
+func (f *feed) rush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hurry, f.moved = true, time.Now()
+	f.notify()
+}
+
+// close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
+// that ctx has ended.
+func (f *feed) close(ctx context.Context) error {
+	if err := f.flush(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.notify()
+	for f.base < f.end {
+		if err := f.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
@@ -169,104 +203,6 @@ func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64
 	}
 	f.notify()
 	return nil
-}
-
-// add adds a piece, merging it with the last one if that is small and of the same channel, because many small pieces
-// would use up feedPieces. It copies data, which the caller reuses.
-func (f *feed) add(channel Channel, data []byte, next int64) {
-	f.end += int64(len(data))
-	if n := len(f.pieces); n > 0 && f.pieces[n-1].Channel == channel && len(f.pieces[n-1].Data)+len(data) <= 64<<10 {
-		last := &f.pieces[n-1]
-		last.Data, last.next = append(last.Data, data...), next
-		return
-	}
-	f.pieces = append(f.pieces, fedPiece{Piece{channel, bytes.Clone(data)}, next})
-}
-
-// wait releases f.mu and waits for a change until ctx ends, which is an error. If the reader is gone, unread output is
-// dropped, because the command would otherwise wait forever.
-func (f *feed) wait(ctx context.Context) error {
-	limit := absentAfter
-	if f.hurry || f.closed {
-		limit = drainWithin
-	}
-	left := f.presence.absentIn(limit)
-	if f.hurry {
-		left = min(left, time.Until(f.moved.Add(drainWithin)))
-	}
-	if left <= 0 {
-		f.lose()
-		return nil
-	}
-	return f.sleep(ctx, left)
-}
-
-// lose drops unread output.
-func (f *feed) lose() {
-	f.lost = true
-	if n := len(f.pieces); n > 0 {
-		f.acked = max(f.acked, f.pieces[n-1].next)
-	}
-	f.pieces, f.base = nil, max(f.base, f.end)
-	f.notify()
-}
-
-// gap reports that the next n bytes are unknown. They are lost unless the reader has them.
-func (f *feed) gap(ctx context.Context, n int64) {
-	_ = f.flush(ctx) // what is lost with ctx is lost anyway
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.end += n; f.end > f.base {
-		f.lose()
-	}
-}
-
-// rush reports that the command was ended, so its output no longer waits for a reader that stops reading.
-func (f *feed) rush() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hurry, f.moved = true, time.Now()
-	f.notify()
-}
-
-// close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
-// that ctx has ended.
-func (f *feed) close(ctx context.Context) error {
-	if err := f.flush(ctx); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	f.notify()
-	for f.base < f.end {
-		if err := f.wait(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// over reports that this server no longer works on the command. left says that another one continues it.
-func (f *feed) over(left bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed, f.left = true, left
-	f.notify()
-}
-
-// printed returns how many bytes were written.
-func (f *feed) printed() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.end
-}
-
-// released returns the position before which the record is not needed, and a channel that is closed when it may change.
-func (f *feed) released() (int64, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.acked, f.changed
 }
 
 // read returns the output after a position, which confirms that the reader has everything before it. It waits for
@@ -352,16 +288,108 @@ func (f *feed) next() Reading {
 	return r
 }
 
-// feedWriter writes one output of a command to its feed.
-type feedWriter struct {
-	ctx     context.Context
-	feed    *feed
-	channel Channel
+// add adds a piece, merging it with the last one if that is small and of the same channel, because many small pieces
+// would use up feedPieces. It copies data, which the caller reuses.
+func (f *feed) add(channel Channel, data []byte, next int64) {
+	f.end += int64(len(data))
+	if n := len(f.pieces); n > 0 && f.pieces[n-1].Channel == channel && len(f.pieces[n-1].Data)+len(data) <= 64<<10 {
+		last := &f.pieces[n-1]
+		last.Data, last.next = append(last.Data, data...), next
+		return
+	}
+	f.pieces = append(f.pieces, fedPiece{Piece{channel, bytes.Clone(data)}, next})
 }
 
-func (w feedWriter) Write(p []byte) (int, error) {
-	if err := w.feed.write(w.ctx, w.channel, p, 0); err != nil {
-		return 0, err
+// wait releases f.mu and waits for a change until ctx ends, which is an error. If the reader is gone, unread output is
+// dropped, because the command would otherwise wait forever.
+func (f *feed) wait(ctx context.Context) error {
+	limit := absentAfter
+	if f.hurry || f.closed {
+		limit = drainWithin
 	}
-	return len(p), nil
+	left := f.presence.absentIn(limit)
+	if f.hurry {
+		left = min(left, time.Until(f.moved.Add(drainWithin)))
+	}
+	if left <= 0 {
+		f.lose()
+		return nil
+	}
+	return f.sleep(ctx, left)
+}
+
+// lose drops unread output.
+func (f *feed) lose() {
+	f.lost = true
+	if n := len(f.pieces); n > 0 {
+		f.acked = max(f.acked, f.pieces[n-1].next)
+	}
+	f.pieces, f.base = nil, max(f.base, f.end)
+	f.notify()
+}
+
+// over reports that this server no longer works on the command. left says that another one continues it.
+func (f *feed) over(left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed, f.left = true, left
+	f.notify()
+}
+
+// printed returns how many bytes were written.
+func (f *feed) printed() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.end
+}
+
+// released returns the position before which the record is not needed, and a channel that is closed when it may change.
+func (f *feed) released() (int64, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.acked, f.changed
+}
+
+// heldBack are the writes of which a part is held back, because it may be a part of a secret.
+type heldBack struct {
+	mu     sync.Mutex
+	writes [2][]heldWrite
+	last   int64 // the position in the record after the last write
+}
+
+// heldWrite is a write of left bytes that are held back. In the record it is after a position, and before next.
+type heldWrite struct {
+	ctx         context.Context
+	left        int
+	after, next int64
+}
+
+// add adds a write.
+func (h *heldBack) add(ctx context.Context, channel Channel, n int, next int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.writes[channel] = append(h.writes[channel], heldWrite{ctx, n, h.last, next})
+	h.last = max(h.last, next)
+}
+
+// passed reports that n bytes of a channel are passed on. It returns the position before which the record is not needed
+// when these are read, 0 if that is not known, and the context of their write.
+func (h *heldBack) passed(channel Channel, n int) (next int64, ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	writes := h.writes[channel]
+	for n > 0 && len(writes) > 0 {
+		first := &writes[0]
+		ctx = first.ctx
+		taken := min(n, first.left)
+		n, first.left = n-taken, first.left-taken
+		if first.left == 0 {
+			next, writes = first.next, writes[1:]
+		}
+	}
+	h.writes[channel] = writes
+	if other := h.writes[1-channel]; len(other) > 0 {
+		next = min(next, other[0].after)
+	}
+	return next, ctx
 }

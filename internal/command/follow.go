@@ -12,15 +12,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// errTimedOut reports that a command reached its time limit.
-var errTimedOut = errors.New("timed out")
+const (
+	// endGrace is how long a command that is ended with its server has to end by itself. It is short, because the
+	// server waits for it while it stops.
+	endGrace = 3 * time.Second
+	// endTimeout limits how long ending a command takes after that, in case its sandbox does not answer.
+	endTimeout = 10 * time.Second
+	// hangUpGrace is how long programs have to save what they must when their terminal is gone.
+	hangUpGrace = 5 * time.Second
+)
 
 // following is how a launched command is followed until it has ended or is handed over.
 type following struct {
 	*work
-	launcher sandbox.Launcher
-	ref, id  string
-	limit    time.Duration
+	limit time.Duration
 	// ctx is not the one of the job: a cancelled command is followed to its end, because what it prints meanwhile is part of
 	// its output. leave ends it.
 	ctx   context.Context
@@ -39,9 +44,9 @@ type following struct {
 	stoppedAt time.Time
 }
 
-// follow follows a launched command until it has ended or is handed over. began is false if it never began.
-func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit time.Duration) (got sandbox.Result, began bool, err error) {
-	f := &following{work: w, launcher: l, ref: ref, id: w.job.Args.launchID(), limit: limit, pace: newPace()}
+// follow follows the launched command until it has ended or is handed over. began is false if it never began.
+func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Result, began bool, err error) {
+	f := &following{work: w, limit: limit, pace: newPace()}
 	f.ctx, f.leave = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer f.leave(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -57,7 +62,7 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 	if w.to.feed != nil {
 		go f.release()
 	} else {
-		go f.keepPace()
+		go f.pace.keep(f.ctx, *w.launched, f.out.reserve, f.config.Logger)
 	}
 	if w.to.input != nil {
 		go func() {
@@ -67,10 +72,10 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 		}()
 	}
 	if w.to.screen != nil {
-		w.to.screen.shownBy(f)
-		defer w.to.screen.shownBy(nil)
+		w.to.screen.show(f.ctx, w.launched)
+		defer w.to.screen.show(f.ctx, nil)
 	}
-	err = l.Follow(f.ctx, ref, f.id, 0, f.record)
+	err = w.launched.follow(f.ctx, f.record)
 	if err == nil && f.began && w.to.input != nil {
 		w.to.input.close()
 	}
@@ -83,7 +88,7 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 	if err == nil && jobs.Cancelled(ctx) {
 		// A signal that ended it may have left what it started: SIGINT is not even sent to all of that.
 		ending, stop := context.WithTimeout(f.ctx, endTimeout)
-		_ = l.End(ending, ref, f.id, 0)
+		_ = w.launched.end(ending, 0)
 		stop()
 	}
 	if err != nil {
@@ -93,6 +98,23 @@ func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit
 		return f.got, true, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
 	}
 	return f.outcome(ctx)
+}
+
+// cancel sends the command one signal after the other until it has ended.
+func (f *following) cancel() {
+	if f.to.feed != nil {
+		f.to.feed.rush()
+	}
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	err := f.launched.escalate(ctx, func() Signal { return f.cancellation().Signal }, func(sent Signal) {
+		f.mu.Lock()
+		f.stopped = &cancelledError{sent}
+		f.mu.Unlock()
+	})
+	if err != nil && f.ctx.Err() == nil {
+		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err))
+	}
 }
 
 // record receives a part of the record of the command.
@@ -135,68 +157,13 @@ func (f *following) write(to *text, channel Channel, r sandbox.Record) error {
 	return f.to.feed.write(f.ctx, channel, r.Data, r.Next)
 }
 
-// stop ends the command.
-func (f *following) stop(why error, patience time.Duration) {
-	f.mu.Lock()
-	f.stopped, f.stoppedAt = why, time.Now()
-	f.mu.Unlock()
-	if f.to.feed != nil {
-		f.to.feed.rush()
-	}
-	ctx, cancel := context.WithTimeout(f.ctx, patience+endTimeout)
-	defer cancel()
-	if err := f.launcher.End(ctx, f.ref, f.id, patience); err != nil && f.ctx.Err() == nil {
-		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err)) // must not be a fault; see attend
-	}
-}
-
-// cancel sends the command one signal after the other until it has ended.
-func (f *following) cancel() {
-	if f.to.feed != nil {
-		f.to.feed.rush()
-	}
-	ctx, stop := context.WithCancel(f.ctx)
-	defer stop()
-	err := f.escalate(ctx, func(sent Signal) {
-		f.mu.Lock()
-		f.stopped = &cancelledError{sent}
-		f.mu.Unlock()
-	})
-	if err != nil && f.ctx.Err() == nil {
-		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err))
-	}
-}
-
-// outcome returns how a command ended whose record is complete. ctx is the context of its job.
-func (f *following) outcome(ctx context.Context) (got sandbox.Result, began bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.stopped == errTimedOut && f.exit.Before(f.start.Add(f.limit)):
-		return f.got, f.began, nil // it ended in time, and the timer fired only because no server watched meanwhile
-	case f.stopped == errInputCut && f.exit.Before(f.stoppedAt):
-		return f.got, f.began, nil // it ended before the input did, so it would not have read the rest
-	case f.stopped == errTimedOut:
-		f.got.ExitCode, f.got.TimedOut = exitTimedOut, true
-		return f.got, f.began, nil
-	case f.stopped == nil && jobs.Cancelled(ctx):
-		return f.got, f.began, ctx.Err() // cancelled as it ended
-	case f.stopped == nil && f.boxEnded && f.began:
-		return f.got, f.began, errSandboxEnded
-	}
-	return f.got, f.began, f.stopped
-}
-
-// releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
-const releaseEvery = 1 << 20
-
 // release releases the parts of the record that the reader has, while the command is followed, so that the command can write more.
 func (f *following) release() {
 	for before := int64(0); ; {
 		position, changed := f.to.feed.released()
 		var again <-chan time.Time
 		if position-before >= releaseEvery {
-			if err := f.launcher.Release(f.ctx, f.ref, f.id, position); err != nil && f.ctx.Err() == nil {
+			if err := f.launched.release(f.ctx, position); err != nil && f.ctx.Err() == nil {
 				again = time.After(time.Second)
 				f.config.Logger.WarnContext(f.ctx, "output that was read cannot be released in the sandbox; the command may have to wait", "error", err)
 			} else {
@@ -217,14 +184,14 @@ func (f *following) release() {
 func (f *following) pass() error {
 	in := f.to.input
 	// An earlier server may have passed on a part of it, and what was in its memory is lost. The command would take the
-	// rest for the whole.
+	// rest for all of it.
 	if f.job.Continued() && f.note.Begun != nil && f.command.Terminal == nil {
 		if !f.note.InputEnded {
 			return errInputCut
 		}
 		return nil
 	}
-	to, err := f.launcher.Input(f.ctx, f.ref, f.id)
+	to, err := f.launched.input(f.ctx)
 	if err != nil { // the command has ended
 		in.close()
 		return nil
@@ -248,4 +215,55 @@ func (f *following) pass() error {
 		in.close() // the command reads no more
 	}
 	return nil
+}
+
+// endInput ends the command because the writer of its input is gone.
+func (f *following) endInput() {
+	if f.command.Terminal == nil {
+		f.stop(errInputCut, 0)
+		return
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, endTimeout)
+	heard, _ := f.launched.hangUp(ctx) // stop ends what did not hear it
+	cancel()
+	if !heard {
+		f.stop(errInputCut, 0)
+		return
+	}
+	f.stop(errInputCut, hangUpGrace)
+}
+
+// stop ends the command.
+func (f *following) stop(why error, patience time.Duration) {
+	f.mu.Lock()
+	f.stopped, f.stoppedAt = why, time.Now()
+	f.mu.Unlock()
+	if f.to.feed != nil {
+		f.to.feed.rush()
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, patience+endTimeout)
+	defer cancel()
+	if err := f.launched.end(ctx, patience); err != nil && f.ctx.Err() == nil {
+		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err)) // must not be a fault; see attend
+	}
+}
+
+// outcome returns how a command ended whose record is complete. ctx is the context of its job.
+func (f *following) outcome(ctx context.Context) (got sandbox.Result, began bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.stopped == errTimedOut && f.exit.Before(f.start.Add(f.limit)):
+		return f.got, f.began, nil // it ended in time, and the timer fired only because no server watched meanwhile
+	case f.stopped == errInputCut && f.exit.Before(f.stoppedAt):
+		return f.got, f.began, nil // it ended before the input did, so it would not have read the rest
+	case f.stopped == errTimedOut:
+		f.got.ExitCode, f.got.TimedOut = exitTimedOut, true
+		return f.got, f.began, nil
+	case f.stopped == nil && jobs.Cancelled(ctx):
+		return f.got, f.began, ctx.Err() // cancelled as it ended
+	case f.stopped == nil && f.boxEnded && f.began:
+		return f.got, f.began, errSandboxEnded
+	}
+	return f.got, f.began, f.stopped
 }

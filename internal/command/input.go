@@ -7,14 +7,37 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 )
+
+// Keys is what a call of [Commands.Write] brings.
+type Keys struct {
+	// Position is where in the input Data begins. End reports that nothing follows.
+	Position int64
+	Data     []byte `json:",omitempty"`
+	End      bool   `json:",omitempty"`
+	// Size is the size of the terminal from now on; nil if it has not changed.
+	Size *sandbox.TerminalSize `json:",omitempty"`
+	// Join asks for the position at which the input of a terminal stands, instead of writing at one.
+	Join bool `json:",omitempty"`
+	// Again reports that the call repeats one whose answer did not arrive.
+	Again bool `json:",omitempty"`
+}
+
+// Writing is the result of [Commands.Write].
+type Writing struct {
+	// Position is the position up to which the input was accepted.
+	Position int64
+	// Closed reports that the command reads no more input.
+	Closed bool
+}
 
 // inputSize is how many bytes of input wait for the command in this server's memory.
 const inputSize = 256 << 10
 
 var (
 	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not take a part
-	// of the input for the whole.
+	// of the input for all of it.
 	errInputCut = errors.New("the command's input was interrupted")
 	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without it, a writer that has
 	// nothing else to send would think that the command has the end.

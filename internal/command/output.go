@@ -3,10 +3,8 @@ package command
 import (
 	"bytes"
 	"context"
-	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -14,16 +12,11 @@ import (
 )
 
 const (
-	// keepHead and keepTail are how much of the beginning and the end of an output its result holds, in bytes.
-	keepHead = 64 << 10
-	keepTail = 64 << 10
 	// publishEvery is the time between two live pieces: short enough to look live, long enough to cost little.
 	publishEvery = 50 * time.Millisecond
 	// publishMost is the size of the largest live piece: an output that fits into the result is published completely.
 	// Of an output that comes faster, watchers see the end.
 	publishMost = keepHead + keepTail
-	// PeekMost is the size of the largest [Seen].
-	PeekMost = 40 << 10
 )
 
 // output collects what a command prints, both streams interleaved as they arrive. It keeps the beginning and the end
@@ -36,8 +29,6 @@ type output struct {
 	// shows returns how many of n bytes may be published now.
 	shows          func(n int) int
 	stdout, stderr *text
-	// to receives the unconverted output too. Its fields are nil if there is no receiver.
-	to *attachment
 
 	mu        sync.Mutex
 	head      []byte
@@ -65,115 +56,19 @@ func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID str
 
 // startOutput returns an output that calls publish.
 func startOutput(publish func(offset int64, data []byte)) *output {
-	o := &output{publish: publish, shows: func(n int) int { return n }, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	o := &output{publish: publish, shows: func(n int) int { return n }, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	o.redact(nil)
 	go o.run()
 	return o
 }
 
-// receives makes the output remove the secrets that its command receives. It must be called before anything is written.
-func (o *output) receives(r secret.Received) {
-	o.redact(r.Redactor)
-	if o.to.feed != nil {
-		o.to.feed.redact(r.Redactor)
-	}
-}
-
 // redact makes the output remove secrets from what is written to it. It must be called before that.
 func (o *output) redact(r *secret.Redactor) {
-	o.stdout, o.stderr = newText(r, o), newText(r, o)
+	o.stdout, o.stderr = o.newText(r), o.newText(r)
 }
 
-// text converts a stream of bytes to UTF-8 without NUL, because Postgres stores no other text. It replaces
-// invalid bytes one by one. It removes secrets from both forms, which keeps their lengths and so all counts and offsets.
-type text struct {
-	mu    sync.Mutex
-	o     *output
-	bytes *secret.Stream // receives the unconverted stream
-	whole *secret.Stream // receives the text for the result
-	live  *secret.Stream // receives the text for those who watch
-	made  []byte         // the converted form of the last piece
-	begun []byte         // the beginning of an incomplete character
-	ended bool
-}
-
-func newText(redactor *secret.Redactor, o *output) *text {
-	return &text{o: o, bytes: redactor.Stream(o.keep), whole: redactor.Stream(o.take), live: redactor.Live(o.show)}
-}
-
-// Write never fails and never waits for a watcher, because that would stop the command. It ignores what comes after the
-// end, because the result is then being written.
-func (t *text) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended {
-		return len(p), nil
-	}
-	_, _ = t.bytes.Write(p) // never fails, nor do the others
-	all := p
-	if len(t.begun) > 0 {
-		all = slices.Concat(t.begun, p)
-	}
-	whole := wholeEnd(all)
-	t.begun = bytes.Clone(all[len(whole):])
-	t.give(whole)
-	return len(p), nil
-}
-
-// end passes on an incomplete character. It may be called more than once.
-func (t *text) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.ended {
-		t.ended = true
-		t.give(t.begun)
-		t.flush()
-	}
-}
-
-// cut passes on an incomplete character, because the next bytes do not continue it.
-func (t *text) cut() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.give(t.begun)
-	t.begun = nil
-	t.flush()
-}
-
-func (t *text) flush() {
-	t.bytes.Flush()
-	t.whole.Flush()
-	t.live.Flush()
-}
-
-func (t *text) give(p []byte) {
-	if !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
-		t.made = appendText(t.made[:0], p)
-		p = t.made
-	}
-	t.o.count(int64(len(p)))
-	_, _ = t.whole.Write(p)
-	_, _ = t.live.Write(p)
-}
-
-// appendText appends p as text. It makes one pass and no copy but the result, because binary output may be long.
-func appendText(text, p []byte) []byte {
-	for len(p) > 0 {
-		n := 0
-		for n < len(p) && p[n] < utf8.RuneSelf && p[n] != 0 {
-			n++
-		}
-		text, p = append(text, p[:n]...), p[n:]
-		if len(p) == 0 {
-			break
-		}
-		r, size := utf8.DecodeRune(p)
-		if r == 0 {
-			r = '\u2400'
-		}
-		text, p = utf8.AppendRune(text, r), p[size:] // for an invalid byte, r is U+FFFD and size is 1
-	}
-	return text
+func (o *output) newText(r *secret.Redactor) *text {
+	return &text{count: o.count, bytes: r.Stream(o.keep), final: r.Stream(o.take), live: r.Live(o.show)}
 }
 
 // keep receives unconverted output.
@@ -185,7 +80,7 @@ func (o *output) keep(p []byte) {
 	}
 }
 
-// count counts converted output when it comes, because a part of it may be held back.
+// count counts converted output.
 func (o *output) count(n int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -217,19 +112,27 @@ func (o *output) show(p []byte) {
 	}
 }
 
-// empty reports whether nothing was printed.
-func (o *output) empty() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.total == 0
-}
-
-// reserve reserves n more bytes of the server's disk for the output, besides what the spool takes. It fails if the spool
-// no longer stores the output, or if there is no room. They are freed when the spool is closed.
-func (o *output) reserve(n int64) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.spool != nil && o.spool.reserve(n)
+// run publishes what is pending: at once after a pause, otherwise every publishEvery.
+func (o *output) run() {
+	defer close(o.done)
+	for {
+		select {
+		case <-o.stop:
+			return
+		case <-o.wake:
+		}
+		o.mu.Lock()
+		data, end := lastOf(o.pending, publishMost), o.passed
+		data = bytes.Clone(dropPartialStart(lastOf(data, o.shows(len(data)))))
+		o.pending = o.pending[:0]
+		o.mu.Unlock()
+		o.publish(end-int64(len(data)), data)
+		select {
+		case <-o.stop:
+			return
+		case <-time.After(publishEvery):
+		}
+	}
 }
 
 // skip reports that the next n bytes of the output are unknown. It drops the tail, because what follows would seem to
@@ -247,27 +150,19 @@ func (o *output) skip(n int64) {
 	}
 }
 
-// run publishes what is pending: at once after a pause, otherwise every publishEvery.
-func (o *output) run() {
-	defer close(o.done)
-	for {
-		select {
-		case <-o.stop:
-			return
-		case <-o.wake:
-		}
-		o.mu.Lock()
-		data, end := lastOf(o.pending, publishMost), o.passed
-		data = bytes.Clone(wholeStart(lastOf(data, o.shows(len(data)))))
-		o.pending = o.pending[:0]
-		o.mu.Unlock()
-		o.publish(end-int64(len(data)), data)
-		select {
-		case <-o.stop:
-			return
-		case <-time.After(publishEvery):
-		}
-	}
+// empty reports whether nothing was printed.
+func (o *output) empty() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.total == 0
+}
+
+// reserve reserves n more bytes of the server's disk for the output, besides what the spool takes. It fails if the spool
+// no longer stores the output, or if there is no room. They are freed when the spool is closed.
+func (o *output) reserve(n int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.spool != nil && o.spool.reserve(n)
 }
 
 // seen returns a part of the output so far; see [partOf].
@@ -275,37 +170,6 @@ func (o *output) seen(from int64) Seen {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return partOf(o.head, o.tail, o.taken, from)
-}
-
-// Seen is a part of a command's output.
-type Seen struct {
-	Text string
-	// At is where it begins, and Next where it ends. Total is how much there is.
-	At, Next, Total int64
-}
-
-// partOf returns the part of an output that begins at a position, or at the first one after it that is kept; if it is
-// negative, the end. head and tail are what is kept of total bytes.
-func partOf(head, tail []byte, total, from int64) Seen {
-	at := total - int64(len(tail)) // of the tail
-	if from < 0 {
-		from = max(total-PeekMost, 0)
-	}
-	from = min(from, total)
-	var data []byte
-	switch n := int64(len(head)); {
-	case from < n && n == at:
-		data = slices.Concat(head[from:], tail)
-	case from < n:
-		data = head[from:]
-	default:
-		from = max(from, at)
-		data = tail[from-at:]
-	}
-	data = data[:min(len(data), PeekMost)]
-	whole := wholeEnd(wholeStart(data))
-	from += int64(len(data) - len(wholeStart(data)))
-	return Seen{Text: string(whole), At: from, Next: from + int64(len(whole)), Total: total}
 }
 
 // close stops publishing and returns the output's part of the result.
@@ -323,30 +187,8 @@ func (o *output) close() entry.CommandResult {
 		return r
 	}
 	r.Truncated = true
-	r.Output, r.OutputTail = string(wholeEnd(o.head)), string(wholeStart(tail))
+	r.Output, r.OutputTail = string(dropPartialEnd(o.head)), string(dropPartialStart(tail))
 	return r
-}
-
-// wholeEnd drops an incomplete character at the end, wholeStart one at the start.
-func wholeEnd(b []byte) []byte {
-	for i := len(b) - 1; i >= max(len(b)-utf8.UTFMax, 0); i-- {
-		if utf8.RuneStart(b[i]) {
-			if utf8.FullRune(b[i:]) {
-				return b
-			}
-			return b[:i]
-		}
-	}
-	return b
-}
-
-func wholeStart(b []byte) []byte {
-	for i := range min(utf8.UTFMax, len(b)) {
-		if utf8.RuneStart(b[i]) {
-			return b[i:]
-		}
-	}
-	return b
 }
 
 // keepLast trims b to its last n bytes when it has grown to twice that, so that trimming stays cheap.

@@ -1,26 +1,30 @@
 package command
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// This file decides how far the record of an ordinary command may grow. A record is what the next server reads if this
-// one is killed, so it is kept whole as long as an artifact can hold the output and there is room for it on this
-// server's disk. After that only its beginning and its end are kept: the command may print on as soon as this server
-// has read what it printed.
+// This file decides how far the record of an ordinary command may grow. The next server reads the record if this one is
+// killed, so it stays complete as long as an artifact can hold the output and this server's disk has room for it. After
+// that, only its beginning and its end are kept: the command may print on as soon as this server has read its output.
 
 const (
 	// paceStep is how many bytes a record may grow at once.
 	paceStep = 16 << 20
 	// paceAhead is how long before its limit a record may grow on, so that the command does not have to wait.
 	paceAhead = 8 << 20
-	// paceBehind is how many of the bytes that were read stay in a record that is not kept whole: the end of the output
+	// paceBehind is how many of the bytes that were read stay in a record that is not complete: the end of the output
 	// that the next server needs for the result.
 	paceBehind = 4 << 20
 )
+
+// releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
+const releaseEvery = 1 << 20
 
 // pace is how far this server has read the record of a command.
 type pace struct {
@@ -50,7 +54,43 @@ func (p *pace) passed(position int64) {
 	}
 }
 
-// position returns how far the record was read, and up to where it is not needed if it is not kept whole.
+// keep lets the record of a command grow as it is read, until ctx ends. reserve reserves bytes of this server's disk for
+// it, as far as there is room.
+func (p *pace) keep(ctx context.Context, of launched, reserve func(int64) bool, logger *slog.Logger) {
+	limit, extended, released := int64(sandbox.RecordSize), int64(sandbox.RecordSize), int64(0)
+	for complete := true; ; {
+		read, unneeded := p.position()
+		for complete && read+paceAhead >= limit {
+			if complete = reserve(paceStep); complete {
+				limit += paceStep
+			}
+		}
+		var err error
+		if extended < limit {
+			if err = of.extend(ctx, limit); err == nil {
+				extended = limit
+			}
+		}
+		if err == nil && !complete && unneeded-released >= releaseEvery {
+			if err = of.release(ctx, unneeded); err == nil {
+				released = unneeded
+			}
+		}
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			again = time.After(time.Second) // without a change too, because the command may wait for it
+			logger.WarnContext(ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
+		}
+		select {
+		case <-p.changed:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// position returns how far the record was read, and up to where it is not needed if it need not stay complete.
 func (p *pace) position() (read, unneeded int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,39 +98,4 @@ func (p *pace) position() (read, unneeded int64) {
 		unneeded = p.behind[0]
 	}
 	return p.read, unneeded
-}
-
-// keepPace lets the record of a command grow as it is read, while the command is followed.
-func (f *following) keepPace() {
-	limit, extended, released := int64(sandbox.RecordSize), int64(sandbox.RecordSize), int64(0)
-	for whole := true; ; {
-		read, unneeded := f.pace.position()
-		for whole && read+paceAhead >= limit {
-			if whole = f.out.reserve(paceStep); whole {
-				limit += paceStep
-			}
-		}
-		var err error
-		if extended < limit {
-			if err = f.launcher.Extend(f.ctx, f.ref, f.id, limit); err == nil {
-				extended = limit
-			}
-		}
-		if err == nil && !whole && unneeded-released >= releaseEvery {
-			if err = f.launcher.Release(f.ctx, f.ref, f.id, unneeded); err == nil {
-				released = unneeded
-			}
-		}
-		var again <-chan time.Time
-		if err != nil && f.ctx.Err() == nil {
-			again = time.After(time.Second) // without a change too, because the command may wait for it
-			f.config.Logger.WarnContext(f.ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
-		}
-		select {
-		case <-f.pace.changed:
-		case <-again:
-		case <-f.ctx.Done():
-			return
-		}
-	}
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // This file reports the hosts that commands wanted to reach and that their environments do not allow. A command can name
@@ -33,20 +36,30 @@ type remembered struct {
 	hosts                map[string]bool // which were reported
 }
 
-// launches are the latest commands that this server launched or continued, by their names in their sandboxes. It is safe for
+// refusals reports the refused connections of the latest commands that this server launched or continued. It is safe for
 // concurrent use.
-type launches struct {
+type refusals struct {
+	log    *stream.Log
+	jobs   *jobs.Jobs
+	logger *slog.Logger
+
 	mu    sync.Mutex
-	byID  map[string]*remembered
+	byID  map[string]*remembered // by their names in their sandboxes
 	order []string
 }
 
-func (l *launches) add(id string, r *remembered) {
+func newRefusals(log *stream.Log, j *jobs.Jobs, logger *slog.Logger) *refusals {
+	return &refusals{log: log, jobs: j, logger: logger, byID: map[string]*remembered{}}
+}
+
+// remember lets the refused connections of a command be reported.
+func (l *refusals) remember(args jobArgs, in sandbox.Handle, redactor *secret.Redactor) {
+	l.add(args.launchID(), &remembered{args: args, sandbox: in.ID, environment: in.Environment, redactor: redactor, hosts: map[string]bool{}})
+}
+
+func (l *refusals) add(id string, r *remembered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.byID == nil {
-		l.byID = map[string]*remembered{}
-	}
 	if _, known := l.byID[id]; !known {
 		l.order = append(l.order, id)
 	}
@@ -57,8 +70,30 @@ func (l *launches) add(id string, r *remembered) {
 	}
 }
 
+// report reports a refused connection.
+func (l *refusals) report(r sandbox.Refusal) {
+	host := entry.HostPort(r.Host, r.Port)
+	of, ok := l.take(r.Launch, host)
+	if !ok {
+		return
+	}
+	go func() { // because the program waits for the answer
+		ctx, cancel := context.WithTimeout(l.jobs.Results(), refusalTime)
+		defer cancel()
+		// Its id is derived, so that another server which continues the command does not report the host again.
+		sum := sha256.Sum256([]byte(of.args.Command + "\x00" + host))
+		draft := entry.NewDraft("refused."+hex.EncodeToString(sum[:16]), "", entry.HostRefused{
+			CommandID: of.args.Command, SandboxID: of.sandbox, EnvironmentID: of.environment, Private: r.Private,
+			Host: of.redactor.String(host), Program: of.redactor.String(entry.Clip(r.Program, 64)),
+		})
+		if _, err := l.log.Append(ctx, of.args.log(), draft); err != nil && fault.CodeOf(err) != fault.NotFound {
+			l.logger.WarnContext(ctx, "the thread is not told that a command was kept from a host", "error", fault.From(err).Detail())
+		}
+	}()
+}
+
 // take returns the command of a refused connection, if its host is to be reported: once, and not after too many others.
-func (l *launches) take(id, host string) (*remembered, bool) {
+func (l *refusals) take(id, host string) (*remembered, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.byID[id]
@@ -67,33 +102,4 @@ func (l *launches) take(id, host string) (*remembered, bool) {
 	}
 	r.hosts[host] = true
 	return r, true
-}
-
-// remember lets refused connections of the work's command be reported.
-func (w *work) remember(p sandbox.Handle) {
-	w.launched.add(w.job.Args.launchID(), &remembered{
-		args: w.job.Args, sandbox: p.ID, environment: p.Environment, redactor: w.received.Redactor, hosts: map[string]bool{},
-	})
-}
-
-// refused reports a refused connection.
-func (d *Commands) refused(r sandbox.Refusal) {
-	host := entry.HostPort(r.Host, r.Port)
-	of, ok := d.launched.take(r.Launch, host)
-	if !ok {
-		return
-	}
-	go func() { // because the program waits for the answer
-		ctx, cancel := context.WithTimeout(d.config.Jobs.Results(), refusalTime)
-		defer cancel()
-		// Its id is derived, so that another server which continues the command does not report the host again.
-		sum := sha256.Sum256([]byte(of.args.Command + "\x00" + host))
-		draft := entry.NewDraft("refused."+hex.EncodeToString(sum[:16]), "", entry.HostRefused{
-			CommandID: of.args.Command, SandboxID: of.sandbox, EnvironmentID: of.environment, Private: r.Private,
-			Host: of.redactor.String(host), Program: of.redactor.String(entry.Clip(r.Program, 64)),
-		})
-		if _, err := d.config.Log.Append(ctx, of.args.log(), draft); err != nil && fault.CodeOf(err) != fault.NotFound {
-			d.config.Logger.WarnContext(ctx, "the thread is not told that a command was kept from a host", "error", fault.From(err).Detail())
-		}
-	}()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 )
@@ -29,14 +31,22 @@ const (
 	replyWithin = 5 * time.Second
 )
 
-// errNoReply is the error for a call that the server that runs the command did not answer.
-var errNoReply = fault.New(fault.Unavailable, "the server that runs the command does not answer", "try again")
-
 // relayTopic is the topic of notices about calls.
 const relayTopic = "command.call"
 
-// relay tracks the calls between this server and others.
+// errNoReply is the error for a call that the server that runs the command did not answer.
+var errNoReply = fault.New(fault.Unavailable, "the server that runs the command does not answer", "try again")
+
+var queries = query.New()
+
+// relay connects this server's calls with the servers that work on their commands, and answers the calls of others.
 type relay struct {
+	db     *db.DB
+	jobs   *jobs.Jobs
+	logger *slog.Logger
+	// serve answers the call of another server.
+	serve func(context.Context, db.Scope, call) (reply, error)
+
 	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
 	asked sync.Map
 	// answered contains the ids of the calls of other servers that this one answers, because it may be notified of them
@@ -53,14 +63,90 @@ type notice struct {
 	Answered bool `json:",omitempty"`
 }
 
+// ask has another server answer a call. If that server does not, the error is a [fault.Unavailable].
+func (r *relay) ask(ctx context.Context, scope db.Scope, server jobs.Server, c call) (reply, error) {
+	scope = db.Scope{House: scope.House}
+	question, err := json.Marshal(c)
+	if err != nil {
+		return reply{}, err
+	}
+	id := uuid.NewString()
+	answered := make(chan struct{}, 1)
+	r.asked.Store(id, answered)
+	defer r.asked.Delete(id)
+	asks := notice{Call: id, House: scope.House}
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
+			return err
+		}
+		return r.jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
+	})
+	if err != nil {
+		return reply{}, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyWithin)
+		defer cancel()
+		if err := r.db.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
+			r.logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
+		}
+	}()
+	return r.awaitReply(ctx, scope, server, asks, answered, time.Now().Add(c.Wait+replyWithin))
+}
+
+// awaitReply waits for the reply to a call until a deadline, and announces the call again from time to time. answered
+// receives a token when there may be a reply.
+func (r *relay) awaitReply(ctx context.Context, scope db.Scope, server jobs.Server, asks notice, answered <-chan struct{}, deadline time.Time) (reply, error) {
+	tick := time.NewTicker(notifyAgain)
+	defer tick.Stop()
+	for {
+		again := false
+		select {
+		case <-answered:
+		case <-tick.C:
+			again = true
+		case <-ctx.Done():
+			return reply{}, fault.From(ctx.Err())
+		}
+		var text []byte
+		gone := false
+		err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			text, err = queries.ServerAnswer(ctx, tx, asks.Call)
+			if err != nil || text != nil || !again {
+				return err
+			}
+			if gone, err = server.GoneTx(ctx, tx); err != nil || gone {
+				return err
+			}
+			return r.jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
+		})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):
+			return reply{}, errNoReply // there is no row after a crash of the database, because the table is unlogged
+		case err != nil:
+			return reply{}, err
+		case text == nil:
+			continue
+		}
+		var a answer
+		if err := json.Unmarshal(text, &a); err != nil {
+			return reply{}, err
+		}
+		if a.Failed != nil {
+			return reply{}, a.Failed.fault()
+		}
+		return a.Reply, nil
+	}
+}
+
 // noticed receives a notice from another server.
-func (d *Commands) noticed(ctx context.Context, from jobs.Server, message []byte) error {
+func (r *relay) noticed(ctx context.Context, from jobs.Server, message []byte) error {
 	var n notice
 	if json.Unmarshal(message, &n) != nil {
 		return nil // another version's
 	}
 	if n.Answered {
-		if waiting, there := d.relay.asked.Load(n.Call); there {
+		if waiting, there := r.asked.Load(n.Call); there {
 			select {
 			case waiting.(chan struct{}) <- struct{}{}:
 			default: // a token is already pending
@@ -68,53 +154,11 @@ func (d *Commands) noticed(ctx context.Context, from jobs.Server, message []byte
 		}
 		return nil
 	}
-	if _, twice := d.relay.answered.LoadOrStore(n.Call, true); twice {
+	if _, twice := r.answered.LoadOrStore(n.Call, true); twice {
 		return nil
 	}
-	defer d.relay.answered.Delete(n.Call)
-	return d.answerServer(ctx, from, n)
-}
-
-// answerServer answers the call of another server.
-func (d *Commands) answerServer(ctx context.Context, from jobs.Server, n notice) error {
-	scope := db.Scope{House: n.House}
-	var question []byte
-	err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-		question, err = queries.ServerQuestion(ctx, tx, n.Call)
-		return err
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // the caller no longer waits
-	}
-	if err != nil {
-		return err
-	}
-	var c call
-	var a answer
-	if err := json.Unmarshal(question, &c); err != nil {
-		return err
-	}
-	c.Wait = min(c.Wait, attachedWait)
-	a.Reply, err = d.serveCall(ctx, scope, c, func(context.Context, db.Scope, jobs.Server, call) (reply, error) {
-		return reply{}, errNoReply // the command has moved to another server, which the caller finds instead of this one
-	})
-	if err != nil {
-		f := fault.From(err)
-		if f.Code == fault.Internal {
-			d.config.Logger.ErrorContext(ctx, "the call of another server failed", "server", from, "error", f.Detail()) // its reply does not say why
-		}
-		a.Failed = &failure{f.Code, f.Message, f.Next, f.Reference}
-	}
-	text, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	return d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
-			return err
-		}
-		return d.config.Jobs.NotifyTx(ctx, tx, from, relayTopic, notice{Call: n.Call, Answered: true})
-	})
+	defer r.answered.Delete(n.Call)
+	return r.answer(ctx, from, n)
 }
 
 // answer is what a server answers to another one's call.
@@ -134,78 +178,41 @@ func (f failure) fault() error {
 	return &fault.Error{Code: f.Code, Message: f.Message, Next: f.Next, Reference: f.Reference}
 }
 
-// askServer has another server answer a call. If that server does not, the error is a [fault.Unavailable].
-func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Server, c call) (reply, error) {
-	scope = db.Scope{House: scope.House}
-	question, err := json.Marshal(c)
-	if err != nil {
-		return reply{}, err
+// answer answers the call of another server.
+func (r *relay) answer(ctx context.Context, from jobs.Server, n notice) error {
+	scope := db.Scope{House: n.House}
+	var question []byte
+	err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		question, err = queries.ServerQuestion(ctx, tx, n.Call)
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // the caller no longer waits
 	}
-	id := uuid.NewString()
-	answered := make(chan struct{}, 1)
-	d.relay.asked.Store(id, answered)
-	defer d.relay.asked.Delete(id)
-	asks := notice{Call: id, House: scope.House}
-	err = d.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
+	if err != nil {
+		return err
+	}
+	var c call
+	var a answer
+	if err := json.Unmarshal(question, &c); err != nil {
+		return err
+	}
+	a.Reply, err = r.serve(ctx, scope, c)
+	if err != nil {
+		f := fault.From(err)
+		if f.Code == fault.Internal {
+			r.logger.ErrorContext(ctx, "the call of another server failed", "server", from, "error", f.Detail()) // its reply does not say why
+		}
+		a.Failed = &failure{f.Code, f.Message, f.Next, f.Reference}
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
 			return err
 		}
-		return d.config.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
+		return r.jobs.NotifyTx(ctx, tx, from, relayTopic, notice{Call: n.Call, Answered: true})
 	})
-	if err != nil {
-		return reply{}, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyWithin)
-		defer cancel()
-		if err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
-			d.config.Logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
-		}
-	}()
-	return d.awaitReply(ctx, scope, server, asks, answered, time.Now().Add(c.Wait+replyWithin))
-}
-
-// awaitReply waits for the reply to a call until a deadline, and announces the call again from time to time. answered
-// receives a token when there may be a reply.
-func (d *Commands) awaitReply(ctx context.Context, scope db.Scope, server jobs.Server, asks notice, answered <-chan struct{}, deadline time.Time) (reply, error) {
-	tick := time.NewTicker(notifyAgain)
-	defer tick.Stop()
-	for {
-		again := false
-		select {
-		case <-answered:
-		case <-tick.C:
-			again = true
-		case <-ctx.Done():
-			return reply{}, fault.From(ctx.Err())
-		}
-		var text []byte
-		gone := false
-		err := d.config.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-			text, err = queries.ServerAnswer(ctx, tx, asks.Call)
-			if err != nil || text != nil || !again {
-				return err
-			}
-			if gone, err = server.GoneTx(ctx, tx); err != nil || gone {
-				return err
-			}
-			return d.config.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
-		})
-		switch {
-		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):
-			return reply{}, errNoReply // there is no row after a crash of the database, because the table is unlogged
-		case err != nil:
-			return reply{}, err
-		case text == nil:
-			continue
-		}
-		var a answer
-		if err := json.Unmarshal(text, &a); err != nil {
-			return reply{}, err
-		}
-		if a.Failed != nil {
-			return reply{}, a.Failed.fault()
-		}
-		return a.Reply, nil
-	}
 }

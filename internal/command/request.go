@@ -25,49 +25,6 @@ const (
 	maxWaitReports = 500
 )
 
-// Kind is the kind of the jobs of commands.
-const Kind = "run_command"
-
-// jobArgs are the arguments of a job that runs a command entry. The queue never retries a command, because a command may
-// have side effects and must not run twice. A command that is requested again with the same id is the same job.
-type jobArgs struct {
-	House   string `json:"house"`
-	Thread  string `json:"thread"`
-	Stream  string `json:"stream"`
-	Command string `json:"command"` // the entry's id
-}
-
-// Kind is the job's kind.
-func (jobArgs) Kind() string { return Kind }
-
-func (a jobArgs) log() stream.Ref { return stream.Ref{House: a.House, Name: a.Stream} }
-
-// note is what is noted of a command's job.
-type note struct {
-	// WaitReported: an entry in the command's thread says what it waits for.
-	WaitReported bool `json:"wait_reported,omitempty"`
-	// Begun says where the command was begun, or may have been; nil if it was not.
-	Begun *begun `json:"begun,omitempty"`
-	// InputEnded: the command got all of its input. Otherwise the next server ends the command, because it cannot know
-	// which part of the input was passed on.
-	InputEnded bool `json:"input_ended,omitempty"`
-	// Cancel says how it is cancelled.
-	Cancel *cancellation `json:"cancel,omitempty"`
-}
-
-// begun says where a command was begun.
-type begun struct {
-	Sandbox string `json:"sandbox"`
-	// Launched: the command outlives the server that began it, so the next one can follow it. Otherwise it ended with
-	// its server.
-	Launched bool `json:"launched,omitempty"`
-	// Secrets are the names and revisions of the secrets that it receives.
-	Secrets map[string]int64 `json:"secrets,omitempty"`
-}
-
-// NotedOn is the note of the jobs of commands that were begun in a sandbox; see [jobs.Jobs.UnbindTx].
-func NotedOn(sandbox string) any { return note{Begun: &begun{Sandbox: sandbox}} }
-
 // Run writes a command to a thread's log and queues it in one transaction, and returns its entry. id makes a
 // retry harmless; if it is empty, one is generated. The sandbox is resolved, and created if necessary, when the command
 // starts; errors of that are in the command's result. If the command must wait for others of its thread or house, an
@@ -137,7 +94,7 @@ func (d *Commands) WriteTx(ctx context.Context, scope db.Scope, threadID string,
 				continue
 			}
 			if th.Inherited(said.Seq) {
-				return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", said.ID)
+				return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", said.ID).WithReason(fault.IDTaken)
 			}
 			if err := d.enqueueTx(ctx, tx, jobArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
 				return err
@@ -187,23 +144,16 @@ func (d *Commands) enqueueTx(ctx context.Context, tx pgx.Tx, args jobArgs, befor
 	return nil
 }
 
-// lockTx locks the commands of a house until tx ends, so that commands that others queue meanwhile are counted. A
-// transaction that writes both a job and its thread's log must take this lock first, to avoid deadlocks.
-func lockTx(ctx context.Context, tx pgx.Tx, house string) error {
-	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('arbe.commands'), hashtext($1))", house)
-	return err
-}
-
 // refuses returns an error if one more command may not even wait.
 func (d *Commands) refuses(l jobs.Load) error {
 	const next = "wait until some have ended, or cancel some"
 	switch most := d.config.Limits; {
 	case l.Thread >= most.ThreadRunning+most.ThreadWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of this thread have not ended, and no more may wait", l.Thread)
+		return fault.Newf(fault.Exhausted, next, "%d commands of this thread have not ended, and no more may wait", l.Thread).WithReason(fault.LimitReached)
 	case l.House >= most.HouseRunning+most.HouseWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of this house have not ended, and no more may wait", l.House)
+		return fault.Newf(fault.Exhausted, next, "%d commands of this house have not ended, and no more may wait", l.House).WithReason(fault.LimitReached)
 	case l.Person >= most.PersonRunning+most.PersonWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of the houses of the person who owns this one have not ended, and no more may wait", l.Person)
+		return fault.Newf(fault.Exhausted, next, "%d commands of the houses of the person who owns this one have not ended, and no more may wait", l.Person).WithReason(fault.LimitReached)
 	}
 	return nil
 }
@@ -256,11 +206,4 @@ func (d *Commands) reportWaitTx(ctx context.Context, tx pgx.Tx, args jobArgs, w 
 	w.CommandID = args.Command
 	_, err := d.config.Log.AppendTx(ctx, tx, args.log(), entry.NewDraft("", "", w))
 	return err
-}
-
-// result returns the draft of a command's result. Its id is derived from the command's, so that a command has one
-// result, whichever server writes it first.
-func result(commandID string, r entry.CommandResult) entry.Draft {
-	r.CommandID = commandID
-	return entry.NewDraft(entry.ResultID(commandID), "", r)
 }

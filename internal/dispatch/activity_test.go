@@ -68,8 +68,8 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 	if r := row().Running; r == nil || r.Command != command || r.Since.IsZero() {
 		t.Errorf("what runs is %+v", r)
 	}
-	shelf.hasBegun(t, "make slow")
-	shelf.end("make slow")
+	shelf.HasBegun(t, "make slow")
+	shelf.End("make slow")
 	b.result(th, command)
 	if r := row().Running; r != nil {
 		t.Errorf("what runs is %+v", r)
@@ -203,13 +203,13 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 		r.th = r.thread(sandbox.Recipe{})
 		row := r.touched(r.th)
 		command := r.ask(r.th, "make slow")
-		shelf.hasBegun(t, "make slow")
+		shelf.HasBegun(t, "make slow")
 		r.says("q", "@bot go")
 		r.awaitRequests(1)
 		if w := row().Running; w == nil || w.Command != command || w.Turn != "" || w.Agent != "" {
 			t.Errorf("what runs is %+v", w)
 		}
-		shelf.end("make slow")
+		shelf.End("make slow")
 		r.result(r.th, command)
 		atWork(t, r, row)
 	})

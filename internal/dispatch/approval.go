@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -19,17 +20,21 @@ func (d *Dispatcher) parkTurnTx(ctx context.Context, tx pgx.Tx, t turn.Turn) err
 }
 
 // Answer records what the scope's agent says to a bot that asks for approval, and lets the bot go on. Errors: those of
-// [turn.AnswerTx], and [fault.Precondition] if the thread is closed.
-func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, threadID, approval string, approve bool, reason string) (answered turn.Approval, err error) {
+// [approval.AnswerTx], and [fault.Precondition] if the thread is closed.
+func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (answered approval.Approval, err error) {
+	asked, err := d.Approval(ctx, scope, a.Approval)
+	if err == nil && asked.Epoch > 0 && asked.Thread == a.Thread {
+		return d.Runs.Answer(ctx, scope, a)
+	} else if err != nil && fault.CodeOf(err) != fault.NotFound { // the transaction below says what is wrong
+		return answered, err
+	}
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
+		th, err := d.threads.GetTx(ctx, tx, a.Thread)
 		if err != nil {
 			return err
 		}
 		var resume string
-		answered, resume, err = turn.AnswerTx(ctx, tx, d.log, th.Stream(), scope.Agent, turn.Answer{
-			House: scope.House, Thread: th.ID, Approval: approval, Approve: approve, Reason: reason,
-		})
+		answered, resume, err = turn.AnswerTx(ctx, tx, d.log, th.Stream(), scope.Agent, a)
 		switch {
 		case err != nil:
 			return err
@@ -49,9 +54,9 @@ func runs(s thread.Status) bool {
 }
 
 // Approval returns an approval of the scope's house, or a [fault.NotFound].
-func (d *Dispatcher) Approval(ctx context.Context, scope db.Scope, id string) (found turn.Approval, err error) {
+func (d *Dispatcher) Approval(ctx context.Context, scope db.Scope, id string) (found approval.Approval, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		found, err = turn.GetApprovalTx(ctx, tx, scope.House, id)
+		found, err = approval.GetTx(ctx, tx, scope.House, id)
 		return err
 	})
 	return found, err
@@ -59,9 +64,9 @@ func (d *Dispatcher) Approval(ctx context.Context, scope db.Scope, id string) (f
 
 // OpenApprovals returns up to limit requests for approval of the scope's house that wait for an answer, after a cursor, the
 // oldest first. With a thread, it returns only those of that thread.
-func (d *Dispatcher) OpenApprovals(ctx context.Context, scope db.Scope, threadID string, after db.Cursor, limit int) (list []turn.Approval, err error) {
+func (d *Dispatcher) OpenApprovals(ctx context.Context, scope db.Scope, threadID string, after db.Cursor, limit int) (list []approval.Approval, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		list, err = turn.OpenApprovalsTx(ctx, tx, scope.House, threadID, after, limit)
+		list, err = approval.OpenTx(ctx, tx, scope.House, threadID, after, limit)
 		return err
 	})
 	return list, err

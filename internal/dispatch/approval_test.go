@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
@@ -56,8 +57,8 @@ func (r *room) asks(n int) []entry.PermissionAsked {
 }
 
 // decide answers in the name of a person.
-func (r *room) decide(as db.Scope, id string, approve bool, reason string) (turn.Approval, error) {
-	return r.dispatcher.Answer(r.t.Context(), as, r.th, id, approve, reason)
+func (r *room) decide(as db.Scope, id string, approve bool, reason string) (approval.Approval, error) {
+	return r.dispatcher.Answer(r.t.Context(), as, approval.Answer{House: as.House, Thread: r.th, Approval: id, Approve: approve, Reason: reason})
 }
 
 // approve says yes in the name of Ada.
@@ -305,7 +306,7 @@ func TestOnlyAPersonOfTheHouseAnswers(t *testing.T) {
 		"who names another thread":     {r.scope, r.conversation(), id, fault.NotFound},
 		"who names nothing":            {r.scope, r.th, "nothing", fault.NotFound},
 	} {
-		_, err := r.dispatcher.Answer(t.Context(), c.as, c.th, c.id, true, "")
+		_, err := r.dispatcher.Answer(t.Context(), c.as, approval.Answer{House: c.as.House, Thread: c.th, Approval: c.id, Approve: true})
 		if fault.CodeOf(err) != c.want {
 			t.Errorf("%s is told %v, want %s", name, err, c.want)
 		}

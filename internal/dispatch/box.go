@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -209,40 +208,6 @@ func (b box) download(ctx context.Context, name string, most int64) (content []b
 	return content, false, err
 }
 
-// pathLocks serialize the changes of a file by this server. Two calls of one step may change the same file.
-type pathLocks struct {
-	mu   sync.Mutex
-	held map[string]chan struct{}
-}
-
-// lock waits until nobody else holds the key, and returns how to release it.
-func (l *pathLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
-	for {
-		l.mu.Lock()
-		busy := l.held[key]
-		if busy == nil {
-			if l.held == nil {
-				l.held = map[string]chan struct{}{}
-			}
-			done := make(chan struct{})
-			l.held[key] = done
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				delete(l.held, key)
-				l.mu.Unlock()
-				close(done)
-			}, nil
-		}
-		l.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for another change of the file: %w", ctx.Err())
-		}
-	}
-}
-
 const (
 	// instructionsFile is where the authors of a workspace say how to work in it, and maxInstructions how much of it a bot
 	// reads, in bytes.
@@ -279,4 +244,38 @@ func (d *Dispatcher) instructions(ctx context.Context, c turn.Call) string {
 		text += "\n(it is longer; read_file has the rest)"
 	}
 	return text
+}
+
+// wholeLines drops the last line of what was cut off, because the beginning of a secret at its end would be shown.
+func wholeLines(content []byte) []byte { return content[:bytes.LastIndexByte(content, '\n')+1] }
+
+// isBinary reports whether a file is not text.
+func isBinary(content []byte) bool {
+	start := content[:min(len(content), 8<<10)]
+	if bytes.IndexByte(start, 0) >= 0 {
+		return true
+	}
+	invalid := 0
+	for rest := start; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 && len(rest) >= utf8.UTFMax {
+			invalid++
+		}
+		rest = rest[size:]
+	}
+	return invalid > len(start)/20
+}
+
+// inSandbox marks a tool that uses the thread's sandbox. Its first use by a turn brings the workspace's instructions.
+func (d *Dispatcher) inSandbox(t turn.Tool) turn.Tool {
+	t.Sandbox = true
+	run := t.Run
+	t.Run = func(ctx context.Context, c turn.Call) (turn.Result, error) {
+		got, err := run(ctx, c)
+		if err == nil && c.Uninstructed {
+			got.Instructions = d.instructions(ctx, c)
+		}
+		return got, err
+	}
+	return acts(runsAsBot, t)
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,11 +16,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Rosters returns the bots of a house; see [bot.Bots.RosterTx].
-type Rosters interface {
-	RosterTx(ctx context.Context, tx pgx.Tx, house string) (bot.Roster, error)
-}
-
 // maxRosters is how many houses' bots a server keeps in memory.
 const maxRosters = 10_000
 
@@ -29,30 +25,39 @@ const maxRosters = 10_000
 type chooser struct {
 	db      *db.DB
 	rosters Rosters
-	limits  jobs.Limits
-	roots   turn.RootLimits
+	// mentions tells people that a chat mentions them; nil tells nobody.
+	mentions Mentions
+	limits   jobs.Limits
+	roots    turn.RootLimits
 	// said asks for the next run of a driven thread; see [run.Runs.SaidTx].
 	said func(ctx context.Context, tx pgx.Tx, thread string, seq int64) error
+	// begin records that a thread begins with a bot; see [thread.Threads.BeginWithTx].
+	begin func(ctx context.Context, tx pgx.Tx, thread, bot string) error
 
 	mu   sync.Mutex
-	kept map[string]bot.Roster // by house
+	kept map[string]known // by house
 }
 
-func newChooser(d *db.DB, r Rosters, l jobs.Limits, roots turn.RootLimits, said func(context.Context, pgx.Tx, string, int64) error) *chooser {
-	return &chooser{db: d, rosters: r, limits: l, roots: roots, said: said, kept: map[string]bot.Roster{}}
+func (d *Dispatcher) newChooser() *chooser {
+	return &chooser{
+		db: d.db, rosters: d.config.Rosters, mentions: d.config.Mentions, limits: d.limits.Turns, roots: d.config.Bots.Roots, said: d.Runs.SaidTx,
+		begin: d.threads.BeginWithTx, kept: map[string]known{},
+	}
 }
 
-// roster returns the bots of a house.
-func (c *chooser) roster(ctx context.Context, house string, version int64) (bot.Roster, error) {
+// roster returns the bots and people of a house.
+func (c *chooser) roster(ctx context.Context, house string, version int64) (known, error) {
 	c.mu.Lock()
 	kept, ok := c.kept[house]
 	c.mu.Unlock()
 	if ok && kept.Version >= version {
 		return kept, nil
 	}
-	var fresh bot.Roster
+	var fresh known
 	err := c.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
-		fresh, err = c.rosters.RosterTx(ctx, tx, house)
+		if fresh.Roster, err = c.rosters.RosterTx(ctx, tx, house); err == nil && c.mentions != nil {
+			fresh.people, err = c.mentions.PeopleTx(ctx, tx, house, fresh.handles())
+		}
 		return err
 	})
 	if err != nil {
@@ -74,23 +79,48 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 		return nil, err
 	}
 	var handles []string
-	if n.Driver == "" && !policy.Listens(n.Thread, n.Direct, roster.Bots) {
-		handles = []string{}
-		for _, b := range roster.Bots {
-			handles = append(handles, b.Handle)
-		}
+	if n.Driver == "" && len(n.People) < 2 && !policy.Listens(n.where(), roster.Bots) {
+		handles = roster.handles()
 	}
 	chats, err := n.Chats(ctx, handles)
 	if err != nil {
 		return nil, err
 	}
-	matter, told := triggersOf(n, roster.Bots, chats), toldDriver(n, roster.Bots, chats)
-	if len(matter) == 0 && told == 0 {
+	matter, err := triggersOf(ctx, n, roster, chats)
+	if err != nil {
+		return nil, err
+	}
+	partner, first, err := begins(ctx, n, roster.Bots, matter)
+	if err != nil {
+		return nil, err
+	}
+	if partner != "" { // what was said behind the first message is decided once this is settled
+		n.move.upto = first.entry.Seq
+		behind := func(seq int64) bool { return seq > n.move.upto }
+		chats = slices.DeleteFunc(chats, func(e entry.Entry) bool { return behind(e.Seq) })
+		matter = slices.DeleteFunc(matter, func(t *trigger) bool { return behind(t.entry.Seq) })
+	}
+	told := toldDriver(n, roster.Bots, chats)
+	mentioned := roster.mentionsIn(n, chats)
+	if len(matter) == 0 && told == 0 && len(mentioned) == 0 {
 		return nil, nil
 	}
 	return func(ctx context.Context, tx pgx.Tx) (Outcome, error) {
 		if told > 0 {
 			if err := c.said(ctx, tx, n.Thread, told); err != nil {
+				return Outcome{}, err
+			}
+		}
+		for _, m := range mentioned {
+			if err := c.mentions.MentionTx(ctx, tx, n.Thread, m.people, m.seq); err != nil {
+				return Outcome{}, err
+			}
+		}
+		if len(matter) == 0 {
+			return Outcome{}, nil
+		}
+		if partner != "" {
+			if err := c.begin(ctx, tx, n.Thread, partner); err != nil {
 				return Outcome{}, err
 			}
 		}
@@ -117,24 +147,29 @@ type asking struct {
 	outcome Outcome
 }
 
+// statesOf returns what bots do in a thread as policies see it.
+func statesOf(state map[string]turn.State, bots []bot.Bot) map[string]policy.State {
+	states, now := map[string]policy.State{}, time.Now()
+	for _, b := range bots {
+		s := state[b.ID]
+		states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
+	}
+	return states
+}
+
 // begin reads what the bots do in the thread, and what may follow from the triggers.
 func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot) error {
 	state, err := turn.StateTx(ctx, tx, a.news.House, a.news.Thread)
 	if err != nil {
 		return err
 	}
-	a.states = map[string]policy.State{}
-	now := time.Now()
-	for _, b := range bots {
-		s := state[b.ID]
-		a.states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
-	}
+	a.states = statesOf(state, bots)
 	for _, t := range a.triggers {
 		if t.Chain, t.root, err = t.origin(ctx, tx); err != nil {
 			return err
 		}
 	}
-	a.admit, err = c.admissionTx(ctx, tx, a.news, a.triggers)
+	a.admit, err = admissionTx(ctx, tx, a.news, a.triggers, c.limits, c.roots)
 	return err
 }
 

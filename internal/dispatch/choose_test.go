@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -103,9 +104,10 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		})
 		var began []string
 		for _, s := range of[entry.TurnStarted](r.entries()) {
-			if s.EntryID == "q" { // the answers repeat the mentions, so others may begin
-				began = append(began, s.AgentID)
+			if s.EntryID != "q" { // the answers repeat the mentions, so others may begin, for other reasons too
+				continue
 			}
+			began = append(began, s.AgentID)
 			if s.Reason != "mention" || s.PolicyID == "" {
 				t.Errorf("a turn began: %+v", s)
 			}
@@ -156,6 +158,66 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		r.th = th.ID
 		r.says("q", "hi")
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q") })
+	})
+	t.Run("what is said in a thread that began with them", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "yes"} })
+		tune := r.tune
+		r.tune = func(c *dispatch.Config) {
+			tune(c)
+			c.Mentions = inbox.New(c.DB)
+		}
+		r.server = r.serve()
+		helper, other := r.invent("helper"), r.invent("other")
+		// The second message comes before the first one is decided.
+		r.says("q", "@helper hello")
+		r.says("at once", "and how are you?")
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "at once") })
+		r.says("later", "and you?")
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "later") })
+		r.says("for the other", "@other and you?")
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "for the other") })
+		r.says("for a person", "@ada what do you think?")
+		r.nobodyAnswers("for a person")
+		r.answering(helper.ID, "answering", "no mention")
+		if _, err := r.threads.Update(t.Context(), r.scope, r.th, thread.Change{Answering: new("")}); err != nil {
+			t.Fatal(detail(err))
+		}
+		r.says("quiet", "still there?")
+		r.nobodyAnswers("quiet")
+		r.answering("", "", "no mention")
+		if _, err := r.threads.Update(t.Context(), r.scope, r.th, thread.Change{Answering: &other.ID}); err != nil {
+			t.Fatal(detail(err))
+		}
+		r.says("the other", "and now?")
+		if a := r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "the other") }); a[len(a)-1].Author != other.ID {
+			t.Error("not the one answers who was chosen")
+		}
+	})
+	t.Run("replies to what they wrote", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 1, nil)
+		r.invent("helper")
+		r.says("first", "good morning")
+		r.says("q", "@helper hello")
+		all := r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q") })
+		answer := all[len(all)-1].ID
+		say := func(id, to string) {
+			if _, err := r.dispatcher.Say(t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{ID: id, Text: "why?", ReplyTo: to}); err != nil {
+				t.Fatal(detail(err))
+			}
+		}
+		say("to a person", "first")
+		r.nobodyAnswers("to a person")
+		say("to nothing", "no such entry")
+		r.nobodyAnswers("to nothing")
+		say("to the bot", answer)
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "to the bot") })
+		for _, s := range of[entry.TurnStarted](r.entries()) {
+			if s.EntryID == "to the bot" && s.Reason != "reply" {
+				t.Errorf("the reply began a turn: %+v", s)
+			}
+		}
 	})
 	t.Run("nobody who asks with a credential for one thread", func(t *testing.T) {
 		t.Parallel()
@@ -209,6 +271,34 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 			r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), id) })
 		}
 	})
+}
+
+// nobodyAnswers checks that an entry wakes no bot.
+func (r *room) nobodyAnswers(id string) {
+	r.t.Helper()
+	for _, s := range of[entry.TurnStarted](r.settled(id)) {
+		if s.EntryID == id {
+			r.t.Errorf("%s begins a turn: %+v", id, s)
+		}
+	}
+}
+
+// answering checks who would answer a text, before it is said.
+func (r *room) answering(bot, reason, text string) {
+	r.t.Helper()
+	list, err := r.dispatcher.Answerers(r.t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{Text: text})
+	if err != nil {
+		r.t.Fatal(detail(err))
+	}
+	if bot == "" {
+		if len(list) > 0 {
+			r.t.Errorf("%q would be answered: %+v", text, list)
+		}
+		return
+	}
+	if len(list) != 1 || list[0].Bot.ID != bot || string(list[0].Reason) != reason {
+		r.t.Errorf("%q would be answered by %+v, want %s because of %s", text, list, bot, reason)
+	}
 }
 
 func TestAMentionByABotWithinTheCooldownWaits(t *testing.T) {

@@ -31,7 +31,7 @@ func TestAClosedThreadTakesNoPostsAndNoCommands(t *testing.T) {
 	chat := func(id string) entry.Draft { return entry.NewDraft(id, b.scope.Agent, entry.Chat{Text: "hello"}) }
 	b.says(b.runner(), th, dispatch.Message{ID: "before", Text: "hello"})
 	running := b.ask(th, "make slow")
-	shelf.hasBegun(t, "make slow")
+	shelf.HasBegun(t, "make slow")
 	doors := map[string]func(id string) error{
 		"a chat": func(id string) error {
 			_, err := b.dispatcher.Say(ctx, b.runner(), th, dispatch.Message{ID: id, Text: "hello"})
@@ -84,7 +84,7 @@ func TestAClosedThreadTakesNoPostsAndNoCommands(t *testing.T) {
 		}
 	})
 	t.Run("and a command that still runs has its result", func(t *testing.T) {
-		shelf.end("make slow")
+		shelf.End("make slow")
 		b.result(th, running)
 	})
 	t.Run("and it takes them again when it is opened", func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 const (
 	// decidePause is the pause after a round, so that entries that come fast are decided many at a time. A server whose
 	// decisions never ask for work pauses for idlePause.
-	decidePause, idlePause = 20 * time.Millisecond, time.Second
+	decidePause = 20 * time.Millisecond
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
 	// decideEntries is the number of entries per thread that a [Selector] sees. It bounds the memory of a round, because
@@ -55,6 +55,12 @@ type News struct {
 	Direct string
 	// Driver is the bot that drives the thread; empty for a chat.
 	Driver string
+	// Answering is the bot that answers in the thread without being mentioned; empty for none. Settled reports that the first
+	// message, or a person, has said so.
+	Answering string
+	Settled   bool
+	// People are those for whom the thread is listed; empty if it is for all of the house.
+	People []string
 	// Roster is the version of the house's bots.
 	Roster int64
 
@@ -100,6 +106,27 @@ func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, erro
 	return chats, nil
 }
 
+// first returns the id of the first chat of the thread, or "" for a thread without chats.
+func (n *News) first(ctx context.Context) (id string, err error) {
+	err = n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
+		id, err = queries.FirstChat(ctx, tx, n.move.stream)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	return id, err
+}
+
+// authorOf returns who wrote an entry of the thread; empty if there is no such entry.
+func (n *News) authorOf(ctx context.Context, id string) (string, error) {
+	e, err := n.decider.log.Get(ctx, n.log, id)
+	if fault.CodeOf(err) == fault.NotFound {
+		return "", nil
+	}
+	return e.Author, err
+}
+
 // Selector returns the work that new entries ask for: usually none, which is nil. It must be quick, because the entries
 // of all threads wait for it, and must have no side effects, because it may be called again for the same entries, also
 // by another server. If it fails, it is called again a second later, without delaying other threads.
@@ -116,8 +143,6 @@ type Outcome struct {
 	Notes []entry.Draft
 }
 
-var queries = query.New()
-
 // decider decides for each entry of each thread what work it asks for. Each thread has a cursor. The transaction that
 // queues the work moves the cursor over the decided entries, if it is still where the decision began. So each entry is
 // decided exactly once, however many servers try.
@@ -126,6 +151,7 @@ var queries = query.New()
 // killed, so servers also check all cursors: each when it starts, and one of them when another server has died
 // (recoverDead).
 type decider struct {
+	// These are set before [decider.start].
 	db     *db.DB
 	log    *stream.Log
 	jobs   *jobs.Jobs
@@ -133,8 +159,9 @@ type decider struct {
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
-	index       *indexer
-	news        *newsQueue
+
+	index *indexer
+	news  *newsQueue
 	// lanes has a place for each house for which this server decides, and working counts the houses that wait for one, too.
 	lanes   chan struct{}
 	working sync.WaitGroup
@@ -149,21 +176,18 @@ type decider struct {
 	closing, done chan struct{}
 }
 
-// startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
-func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
-	c := &decider{
-		db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, choose: d.config.Select, requestTurn: d.requestTurnTx,
-		news: newNewsQueue(), lanes: make(chan struct{}, decideHouses), failed: map[int64]stream.Ref{},
-		closing: make(chan struct{}), done: make(chan struct{}),
-	}
+// start starts to decide the entries that come in through the log, until the log closes.
+func (c *decider) start(ctx context.Context) error {
+	c.news, c.lanes, c.failed = newNewsQueue(), make(chan struct{}, decideHouses), map[int64]stream.Ref{}
+	c.closing, c.done = make(chan struct{}), make(chan struct{})
 	err := c.in(ctx, func(tx pgx.Tx) error { return queries.RegisterServer(ctx, tx, int64(c.jobs.Server())) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.index = startIndexing(d.db, d.logger)
+	c.index = startIndexing(c.db, c.logger)
 	c.log.Follow(c)
 	go c.run()
-	return c, nil
+	return nil
 }
 
 // in runs a transaction without a house, because a round decides for the threads of many houses.
@@ -358,7 +382,7 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 		var err error
 		if c.choose != nil {
 			m.upto = min(m.upto, m.behind+room)
-			news := &News{House: row.HouseID, Thread: row.ThreadID, Direct: row.Direct, Driver: row.Driver, Roster: row.Roster, decider: c, log: m.ref, move: m}
+			news := &News{House: row.HouseID, Thread: row.ThreadID, Direct: row.Direct, Driver: row.Driver, Answering: row.Answering, Settled: row.Settled, People: row.People, Roster: row.Roster, decider: c, log: m.ref, move: m}
 			work, err = c.choose(ctx, news)
 			m = news.move
 			room -= m.upto - m.behind

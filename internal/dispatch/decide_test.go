@@ -137,8 +137,8 @@ func TestEveryEntryOfAThreadHasOneDecision(t *testing.T) {
 	t.Run("when it belongs to somebody's transaction", func(t *testing.T) {
 		id := b.ask(th, "line")
 		b.decided(owner, th, id)
-		b.driver.(*shelf).hasBegun(t, "line")
-		b.driver.(*shelf).end("line")
+		b.driver.(*shelf).HasBegun(t, "line")
+		b.driver.(*shelf).End("line")
 		b.result(th, id)
 		b.decided(owner, th, entry.ResultID(id))
 		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {

@@ -14,16 +14,17 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/run"
@@ -58,6 +59,8 @@ type Config struct {
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
 	Rosters Rosters
+	// Mentions tells people that a chat mentions them. Defaults to nil, which tells nobody.
+	Mentions Mentions
 	// Runs is what the runs of coding agents need. DB, Log, Threads, Boxes, Logger, Jobs, Secrets, Artifacts and Wake are set by
 	// the dispatcher. Defaults to the zero value: there are no coding agents.
 	Runs run.Config
@@ -69,11 +72,18 @@ type Config struct {
 	// EndCommands makes [Dispatcher.Stop] end running commands. By default, those that can outlive this server are left
 	// to the next one.
 	EndCommands bool
+	// ObserveCommand is called when a command has ended; see [command.Config]. Defaults to nil.
+	ObserveCommand func(ended entry.CommandResult, waited, ran time.Duration)
 
 	// Jobs has the settings of the queue that have defaults; all others are set by [Start].
 	Jobs jobs.Config
 	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
+}
+
+// Rosters returns the bots of a house; see [bot.Bots.RosterTx].
+type Rosters interface {
+	RosterTx(ctx context.Context, tx pgx.Tx, house string) (bot.Roster, error)
 }
 
 // Dispatcher decides which work entries ask for, and has it done. It is safe for concurrent use.
@@ -91,87 +101,15 @@ type Dispatcher struct {
 	config  Config
 	limits  Limits
 	output  *fair.Output
-	decider *decider
+	// chooser is nil if another Selector chooses.
+	chooser *chooser
 	// bots runs the turns of bots.
 	bots *turn.Runner
 	// files are the files that bots change at this moment.
-	files   pathLocks
-	fetcher *fetcher
+	files pathLocks
 	// tools are those of bots, made once.
 	tools         []turn.Tool
 	stopHeartbeat func()
-}
-
-// Start starts to decide and to run jobs, first those of dead servers, until [Dispatcher.Stop].
-func Start(ctx context.Context, c Config) (*Dispatcher, error) {
-	c.foreground = cmp.Or(c.foreground, foreground)
-	d := &Dispatcher{
-		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(),
-		fetcher: newFetcher(c.Fetch), stopHeartbeat: func() {},
-	}
-	queue := c.Jobs
-	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
-	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), run.Queue(d.limits.Runs), reapQueue}
-	queue.Tasks = append(slices.Clone(queue.Tasks), jobs.Task{Name: "reconcile_runs", Every: run.SweepEvery, Do: func(ctx context.Context) error { return d.Runs.Sweep(ctx) }})
-	var err error
-	if d.Jobs, err = jobs.Open(ctx, queue); err != nil {
-		return nil, err
-	}
-	d.Commands = command.New(command.Config{
-		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
-		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands,
-	})
-	d.Runs = d.newRuns()
-	d.addKinds()
-	d.tools = d.newTools()
-	d.bots = d.newRunner()
-	if d.config.Select == nil && c.Rosters != nil {
-		d.config.Select = newChooser(c.DB, c.Rosters, d.limits.Turns, c.Bots.Roots, d.Runs.SaidTx).choose
-	}
-	if err = d.begin(ctx); err != nil {
-		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
-	}
-	return d, nil
-}
-
-// begin begins to decide and to run jobs.
-func (d *Dispatcher) begin(ctx context.Context) (err error) {
-	if err = d.boxes.TouchMachines(ctx); err != nil {
-		return err
-	}
-	d.stopHeartbeat = d.boxes.KeepTouched(ctx, d.logger)
-	if d.decider, err = startDeciding(ctx, d); err != nil {
-		return err
-	}
-	d.Jobs.OnSweep(d.decider.recoverDead)
-	d.Jobs.OnSweep(d.reviveTurns)
-	return d.Jobs.Start(ctx)
-}
-
-// addKinds adds the kinds of jobs of this package. A new kind is a file with its arguments and its work, and a line here.
-func (d *Dispatcher) addKinds() {
-	jobs.Add(d.Jobs, jobs.Kind[turnArgs]{Queue: turns, Attempts: 1, Unique: true, Adopted: true, LeavesLost: true, Work: d.runTurn})
-	jobs.Add(d.Jobs, jobs.Kind[wakeArgs]{Queue: turns, Work: d.wake})
-	jobs.Add(d.Jobs, jobs.Kind[reapArgs]{Queue: reaps, Timeout: reapTimeout, Work: d.reap})
-}
-
-// newRuns returns what runs coding agents.
-func (d *Dispatcher) newRuns() *run.Runs {
-	c := d.config.Runs
-	c.DB, c.Log, c.Threads, c.Boxes, c.Logger, c.Jobs = d.db, d.log, d.threads, d.boxes, d.logger, d.Jobs
-	c.Secrets, c.Artifacts, c.Wake = d.config.Secrets, d.config.Artifacts, d.wakeTx
-	return run.New(c)
-}
-
-// newRunner returns what runs the turns of bots.
-func (d *Dispatcher) newRunner() *turn.Runner {
-	c := d.config.Bots
-	c.DB, c.Log, c.Logger, c.Tools, c.Queue, c.Setting, c.Park = d.db, d.log, d.logger, d.Tools, d.queueTurn, d.settingOf, d.parkTurnTx
-	c.Pace = d.output.BeginResponse
-	if d.config.Artifacts != nil {
-		c.Files = &files{artifacts: d.config.Artifacts}
-	}
-	return turn.NewRunner(c)
 }
 
 // Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is no error. Jobs queued

@@ -186,7 +186,7 @@ func TestATurnThatWasBegunAgain(t *testing.T) {
 func TestACommandThatAnotherServerTookOver(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver, b.tune = newLocal(t, t.TempDir()), hasty
+	b.driver, b.tune = realBoxes(t), hasty
 	first, proxy := b.through()
 	b.server = first
 	th := b.thread(sandbox.Recipe{})

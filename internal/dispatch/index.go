@@ -10,9 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/wait"
 )
+
+var queries = query.New()
 
 const (
 	// indexTime is about how long one transaction makes entries searchable. It is short, because nobody can delete or

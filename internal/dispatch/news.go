@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// idlePause is the longest pause between two rounds of decisions.
+	idlePause = time.Second
 	// newsMost is the number of threads in one round of decisions, and houseNewsMost that of one house.
 	newsMost, houseNewsMost = 1000, 64
 	// Deciding leaves the machine to other work. A house has credit: to choose the work of a thread costs threadCost, and

@@ -25,7 +25,7 @@ func settled(t *testing.T, house turn.House, recipe sandbox.Recipe) *room {
 		tune(c)
 		c.Bots.House = func(context.Context, db.Scope) (turn.House, error) { return house, nil }
 	}
-	r.driver = newLocal(t, t.TempDir())
+	r.driver = realBoxes(t)
 	r.server = r.serve()
 	recipe.Driver = "local"
 	env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "build", recipe)
@@ -65,7 +65,7 @@ func TestABotIsToldWhereItIs(t *testing.T) {
 	if strings.Contains(first.System, "s3cret") {
 		t.Error("the bot is told the password of the repository")
 	}
-	if boxes, err := r.boxes.ListSandboxes(t.Context(), r.scope, "", db.Cursor{}, 10); err != nil || len(boxes) != 0 {
+	if boxes, err := r.boxes.ListSandboxes(t.Context(), r.scope, sandbox.Filter{}, db.Cursor{}, 10); err != nil || len(boxes) != 0 {
 		t.Errorf("telling it built %d sandboxes (%v)", len(boxes), err)
 	}
 

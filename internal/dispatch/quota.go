@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/policy"
@@ -34,15 +33,15 @@ type admission struct {
 
 // admissionTx returns the admission of what some triggers ask for. It must be called before tx locks a log; see
 // [turn.RootTx].
-func (c *chooser) admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger) (*admission, error) {
-	a := &admission{house: n.House, thread: n.Thread, limits: c.limits, roots: map[string]*turn.Root{}}
+func admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger, limits jobs.Limits, roots turn.RootLimits) (*admission, error) {
+	a := &admission{house: n.House, thread: n.Thread, limits: limits, roots: map[string]*turn.Root{}}
 	for _, t := range triggers {
 		if t.Chain > 0 {
 			a.roots[t.root] = nil
 		}
 	}
 	for _, root := range slices.Sorted(maps.Keys(a.roots)) {
-		found, err := turn.RootTx(ctx, tx, n.House, root, c.roots)
+		found, err := turn.RootTx(ctx, tx, n.House, root, roots)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +49,7 @@ func (c *chooser) admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers 
 	}
 	for _, t := range triggers {
 		if a.roots[t.root] == nil { // nothing has followed from it, because it is being decided only now
-			a.roots[t.root] = turn.NewRoot(c.roots)
+			a.roots[t.root] = turn.NewRoot(roots)
 		}
 	}
 	return a, nil
@@ -90,17 +89,4 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 	}
 	w.Thread, w.House, w.Person = w.Thread+1, w.House+1, w.Person+1
 	return nil, nil
-}
-
-// Budget bounds what the models of the installation cost.
-func (d *Dispatcher) Budget() turn.Budget { return d.config.Bots.Budget }
-
-// rootOf returns the entry of a person from which a call of a tool follows.
-func (d *Dispatcher) rootOf(ctx context.Context, c turn.Call) (root string, err error) {
-	err = d.db.In(ctx, db.Scope{House: c.Scope.House, Agent: c.Scope.Agent}, func(tx pgx.Tx) error {
-		t, err := turn.GetTx(ctx, tx, c.Turn)
-		root = t.Root
-		return err
-	})
-	return root, err
 }

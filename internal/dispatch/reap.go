@@ -44,10 +44,14 @@ func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string
 	})
 }
 
-// DestroySandbox is [sandbox.Reaper.Destroy]. A sandbox on another machine is destroyed by that machine's servers.
+// DestroySandbox is [sandbox.Reaper.Destroy], or with discard [sandbox.Reaper.Discard]. A sandbox on another machine is destroyed by that machine's servers.
 // Commands and turns that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
-func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error) {
-	box, err := d.boxes.Destroy(ctx, scope, id)
+func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string, discard bool) (sandbox.Sandbox, error) {
+	destroy := d.boxes.Destroy
+	if discard {
+		destroy = d.boxes.Discard
+	}
+	box, err := destroy(ctx, scope, id)
 	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
 	if err != nil && !elsewhere || box.Machine == "" {
 		return box, err

@@ -99,7 +99,7 @@ func TestTheTurnsOfARemovedBotStop(t *testing.T) {
 	})
 	t.Run("while its command runs, which is cancelled", func(t *testing.T) {
 		t.Parallel()
-		r := botsOn(t, newLocal(t, t.TempDir()), toolCaller("run_command", map[string]string{"command": "echo begun; sleep 1000"})).removable()
+		r := botsOn(t, realBoxes(t), toolCaller("run_command", map[string]string{"command": "echo begun; sleep 1000"})).removable()
 		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
 		if err != nil {
 			t.Fatal(detail(err))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arbe-dev/arbe/internal/command/commandtest"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -58,8 +59,8 @@ func TestSay(t *testing.T) {
 			if c, ok := entry.As[entry.Command](e); !ok || c.Command != line || e.Author != b.scope.Agent {
 				t.Fatalf("it is %s %s", e.Type, e.Payload)
 			}
-			shelf.hasBegun(t, line)
-			shelf.end(line)
+			shelf.HasBegun(t, line)
+			shelf.End(line)
 			b.result(th, e.ID)
 		}
 		e := b.says(b.runner(), th, dispatch.Message{Text: "!pwd"})
@@ -117,7 +118,7 @@ func TestSay(t *testing.T) {
 		isChat(t, b.says(b.runner(), th, dispatch.Message{ID: "chat", Text: "!once", Literal: true}), "!once")
 		other(dispatch.Message{ID: "chat", Text: "!once"})
 		first := b.says(b.runner(), th, dispatch.Message{ID: "command", Text: "!twice"})
-		shelf.hasBegun(t, "twice")
+		shelf.HasBegun(t, "twice")
 		if again := b.says(b.runner(), th, dispatch.Message{ID: "command", Text: "!twice"}); again.Seq != first.Seq || again.Type != first.Type || string(again.Payload) != string(first.Payload) {
 			t.Errorf("it is %s %s", again.Type, again.Payload)
 		}
@@ -125,14 +126,14 @@ func TestSay(t *testing.T) {
 			w.ID = "command"
 			other(w)
 		}
-		shelf.end("twice")
+		shelf.End("twice")
 		b.result(th, "command")
-		for _, line := range shelf.order() {
+		for _, line := range shelf.Order() {
 			if line == "once" || line == "other" || line == "never" {
 				t.Errorf("%s ran", line)
 			}
 		}
-		if n := strings.Count(strings.Join(shelf.order(), " "), "twice"); n != 1 {
+		if n := strings.Count(strings.Join(shelf.Order(), " "), "twice"); n != 1 {
 			t.Errorf("it ran %d times", n)
 		}
 	})
@@ -197,7 +198,7 @@ func TestSayAll(t *testing.T) {
 				t.Fatalf("the outcome is %v (%s)", done.Outcome, detail(err))
 			}
 		}
-		shelf.hasBegun(t, "first")
+		shelf.HasBegun(t, "first")
 		if got := kinds(); got != "p0:chat p1:command p2:chat p3:chat " {
 			t.Errorf("the log is %s", got)
 		}
@@ -228,9 +229,25 @@ func TestSayAll(t *testing.T) {
 			t.Errorf("the log is %s", got)
 		}
 	})
-	shelf.end("first")
+	shelf.End("first")
 	b.result(th, "p1")
-	if got := strings.Join(shelf.order(), " "); got != "first" {
+	if got := strings.Join(shelf.Order(), " "); got != "first" {
 		t.Errorf("these ran: %s", got)
+	}
+}
+
+// A chat and a name answer no guess of a secret: they stay as they were written.
+func TestASecretThatIsGuessedIsSaidAsItIs(t *testing.T) {
+	t.Parallel()
+	b, _ := onShelf(t, 0, dispatch.Limits{})
+	b.withSecrets()
+	b.server = b.serve()
+	th := b.thread(sandbox.Recipe{})
+	if said := b.says(b.talker(), th, dispatch.Message{Text: "is it " + commandtest.Canary + "?"}); !strings.Contains(string(said.Payload), commandtest.Canary) {
+		t.Errorf("a guess in a chat is answered with %s", said.Payload)
+	}
+	named, err := b.threads.Create(t.Context(), b.scope, thread.Draft{Name: "is it " + commandtest.Canary})
+	if err != nil || !strings.Contains(named.Name, commandtest.Canary) {
+		t.Errorf("a guess in a name is answered with %q (%v)", named.Name, err)
 	}
 }

@@ -33,11 +33,21 @@ func (b *bench) adds(th string, payloads ...entry.Payload) {
 	}
 }
 
+// search searches as a person does.
+func (b *bench) search(scope db.Scope, text string, limit int) ([]thread.Found, error) {
+	find, err := thread.ParseFind(text)
+	if err != nil {
+		return nil, err
+	}
+	found, _, err := b.threads.Find(b.t.Context(), scope, find, limit)
+	return found, err
+}
+
 // finds waits until a search finds as many entries, and returns them as "thread:position".
 func (b *bench) finds(text string, want int) (all []string) {
 	b.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		found, err := b.threads.Search(b.t.Context(), b.scope, text, 100)
+		found, err := b.search(b.scope, text, 100)
 		if err != nil {
 			b.t.Fatal(detail(err))
 		}
@@ -77,19 +87,19 @@ func TestEntriesAreFoundByTheirWords(t *testing.T) {
 	} {
 		b.finds(text, want)
 	}
-	found, err := b.threads.Search(t.Context(), b.scope, "stripes", 1)
+	found, err := b.search(b.scope, "stripes", 1)
 	if err != nil || len(found) != 1 || !strings.Contains(found[0].Snippet, "The zebra's stripes, in Größe XL") {
 		t.Errorf("it finds %+v, %v", found, err)
 	}
 	for _, text := range []string{"", " ", "!?", strings.Repeat("x", thread.MaxSearch+1), strings.Repeat("x ", 30), "a\x00b"} {
-		if _, err := b.threads.Search(t.Context(), b.scope, text, 10); fault.CodeOf(err) != fault.Invalid {
+		if _, err := b.search(b.scope, text, 10); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("a search for %q ends with %v", text[:min(len(text), 10)], err)
 		}
 	}
 	t.Run("not by another house", func(t *testing.T) {
 		other := b.scope
 		other.House = "another"
-		if found, err := b.threads.Search(t.Context(), other, "zebra", 10); err != nil || len(found) > 0 {
+		if found, err := b.search(other, "zebra", 10); err != nil || len(found) > 0 {
 			t.Errorf("it finds %+v, %v", found, err)
 		}
 	})
@@ -327,7 +337,7 @@ func TestASelectorSeesOnlyChatsThatMayMentionABot(t *testing.T) {
 
 func TestBotsSearch(t *testing.T) {
 	t.Parallel()
-	r := bots(t, toolCaller("search_entries", map[string]any{"query": "zebr", "limit": 5}, map[string]any{"query": "unicorn"}))
+	r := bots(t, toolCaller("search_entries", map[string]any{"query": "zebr from:ada", "limit": 5}, map[string]any{"query": "unicorn"}))
 	other := r.conversation()
 	r.adds(other, entry.Chat{Text: "the zebra is striped"})
 	r.finds("zebra", 1)

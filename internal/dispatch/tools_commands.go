@@ -191,3 +191,22 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	}
 	return turn.Result{Text: ended.Within(command.PeekMost)}, nil
 }
+
+// awaitResult waits until a command has ended.
+func (d *Dispatcher) awaitResult(ctx context.Context, log stream.Ref, command entry.Entry) (entry.CommandResult, error) {
+	for event, err := range d.log.Tail(ctx, log, command.Seq) {
+		if err != nil {
+			return entry.CommandResult{}, err
+		}
+		if event.Entry == nil || event.Entry.ID != entry.ResultID(command.ID) {
+			continue
+		}
+		if r, ok := entry.As[entry.CommandResult](*event.Entry); ok {
+			return r, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return entry.CommandResult{}, ctx.Err()
+	}
+	return entry.CommandResult{}, fault.New(fault.Unavailable, "the thread's log ended before the command did", "try again")
+}

@@ -24,7 +24,7 @@ func impatient(t *testing.T) *toolbench {
 	b.room = furnish(database(t), b.model)
 	tune := b.tune
 	b.tune = func(c *dispatch.Config) { tune(c); c.Foreground(2 * time.Second) }
-	b.driver = newLocal(t, t.TempDir())
+	b.driver = realBoxes(t)
 	b.server = b.serve()
 	b.th = b.thread(sandbox.Recipe{})
 	return b

@@ -38,8 +38,7 @@ func (d *Dispatcher) delegateForBot(ctx context.Context, c turn.Call, a delegate
 		return "", err
 	}
 	child, err := d.Runs.Spawn(ctx, c.Scope, run.Task{
-		ID: c.ID, Parent: c.Thread, Text: a.Task, Agent: a.Agent, Environment: a.Environment, Sandbox: a.Sandbox,
-		Root: root, RootMost: d.config.Bots.Roots.WithDefaults().Threads,
+		ID: c.ID, Parent: c.Thread, Text: a.Task, Agent: a.Agent, Environment: a.Environment, Sandbox: a.Sandbox, Root: root,
 	})
 	if err != nil {
 		return "", err

@@ -95,26 +95,6 @@ func (d *Dispatcher) readFileForBot(ctx context.Context, c turn.Call, a readFile
 	return text, err
 }
 
-// wholeLines drops the last line of what was cut off, because the beginning of a secret at its end would be shown.
-func wholeLines(content []byte) []byte { return content[:bytes.LastIndexByte(content, '\n')+1] }
-
-// isBinary reports whether a file is not text.
-func isBinary(content []byte) bool {
-	start := content[:min(len(content), 8<<10)]
-	if bytes.IndexByte(start, 0) >= 0 {
-		return true
-	}
-	invalid := 0
-	for rest := start; len(rest) > 0; {
-		r, size := utf8.DecodeRune(rest)
-		if r == utf8.RuneError && size == 1 && len(rest) >= utf8.UTFMax {
-			invalid++
-		}
-		rest = rest[size:]
-	}
-	return invalid > len(start)/20
-}
-
 // numbered returns the lines of a text that were asked for, with their numbers. more reports that the file is longer than the
 // text.
 func numbered(text string, a readFileArguments, more bool) string {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/command/commandtest"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -299,9 +300,9 @@ func TestFileToolsShowNoSecret(t *testing.T) {
 	r.withSecrets()
 	secrets := r.tune
 	r.tune = func(c *dispatch.Config) { tune(c); secrets(c) }
-	r.driver = newLocal(t, t.TempDir())
+	r.driver = realBoxes(t)
 	r.server = r.serve()
-	r.th = r.thread(sandbox.Recipe{Secrets: bound, Setup: `printf 'key=%s\nend\n' "$CANARY" > key; cp key AGENTS.md`})
+	r.th = r.thread(sandbox.Recipe{Secrets: commandtest.Bound, Setup: `printf 'key=%s\nend\n' "$CANARY" > key; cp key AGENTS.md`})
 	call := func(n int, tool string, a args) turn.Result {
 		text, _ := json.Marshal(a)
 		got, err := r.dispatcher.RunTool(t.Context(), tool, turn.Call{
@@ -318,7 +319,7 @@ func TestFileToolsShowNoSecret(t *testing.T) {
 		call(3, entry.EditFileTool, args{"path": "key", "old_text": "end", "new_text": "the end"}),
 	} {
 		text, _ := json.Marshal(got)
-		tells(t, fmt.Sprintf("the result %d", i), string(text))
+		commandtest.CheckNoCanary(t, fmt.Sprintf("the result %d", i), string(text))
 		if !strings.Contains(string(text), "key=xxxxx") || !strings.Contains(got.Instructions, "key=xxxxx") {
 			t.Errorf("nothing was removed: %s", text)
 		}

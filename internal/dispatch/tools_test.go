@@ -24,7 +24,7 @@ func workshop(t testing.TB, script modeltest.Script) *room {
 
 func workshopWith(t testing.TB, recipe sandbox.Recipe, script modeltest.Script) *room {
 	t.Helper()
-	r := botsOn(t, newLocal(t, t.TempDir()), script)
+	r := botsOn(t, realBoxes(t), script)
 	recipe.Driver = "local"
 	env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", recipe)
 	if err != nil {

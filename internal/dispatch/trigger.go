@@ -19,6 +19,8 @@ type trigger struct {
 	policy.Trigger
 	// by is the id of the turn that wrote the entry; empty if none did.
 	by string
+	// replyTo is the id of the entry that it replies to; empty if there is none.
+	replyTo string
 	// think is how hard the bots should think that are asked.
 	think entry.Effort
 	// root is the entry of a person from which it follows; see [turn.RootOf].
@@ -26,20 +28,71 @@ type trigger struct {
 }
 
 // triggersOf returns the triggers among entries for which a bot has a policy.
-func triggersOf(n *News, bots []bot.Bot, entries []entry.Entry) (matter []*trigger) {
+func triggersOf(ctx context.Context, n *News, roster known, entries []entry.Entry) (matter []*trigger, err error) {
 	for _, e := range entries {
 		t := triggerOf(n, e)
 		if t == nil {
 			continue
 		}
-		if slices.ContainsFunc(bots, func(b bot.Bot) bool { return b.ID == e.Author }) {
+		if slices.ContainsFunc(roster.Bots, func(b bot.Bot) bool { return b.ID == e.Author }) {
 			t.AuthorKind = policy.Bot
 		}
-		if len(policy.Select(t.Trigger, bots, nil)) > 0 {
+		if err := t.complete(ctx, n, roster); err != nil {
+			return nil, err
+		}
+		if len(policy.Select(t.Trigger, roster.Bots, nil)) > 0 {
 			matter = append(matter, t)
 		}
 	}
-	return matter
+	return matter, nil
+}
+
+// complete finds out to whom a message of a person is said that may mention nobody.
+func (t *trigger) complete(ctx context.Context, n *News, roster known) error {
+	if t.AuthorKind != policy.Human {
+		return nil
+	}
+	handles := roster.handles()
+	t.Named = slices.ContainsFunc(t.Mentions, func(m string) bool { return slices.Contains(handles, m) })
+	if t.Named || t.replyTo == "" {
+		return nil
+	}
+	author, err := n.authorOf(ctx, t.replyTo)
+	if author != t.Author { // who asks again replies to themselves
+		t.RepliesTo = author
+	}
+	return err
+}
+
+// where is a trigger without an entry: what is the same for all entries of the thread.
+func (n *News) where() policy.Trigger {
+	return policy.Trigger{Thread: n.Thread, Direct: n.Direct, Driver: n.Driver, Answering: n.Answering, Quiet: n.Settled && n.Answering == ""}
+}
+
+// begins returns the bot that the thread begins with: the only one that the first message mentions. It is empty if that is not among
+// the triggers, or mentions none or several. That bot then answers in the thread without being mentioned.
+func begins(ctx context.Context, n *News, bots []bot.Bot, triggers []*trigger) (agent string, first *trigger, err error) {
+	if n.Settled || n.Direct != "" || n.Driver != "" || len(triggers) == 0 {
+		return "", nil, nil
+	}
+	id, err := n.first(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	at := slices.IndexFunc(triggers, func(t *trigger) bool { return t.entry.ID == id })
+	if at < 0 || triggers[at].AuthorKind != policy.Human || triggers[at].Confined {
+		return "", nil, nil
+	}
+	first = triggers[at]
+	for _, b := range bots {
+		switch mentioned := slices.Contains(first.Mentions, b.Handle); {
+		case mentioned && (agent != "" || b.Codes()):
+			return "", nil, nil
+		case mentioned:
+			agent = b.ID
+		}
+	}
+	return agent, first, nil
 }
 
 // triggerOf returns what an entry may ask for; nil if entries of its kind ask for nothing. A kind that asks for turns has a
@@ -49,9 +102,8 @@ func triggerOf(n *News, e entry.Entry) *trigger {
 	if !ok || said.Run != nil { // the result of a run says nothing to anyone but the bot that waits for it
 		return nil
 	}
-	t := &trigger{entry: e, think: said.Think, Trigger: policy.Trigger{
-		Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Driver: n.Driver, Confined: said.Confined,
-	}}
+	t := &trigger{entry: e, think: said.Think, replyTo: said.ReplyTo, Trigger: n.where()}
+	t.Author, t.AuthorKind, t.Mentions, t.Confined = e.Author, policy.Human, entry.Mentions(said.Text), said.Confined
 	if said.Turn != nil {
 		t.by = said.Turn.TurnID
 	}

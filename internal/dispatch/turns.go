@@ -380,3 +380,6 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 	})
 	return again, err
 }
+
+// Budget bounds what the models of the installation cost.
+func (d *Dispatcher) Budget() turn.Budget { return d.config.Bots.Budget }

@@ -527,7 +527,7 @@ func hasty(c *dispatch.Config) {
 // ready is a shelf whose commands end at once.
 func ready() *shelf {
 	s := newShelf()
-	s.ends = func(string) <-chan time.Time { return time.After(0) }
+	s.Ends = func(string) <-chan time.Time { return time.After(0) }
 	return s
 }
 

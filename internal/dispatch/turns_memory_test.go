@@ -115,11 +115,11 @@ func TestRequestsOfAThreadContinueEachOther(t *testing.T) {
 	r.says("one", "@bot look")
 	r.answer("one")
 	quick := r.ask(r.th, "quick")
-	driver.end("quick")
+	driver.End("quick")
 	r.result(r.th, quick)
 	r.says("two", "@bot look again")
 	r.answer("two")
-	driver.end("slow")
+	driver.End("slow")
 	r.result(r.th, slow)
 	for i := range 30 {
 		r.says(fmt.Sprint("talk", i), "by the way")

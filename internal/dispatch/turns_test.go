@@ -431,7 +431,7 @@ func TestABotUsesItsTools(t *testing.T) {
 	t.Parallel()
 	t.Run("and runs a command", func(t *testing.T) {
 		t.Parallel()
-		r := botsOn(t, newLocal(t, t.TempDir()), toolCaller("run_command", map[string]string{"command": "echo from the sandbox"}))
+		r := botsOn(t, realBoxes(t), toolCaller("run_command", map[string]string{"command": "echo from the sandbox"}))
 		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
 		if err != nil {
 			t.Fatal(detail(err))
@@ -697,7 +697,7 @@ func TestATurnIsStopped(t *testing.T) {
 	})
 	t.Run("while its tool runs, which is stopped, too", func(t *testing.T) {
 		t.Parallel()
-		r := botsOn(t, newLocal(t, t.TempDir()), toolCaller("run_command", map[string]string{"command": "echo begun; sleep 1000"}))
+		r := botsOn(t, realBoxes(t), toolCaller("run_command", map[string]string{"command": "echo begun; sleep 1000"}))
 		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
 		if err != nil {
 			t.Fatal(detail(err))

@@ -196,7 +196,7 @@ func TestAWaitEndsWithTheTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bots(t, func(q *modeltest.Request) modeltest.Reply { return c.failure(q) })
-			r.settings.Limits.Time = time.Second
+			r.settings.Limits.Time = 3 * time.Second
 			r.says("q", "@bot hello")
 			e := r.end("q")
 			if e.Outcome != entry.TurnFailed || e.Reason != c.reason || e.Next == "" {
@@ -283,7 +283,7 @@ func TestAFallbackAnswers(t *testing.T) {
 		answers string
 		fell    []string
 	}{
-		"after a while":                     {modeltest.Overloaded, []string{"fake-answer"}, 50 * time.Millisecond, "fake-answer", []string{"fake-answer"}},
+		"after a while":                     {modeltest.Overloaded, []string{"fake-answer"}, 300 * time.Millisecond, "fake-answer", []string{"fake-answer"}},
 		"at once if the pause is too long":  {modeltest.Limited(3600), []string{"fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
 		"but not one that is not allowed":   {modeltest.Limited(3600), []string{"forbidden", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
 		"but not one whose key is wrong":    {modeltest.Limited(3600), []string{"fake-401", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-401", "fake-answer"}},

@@ -15,7 +15,7 @@ const houseHeader = "Arbe-House"
 
 // Members gives the members of a house access to its streams, and the holder of a thread token access to that thread's.
 // A request must carry an API key or a thread token as a bearer token. A session cookie gives no access, because
-// browsers send it by themselves, also when another site's link leads to what someone wrote here.
+// browsers send it automatically, even when another site links to what someone wrote here.
 func Members(a *auth.Auth) Authorize {
 	return func(r *http.Request, action auth.Action, name string) (Pass, error) {
 		token, cookie := auth.Credential(r.Header)

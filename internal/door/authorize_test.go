@@ -18,9 +18,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// access is who may do what through this door: the specification, in one table. What is a thread's is its stream;
-// what is a house's is a stream of its own that the request names, with its house. 409 is said to those who may,
-// of what a thread's stream does not do by itself, and of a wake that who shows any credential but the wake's is not in.
+// access says who may do what through this door: the specification, in one table. A line about a thread is about its
+// stream. A line about a house is about another stream of that house, which the request names. Those who may, get 409
+// for what a thread's stream does not allow, and for a wake if they show any credential but the wake's.
 const access = `
                          nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
@@ -80,11 +80,11 @@ func TestWhoMayUseAStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cast := authtest.New(t, w.Database, w.auth)
-	var cells atomic.Int64 // half of them are under the one prefix, half under the other
+	var cells atomic.Int64 // half of them use one prefix, half the other
 	for operation, line := range authtest.Table(t, access) {
 		t.Run(operation, func(t *testing.T) {
 			t.Parallel()
-			var c *cell // a new one when it was used up, which it is not by who is refused
+			var c *cell // renewed once it is used up, which a refused request does not do
 			for _, principal := range authtest.Principals {
 				want := line[principal]
 				w.run(t, principal, func(t *testing.T, w *world) {
@@ -115,7 +115,7 @@ func TestWhoMayUseAStream(t *testing.T) {
 	}
 }
 
-// begin is w.at for an answer that may have no end, of which it does not read on then.
+// begin is w.at for an answer that may be endless. It does not read such an answer to the end.
 func (w *world) begin(url, method, name, body string, headers ...string) response {
 	w.t.Helper()
 	if !strings.Contains(name, "live=sse") {
@@ -142,7 +142,7 @@ type cell struct {
 	headers                    []string
 }
 
-// newCell makes what an operation is about, under a name.
+// newCell creates the object of an operation under a name.
 func newCell(t *testing.T, w *world, cast *authtest.Cast, operation, name string) *cell {
 	t.Helper()
 	c := &cell{thread: cast.Thread(t, cast.House), path: name, headers: []string{"Arbe-House: " + cast.House, asJSON}}
@@ -158,7 +158,7 @@ func newCell(t *testing.T, w *world, cast *authtest.Cast, operation, name string
 	case strings.HasSuffix(operation, "a thread's"):
 		c.path = "arbe-thread-" + c.thread
 		c.body = `{"id":"first","payload":{"type":"chat","text":"hello"}}`
-		does("POST", c.path, c.body) // so that a long-poll has something to tell
+		does("POST", c.path, c.body) // so that a long-poll has something to return
 	case strings.HasSuffix(operation, "a house's"):
 		c.body = "1"
 		if c.method == "PUT" {
@@ -199,7 +199,7 @@ func newCell(t *testing.T, w *world, cast *authtest.Cast, operation, name string
 	return c
 }
 
-func TestWhoFollowsAStreamIsAskedAgain(t *testing.T) {
+func TestAFollowersPermissionIsCheckedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cast := authtest.New(t, w.Database, w.auth)
@@ -258,7 +258,7 @@ func TestWhoFollowsAStreamIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestHowTheHouseIsSaid(t *testing.T) {
+func TestHowARequestNamesItsHouse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.make("notes").want(201)
@@ -285,7 +285,7 @@ func TestHowTheHouseIsSaid(t *testing.T) {
 			w.do("HEAD", c.stream, "", c.headers...).want(c.status)
 		})
 	}
-	w.run(t, "a key of the house makes, fills and deletes the house's own streams, and needs not say which house", func(t *testing.T, w *world) {
+	w.run(t, "a key of one house creates, fills and deletes its streams without naming the house", func(t *testing.T, w *world) {
 		key := []string{"Authorization: Bearer " + w.ours.limited, asText}
 		w.do("PUT", "built/log", "one ", key...).want(201)
 		w.do("POST", "built/log", "two", key...).want(204)
@@ -307,7 +307,7 @@ func TestWhoMayAcknowledgeAWake(t *testing.T) {
 	w.do("PUT", "wakes", "", asJSON).want(201)
 	w.do("PUT", path, `{"type":"pull-wake","streams":["jobs"],"wake_stream":"wakes"}`, asJSON).want(201)
 	w.do("PUT", "jobs", "1", asJSON).want(201)
-	w.run(t, "its wake is acknowledged with the wake's token, and with no key", func(t *testing.T, w *world) {
+	w.run(t, "a wake is acknowledged with the wake's token, and not with a key", func(t *testing.T, w *world) {
 		var claim struct {
 			WakeID     string `json:"wake_id"`
 			Generation int64
@@ -336,7 +336,7 @@ func TestPagesOfAllSitesMayAsk(t *testing.T) {
 			}
 		}
 	})
-	w.run(t, "errors carry what keeps browsers from guessing", func(t *testing.T, w *world) {
+	w.run(t, "errors have the headers that stop browsers from guessing", func(t *testing.T, w *world) {
 		w.at(w.url, "GET", "notes", "").want(401).says("X-Content-Type-Options", "nosniff").says("Access-Control-Allow-Origin", "*").
 			says("Access-Control-Allow-Credentials", "").says("WWW-Authenticate", "Bearer")
 	})
@@ -348,8 +348,8 @@ func TestPagesOfAllSitesMayAsk(t *testing.T) {
 	})
 }
 
-// Who follows a stream may stay for long, and so the request itself has no end.
-func TestWhoMayIsAnsweredInBoundedTime(t *testing.T) {
+// A request that follows a stream has no time limit, but its authorization has.
+func TestAuthorizingTakesBoundedTime(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{"GET /notes?live=sse&offset=-1", "GET /notes?live=long-poll&offset=-1", "GET /notes", "POST /notes"} {
 		bound := false
@@ -360,7 +360,7 @@ func TestWhoMayIsAnsweredInBoundedTime(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, "/api/stream"+path, strings.NewReader("{}")))
 		if !bound {
-			t.Errorf("%s: the question has no end", request)
+			t.Errorf("%s: authorizing has no time limit", request)
 		}
 	}
 }

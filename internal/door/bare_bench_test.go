@@ -21,18 +21,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// bareServer is the stream door with nothing around it: what throughput over HTTP is measured against. It commits POSTs
-// in groups into a table like entries, and gives back pages of that. It checks nothing and authorizes nobody, makes no
-// headers but those that its clients need, and works alone on its database.
+// bareServer is a minimal stream door, the baseline for throughput over HTTP. It commits POSTs in groups into a table
+// like entries, and serves pages of it. It checks and authorizes nothing, sends only the headers that its clients need,
+// and has its database to itself.
 type bareServer struct {
 	queue chan *bareAppend
 	pool  *pgxpool.Pool
 	house string
-	// author is who writes everything.
+	// author is the author of all entries.
 	author string
 }
 
-// barePage is how many entries a response holds.
+// barePage is the number of entries in a response.
 const barePage = 10_000
 
 type bareAppend struct {
@@ -42,7 +42,7 @@ type bareAppend struct {
 	done    chan error
 }
 
-// serveBare starts a bareServer on a database. Streams are numbers, and are there without being made.
+// serveBare starts a bareServer on a database. Streams are numbers and need not be created.
 func serveBare(b *testing.B, d *dbtest.Database, house, author string) (url string) {
 	b.Helper()
 	conn := d.Owner(b)
@@ -93,7 +93,7 @@ func (s *bareServer) post(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// commit writes what queued while it wrote before, in one transaction, with its notification.
+// commit writes what was queued during its previous write, with its notification, in one transaction.
 func (s *bareServer) commit(conn *pgx.Conn) {
 	const statement = `with written as (
 			insert into bare (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
@@ -133,7 +133,7 @@ func (s *bareServer) commit(conn *pgx.Conn) {
 	}
 }
 
-// get answers with a page, whose rows are copied as they come into its body.
+// get answers with a page, and copies rows to the body as they arrive.
 func (s *bareServer) get(w http.ResponseWriter, r *http.Request) {
 	id, _ := strconv.ParseInt(r.PathValue("stream"), 10, 64)
 	after, _, _ := strings.Cut(r.URL.Query().Get("offset"), "_")

@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// form is how the content of a stream is written.
+// form is the format in which the content of a stream is sent.
 type form struct {
 	// thread is as in [request].
 	thread bool
@@ -68,7 +68,7 @@ func (b *body) end() []byte {
 	return b.text
 }
 
-// unbreak makes JSON text one line. Its line breaks are between values, because no JSON string contains one.
+// unbreak puts JSON text on one line. Its line breaks are between values, because no JSON string contains one.
 func unbreak(text []byte) {
 	for _, c := range []byte("\n\r") {
 		for rest := text; ; {

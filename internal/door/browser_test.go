@@ -14,7 +14,7 @@ import (
 
 const page = "<!doctype html><script>fetch('/arbe.v1.AgentService/CreateLoginLink')</script>"
 
-// Every answer that the tests of this package get is checked by harmless; these are all kinds of answers.
+// harmless checks every answer that the tests of this package get. This test gets all kinds of answers.
 func TestWhatABrowserMakesOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -49,7 +49,7 @@ func TestWhatABrowserMakesOfAnAnswer(t *testing.T) {
 			w.do("PATCH", "__ds/subscriptions/none", "").want(405)
 		})
 	}
-	w.run(t, "also when it comes over HTTP/2, and from the proxy", func(t *testing.T, w *world) {
+	w.run(t, "even over HTTP/2 and from the proxy", func(t *testing.T, w *world) {
 		w.do("PUT", "other", page, "Content-Type: text/html", closing).want(201)
 		server := httptest.NewUnstartedServer(door.New(door.Config{Log: w.log, Authorize: w.authorize, Logger: slog.New(slog.DiscardHandler)}))
 		server.Config.Protocols = new(http.Protocols)
@@ -91,15 +91,15 @@ func TestACookieGivesNoAccess(t *testing.T) {
 			}
 		}
 	}
-	w.run(t, "and takes none away from a bearer token", func(t *testing.T, w *world) {
+	w.run(t, "and does not disable a bearer token", func(t *testing.T, w *world) {
 		w.do("GET", "notes", "", "Cookie: arbe_session=other").want(200)
 	})
 }
 
-// browserCache is a private cache as RFC 9111 allows one: it keeps what it may, selects by Vary, and asks again.
+// browserCache is a private cache as RFC 9111 allows: it stores what it may, selects by Vary, and revalidates.
 type browserCache struct {
 	kept map[string][]kept
-	// asked counts what it did not answer by itself.
+	// asked counts the requests that it did not answer itself.
 	asked int
 }
 
@@ -123,7 +123,7 @@ func (c *browserCache) get(w *world, name string, headers ...string) response {
 		}
 	}
 	if stored != nil {
-		if strings.Contains(stored.answer.header.Get("Cache-Control"), "max-age=") { // it is fresh during a test
+		if strings.Contains(stored.answer.header.Get("Cache-Control"), "max-age=") { // fresh for the duration of a test
 			return stored.answer
 		}
 		headers = append(headers, "If-None-Match: "+stored.answer.header.Get("ETag"))

@@ -16,40 +16,40 @@ import (
 	"time"
 )
 
-// clients is a process that sends requests to one server in turns: as little of it as possible, so that a benchmark
-// measures the server. It stands for clients on other machines.
+// clients is a process that sends requests to one server in turns. It does as little else as possible, so that a
+// benchmark measures the server. It stands for clients on other machines.
 type clients struct {
 	b     *testing.B
 	in    io.WriteCloser
 	lines *bufio.Scanner
 }
 
-// jobVariable is where a process of clients finds its job.
+// jobVariable is the environment variable in which a process of clients finds its job.
 const jobVariable = "ARBE_BENCH_CLIENTS"
 
-// job is what clients do in each turn: send requests, each over a connection of its own, again and again for a time, or
-// read a stream from its start to its end.
+// job is what clients do in each turn: either send each request repeatedly over its own connection for some time, or
+// read a stream from start to end.
 type job struct {
 	Port     int
 	Requests []string
 	For      time.Duration
-	// Read is the URL of a stream, Accept how it is wanted, and Key with which key.
+	// Read is the URL of a stream, and Accept and Key are the headers to read it with.
 	Read, Accept, Key string
 }
 
-// turn is what clients did in a turn.
+// turn is the result of a turn.
 type turn struct {
-	// Done is how many requests were answered, or bytes read.
+	// Done is the number of answered requests, or of bytes read.
 	Done    int
 	Seconds float64
-	// busy is how many seconds of a processor this process needed for it, without Postgres.
+	// busy is the processor time of this process, without Postgres, in seconds.
 	busy float64
 }
 
-// rate is what was done a second.
+// rate returns the requests or bytes per second.
 func (t turn) rate() float64 { return float64(t.Done) / t.Seconds }
 
-// cost is what one more request, or byte, needs of a processor, in seconds.
+// cost returns the processor time per request or byte, in seconds.
 func (t turn) cost() float64 { return t.busy / float64(t.Done) }
 
 // start starts clients with a job.
@@ -82,7 +82,7 @@ func (j job) start(b *testing.B) *clients {
 	return c
 }
 
-// turn lets the clients do one more turn.
+// turn makes the clients do another turn.
 func (c *clients) turn() (t turn) {
 	c.b.Helper()
 	before := busy()
@@ -97,14 +97,14 @@ func (c *clients) turn() (t turn) {
 	return t
 }
 
-// busy is how many seconds this process has kept processors busy.
+// busy returns the processor time that this process has used, in seconds.
 func busy() float64 {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// workAsOrdered is the clients' process.
+// workAsOrdered is the main function of the clients' process.
 func workAsOrdered(text string) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -163,7 +163,7 @@ func (j job) dial() (*writers, error) {
 	return w, nil
 }
 
-// write sends every request, and each of them again when it was answered, until the time is over.
+// write sends every request, and repeats each once it is answered, until the time is over.
 func (w *writers) write() (done int, err error) {
 	until := time.Now().Add(w.For)
 	for socket, request := range w.requests {
@@ -185,7 +185,7 @@ func (w *writers) write() (done int, err error) {
 			if err != nil {
 				return done, err
 			}
-			// An answer of this kind has no body, and comes in one piece.
+			// Such an answer has no body and arrives in one piece.
 			if answer := buffer[:n]; !bytes.HasPrefix(answer, []byte("HTTP/1.1 204 ")) || !bytes.HasSuffix(answer, []byte("\r\n\r\n")) {
 				return done, fmt.Errorf("a write is answered: %s", answer)
 			}
@@ -232,7 +232,7 @@ func (j job) read() (bytes int, err error) {
 	}
 }
 
-// writing is a request that appends a body to a stream, with an API key.
+// writing returns a request that appends a body to a stream with an API key.
 func writing(url, key, body string) string {
 	_, rest, _ := strings.Cut(url, "://")
 	host, path, _ := strings.Cut(rest, "/")

@@ -1,17 +1,17 @@
 // Package door is the stream door: the Durable Streams HTTP protocol over the log.
 //
 // It serves any stream of a house by its name under two equivalent prefixes (/api/stream/ and /v1/stream/): PUT
-// creates, POST appends and closes, GET reads and follows, HEAD describes, DELETE deletes. Clients create and name
-// streams of their own as they like. A thread's stream ("arbe-thread-" and the thread's id) exists as long as its
-// thread and accepts only entries of known kinds (thread.go). A chat posted to it is handled like any chat in the
-// thread: "!make test" runs a command if its author may run commands, unless it is posted as literal; "/shrug", which is
-// no command, is then refused.
+// creates, POST appends and closes, GET reads and follows, HEAD describes, DELETE deletes. Clients create their own
+// streams and choose the names. A thread's stream ("arbe-thread-" and the thread's id) exists as long as its thread and
+// accepts only entries of known kinds (thread.go). A chat posted to it is handled like any chat in the thread: "!make
+// test" runs a command if its author may run commands, unless it is posted as literal; "/shrug", which is not a
+// command, is then refused.
 //
 // This file routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and
 // sse.go are the operations, and thread.go is what is special about threads' streams. page.go and body.go build the
 // response of a read. feed.go sends events to followers, over connections that takeover.go takes from the HTTP server.
 // subscription.go serves subscriptions. offset.go and headers.go parse and write the protocol's offsets and headers,
-// hold.go limits what clients make the server hold in memory, and proxy.go forwards requests for sandboxes. What must
+// hold.go limits the memory that clients occupy, and proxy.go forwards requests for sandboxes. What must
 // happen atomically in the log is in [stream.Log].
 //
 // The rule to remember: an offset is the position of the last entry before it. It therefore stays valid forever, in the
@@ -61,12 +61,12 @@ type Pass struct {
 	// While returns a context that ends when the request would no longer be allowed, for work that may outlast it, like
 	// [auth.Auth.While]. Defaults to nil: the permission does not end.
 	While func(context.Context) (context.Context, context.CancelFunc)
-	// MayRun is the MayRun of [dispatch.Speaker] for the thread of the stream.
+	// MayRun is the MayRun of [dispatch.Speaker] for the stream's thread.
 	MayRun func(context.Context) error
-	// Confined is that of [dispatch.Speaker].
+	// Confined is the Confined of [dispatch.Speaker].
 	Confined bool
-	// Run is the epoch of the run whose token the request carries; 0 for every other credential. Renewed is another token of that
-	// run, once it is time for one.
+	// Run is the epoch of the run whose token the request carries; 0 for every other credential. Renewed is a new token
+	// of that run, once the old one is due for renewal.
 	Run     int64
 	Renewed string
 }
@@ -88,7 +88,7 @@ type Config struct {
 	// TagKey is the secret of entity tags. Servers that share it understand each other's conditional requests. Defaults
 	// to a random key.
 	TagKey []byte
-	// Memory limits what clients make the server hold: pages that they have not received yet, events and bodies.
+	// Memory limits what the server holds for clients: pages that they have not received yet, events and bodies.
 	// Defaults to 256 MiB, and a quarter of it for each member of a house.
 	Memory *httpd.Memory
 	// MemoryWait is how long a request waits for memory. Defaults to 20 seconds.
@@ -217,7 +217,7 @@ var (
 	nameForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+(/[A-Za-z0-9._~:@-]+)*$`)
 )
 
-// checkName checks that a stream may have this name.
+// checkName returns an error if no stream may have this name.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:

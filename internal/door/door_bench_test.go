@@ -22,9 +22,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkAppendToSeen measures the time from the call of Append to the moment that the entry has arrived at who
-// follows a thread's stream over SSE: at all of them, when one, 100 and 1,000 follow. Entries of 200 bytes are
-// appended in turns to the three streams, 50 a second.
+// BenchmarkAppendToSeen measures the time from the call of Append until the entry has reached all followers of a
+// thread's stream over SSE, with one, 100 and 1,000 followers. Entries of 200 bytes are appended to the three streams
+// in turn, 50 per second.
 func BenchmarkAppendToSeen(b *testing.B) {
 	const turns, pause = 300, 20 * time.Millisecond // in less time than one connection follows
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
@@ -53,11 +53,10 @@ func BenchmarkAppendToSeen(b *testing.B) {
 		seen = append(seen, l)
 	}
 	b.ReportMetric(seen[2].P99/seen[0].P99, "p99-1000/p99-1")
-	b.ReportMetric(0, "ns/op") // of all turns: says nothing
+	b.ReportMetric(0, "ns/op") // the time of all turns, which means nothing
 }
 
-// BenchmarkIdleFollower measures what a connection that follows a stream over SSE, in which nothing happens,
-// holds of the server's memory.
+// BenchmarkIdleFollower measures the server's memory for a connection that follows an idle stream over SSE.
 func BenchmarkIdleFollower(b *testing.B) {
 	const followers = 10_000
 	w := newWorldOn(b, dbtest.New(b), 0)
@@ -70,19 +69,19 @@ func BenchmarkIdleFollower(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // of connecting
 }
 
-// memory is what this process has in use, in bytes.
+// memory returns the bytes that this process has in use.
 func memory() uint64 {
 	runtime.GC()
-	runtime.GC() // what pools let go of
+	runtime.GC() // frees what pools have dropped
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
 }
 
-// BenchmarkThroughput measures the door over HTTP as a server has it, with its limits, its authorization and a member's
-// API key, in turns with a bareServer on the same Postgres: acknowledged appends of 200 bytes of JSON, by so many writers
-// to so many streams, and reading 100,000 of these from the start. The ratios are what to look at. It also measures by
-// how much the server's heap grows at most while a reader reads 10,000 and 100,000 of them.
+// BenchmarkThroughput compares the door over HTTP, with the limits and the authorization of a real server and a
+// member's API key, with a bareServer on the same Postgres. Taking turns, many writers append 200 bytes of JSON to many
+// streams, and readers read 100,000 such entries from the start. Read the ratios. It also measures the largest growth
+// of the server's heap while a reader reads 10,000 and 100,000 entries.
 func BenchmarkThroughput(b *testing.B) {
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	bare := serveBare(b, w.Database, w.ours.id, w.ours.member)
@@ -148,11 +147,11 @@ func BenchmarkThroughput(b *testing.B) {
 		for size, grown := range most {
 			b.ReportMetric(float64(grown)/1024, "peak-KiB/"+size)
 		}
-		b.ReportMetric(0, "ns/op") // of some turns: says nothing
+		b.ReportMetric(0, "ns/op") // the time of some turns, which means nothing
 	})
 }
 
-// heapGrowth is by how much the heap grows at most while something is done, in bytes, garbage included.
+// heapGrowth returns the largest growth of the heap while do runs, in bytes, garbage included.
 func heapGrowth(do func()) uint64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	heap := func() uint64 {
@@ -178,15 +177,15 @@ func heapGrowth(do func()) uint64 {
 	}
 }
 
-// portOf is the port that a URL leads to.
+// portOf returns the port of a URL.
 func portOf(base string) (port int) {
 	at, _ := url.Parse(base)
 	port, _ = strconv.Atoi(at.Port())
 	return port
 }
 
-// inTurns reports the median of what ours does a second, and how that compares to what bare does in the same turn: in
-// time, and in how long processors were busy for it, without Postgres, which the machine's other work disturbs less.
+// inTurns reports the median rate of ours, and its ratio to bare in the same turn: in time, and in processor time
+// without Postgres, which other work on the machine disturbs less.
 func inTurns(b *testing.B, unit string, ours, bare *clients) {
 	ours.turn() // connections, statements and caches
 	bare.turn()
@@ -201,11 +200,11 @@ func inTurns(b *testing.B, unit string, ours, bare *clients) {
 	b.ReportMetric(median(rates), unit)
 	b.ReportMetric(median(ratios), "ours/bare")
 	b.ReportMetric(median(costs), "cost/bare")
-	b.ReportMetric(0, "ns/op") // of some turns: says nothing
+	b.ReportMetric(0, "ns/op") // the time of some turns, which means nothing
 }
 
-// BenchmarkCatchUp measures reading 100,000 entries of 200 bytes from the start, in turns: through the log's
-// Read, through the door as JSON and as lines, and by COPY from Postgres, which the ratios are over.
+// BenchmarkCatchUp measures reading 100,000 entries of 200 bytes from the start, in turns: through the log's Read,
+// through the door as JSON and as lines, and by COPY from Postgres, which is the base of the ratios.
 func BenchmarkCatchUp(b *testing.B) {
 	const entries, batch, turns = 100_000, 1000, 3
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
@@ -267,7 +266,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			b.ReportMetric(median(ratios[name]), name+"/copy")
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of some turns: says nothing
+	b.ReportMetric(0, "ns/op") // the time of some turns, which means nothing
 }
 
 func median(xs []float64) float64 {
@@ -296,7 +295,7 @@ func (w *world) readAll(b *testing.B, accept string) (bytes int64) {
 	}
 }
 
-// counter counts what is written to it.
+// counter counts the bytes written to it.
 type counter int64
 
 func (n *counter) Write(p []byte) (int, error) {

@@ -5,5 +5,5 @@ import (
 	"slices"
 )
 
-// Controls are the requests about subscriptions that the door knows: "POST claim", "PUT " and so on.
+// Controls returns the requests about subscriptions that the door knows: "POST claim", "PUT " and so on.
 func Controls() []string { return slices.Sorted(maps.Keys(controls)) }

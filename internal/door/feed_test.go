@@ -63,7 +63,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		ended.Wait()
 	})
 
-	w.run(t, "are not sent what another stream of its name holds", func(t *testing.T, w *world) {
+	w.run(t, "are not sent entries of another stream of the same name", func(t *testing.T, w *world) {
 		w.make("again")
 		var followers []*follower
 		for range 3 {
@@ -97,7 +97,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		}
 	})
 
-	w.run(t, "keep the cursors that they came with", func(t *testing.T, w *world) {
+	w.run(t, "keep the cursors that they sent", func(t *testing.T, w *world) {
 		w.make("cursors")
 		var followers []*follower
 		for i := range 150 {
@@ -129,13 +129,13 @@ func TestManyFollowersOfAStream(t *testing.T) {
 				f.read(f.lines.Text())
 			}
 			if !f.closed {
-				t.Error("one is let go without a word")
+				t.Error("the connection of one ends without the event")
 			}
 		}
 	})
 }
 
-func TestAFollowerWhoMayNotReadAnyMore(t *testing.T) {
+func TestAFollowerThatLosesItsPermission(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.make("private")
@@ -167,21 +167,21 @@ func TestAFollowerWhoMayNotReadAnyMore(t *testing.T) {
 	}
 }
 
-// follower reads numbered pieces, which must come one after the other.
+// follower reads numbered pieces, which must arrive in order.
 type follower struct {
 	t     testing.TB
 	conn  net.Conn
 	lines *bufio.Scanner
-	// next is the piece that comes next, and offset where it will be; empty until that is told.
+	// next is the number of the next piece, and offset its offset; empty until a control event gives it.
 	next   int
 	offset string
-	// cursor is the last one that it was told, of all the cursors.
+	// cursor is the last of the cursors that it received.
 	cursor  string
 	cursors map[string]bool
 	closed  bool
 }
 
-// follower follows a stream from an offset on, over a connection that holds little.
+// follower follows a stream from an offset, over a connection with small buffers.
 func (w *world) follower(name, offset string) *follower {
 	w.t.Helper()
 	conn := w.dial(name + "?live=sse&offset=" + offset)
@@ -197,7 +197,7 @@ func (w *world) follower(name, offset string) *follower {
 	return f
 }
 
-// readTo reads until it was told so many pieces, and where they end. It reports whether it could.
+// readTo reads until it has received so many pieces and the offset after them. It reports whether it did.
 func (f *follower) readTo(pieces int) bool {
 	for f.next < pieces || f.offset == "" {
 		if !f.lines.Scan() {
@@ -213,7 +213,7 @@ func (f *follower) readTo(pieces int) bool {
 
 var controlData = regexp.MustCompile(`^data:{"streamNextOffset":"([^"]*)"(?:,"streamCursor":"([^"]*)")?.*`)
 
-// read reads a line, and reports whether it may come here.
+// read handles a line, and reports whether it was expected.
 func (f *follower) read(line string) bool {
 	if control := controlData.FindStringSubmatch(line); control != nil {
 		f.offset = control[1]

@@ -31,19 +31,19 @@ func TestAReaderThatStopsReading(t *testing.T) {
 	for i := range pieces {
 		w.post("large", fmt.Sprintf("%d\n%s\n", i, padding)).want(204)
 	}
-	w.run(t, "holds up neither who writes nor who else reads", func(t *testing.T, _ *world) {
+	w.run(t, "delays neither writers nor other readers", func(t *testing.T, _ *world) {
 		if !<-read {
 			t.Error("the other one did not get everything")
 		}
 	})
-	w.run(t, "reads on later, without a gap and without a repetition", func(t *testing.T, _ *world) {
+	w.run(t, "continues later without gaps or repetitions", func(t *testing.T, _ *world) {
 		if !stopped.readTo(pieces) {
 			t.Error("it did not get everything")
 		}
 	})
 }
 
-// dial asks for a stream over a connection of its own.
+// dial requests a stream over a new connection.
 func (w *world) dial(name string) net.Conn {
 	w.t.Helper()
 	at, err := url.Parse(w.url + name)
@@ -94,11 +94,11 @@ func TestReadersThatGoAway(t *testing.T) {
 	select {
 	case <-gone:
 	case <-patience.Done():
-		t.Error("the server still works for readers who have gone away")
+		t.Error("the server still works for readers that have left")
 	}
-	// Who follows may have left the server's handler for the door's own care.
+	// The door may have taken followers over from the server's handler.
 	if err := d.Close(patience); err != nil {
-		t.Errorf("the door still works for readers who have gone away: %v", err)
+		t.Errorf("the door still works for readers that have left: %v", err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestClosingADoor(t *testing.T) {
 	patience, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
 	if err := d.Close(patience); err != nil {
-		t.Errorf("it still works for who was cut off: %v", err)
+		t.Errorf("it still works for a follower that was cut off: %v", err)
 	}
 	if text, _ := io.ReadAll(follow().Body); len(text) > 0 {
 		t.Errorf("a later follower got %q", text)

@@ -48,7 +48,7 @@ func prepare(h http.Header) {
 	}
 }
 
-// preflight answers what pages of other sites may send.
+// preflight sets the headers that say what pages of other sites may send.
 func preflight(h http.Header) {
 	h.Set("Access-Control-Allow-Methods", methods)
 	h.Set("Access-Control-Max-Age", "86400")

@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// The memory that clients make the server hold, in bytes.
+// Memory that the server holds for clients, in bytes.
 const (
 	// pageMemory is reserved for a piece of a page while it is read, because its size is still unknown. Most pieces are
 	// smaller.
@@ -20,7 +20,7 @@ const (
 	freeBody = 64 << 10
 )
 
-// hold reserves memory for a client. If too much is reserved for too long, it refuses.
+// hold reserves memory for a client. It waits for memory, but not for long.
 func (d *Door) hold(ctx context.Context, who string, bytes int64) (*httpd.Lease, error) {
 	if l := d.Memory.Try(who, bytes); l != nil {
 		return l, nil

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-// world is a database with two houses that have nothing to do with each other, and a door to it.
+// world is a database with two unrelated houses, and a door to it.
 type world struct {
 	*dbtest.Database
 	t        testing.TB
@@ -49,9 +49,9 @@ type world struct {
 	stranger house
 	auth     *auth.Auth
 	longPoll time.Duration
-	// authorize is who the next server lets in.
+	// authorize is the [door.Authorize] of the next server.
 	authorize door.Authorize
-	// dispatches says that the next server runs commands, all of which fail: it has no sandboxes.
+	// dispatches makes the next server run commands. All fail, because it has no sandboxes.
 	dispatches bool
 	// log and url are the first server's.
 	log *stream.Log
@@ -61,7 +61,7 @@ type world struct {
 // house is a house with a member, a thread, and keys.
 type house struct {
 	id, member, thread string
-	// key is the member's, and limited the member's for this house alone.
+	// key is the member's API key, and limited one that is valid only in this house.
 	key, limited string
 }
 
@@ -74,7 +74,7 @@ func newWorld(t testing.TB) *world {
 	return newWorldOn(t, dbtest.New(t), 50*time.Millisecond)
 }
 
-// newWorldOn is newWorld on a database, with who reads on being asked again that often.
+// newWorldOn is newWorld on a database. recheck is the time between two checks of a follower's permission.
 func newWorldOn(t testing.TB, d *dbtest.Database, recheck time.Duration) *world {
 	t.Helper()
 	w := &world{Database: d, t: t, longPoll: 500 * time.Millisecond}
@@ -95,7 +95,7 @@ func (w *world) run(t *testing.T, name string, f func(t *testing.T, w *world)) {
 	})
 }
 
-// serve puts one more server before the database, and returns how to stop it.
+// serve starts another server on the database, and returns how to stop it.
 func (w *world) serve() (url string, stop func()) {
 	w.t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -133,7 +133,7 @@ func (w *world) serve() (url string, stop func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := d.Close(ctx); err != nil {
-			w.t.Errorf("someone still follows a log that was closed: %v", err)
+			w.t.Errorf("there are still followers of a closed log: %v", err)
 		}
 	}
 	w.t.Cleanup(stop)
@@ -177,7 +177,7 @@ func (w *world) exec(statement string, args ...any) {
 	authtest.Heard(w.t, owner, w.auth)
 }
 
-// response is an answer, read to its end.
+// response is an answer whose body was read completely.
 type response struct {
 	t      testing.TB
 	status int
@@ -191,7 +191,7 @@ func (w *world) do(method, name, body string, headers ...string) response {
 	return w.at(w.url, method, name, body, append([]string{"Authorization: Bearer " + w.ours.key}, headers...)...)
 }
 
-// at sends a request to one server; a later header of a name takes the place of an earlier one.
+// at sends a request to one server. A later header replaces an earlier one of the same name.
 func (w *world) at(url, method, name, body string, headers ...string) response {
 	w.t.Helper()
 	res, err := http.DefaultClient.Do(w.request(url, method, name, body, headers...))
@@ -228,7 +228,7 @@ const (
 	closing = "Stream-Closed: true"
 )
 
-// append appends to the stream of a house's thread, past the door.
+// append appends to the stream of a house's thread without the door.
 func (w *world) append(h house, drafts ...entry.Draft) {
 	w.t.Helper()
 	if _, err := w.log.Append(w.t.Context(), h.ref(), drafts...); err != nil {
@@ -236,7 +236,7 @@ func (w *world) append(h house, drafts ...entry.Draft) {
 	}
 }
 
-// make makes a stream.
+// make creates a stream.
 func (w *world) make(name string, headers ...string) response {
 	w.t.Helper()
 	return w.do("PUT", name, "", append([]string{asText}, headers...)...).want(http.StatusCreated)
@@ -281,7 +281,7 @@ func (r response) says(name, value string) response {
 	return r
 }
 
-// harmless checks what every answer of the door says to browsers and caches.
+// harmless checks the headers for browsers and caches that every answer of the door has.
 func (r response) harmless() response {
 	r.t.Helper()
 	for name, value := range map[string]string{
@@ -303,14 +303,14 @@ func (r response) harmless() response {
 	return r
 }
 
-// failure is the error that a response tells.
+// failure returns the error in a response.
 func (r response) failure() (f struct{ Code, Message, Next string }) {
 	r.t.Helper()
 	var body struct {
 		Error struct{ Code, Message, Next string }
 	}
 	if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.Error.Next == "" {
-		r.t.Fatalf("the error says not what to do next: %s", r.body)
+		r.t.Fatalf("the error does not say what to do next: %s", r.body)
 	}
 	return body.Error
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// inUse is what this process holds, in bytes.
+// inUse returns the bytes that this process has in use.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -26,7 +26,7 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// It is not parallel: it measures the whole process.
+// It is not parallel, because it measures the whole process.
 func TestReadersThatDoNotReadHoldLittleMemory(t *testing.T) {
 	w := newWorld(t)
 	const readers, total, each = 60, 64 << 20, 32 << 20
@@ -62,12 +62,12 @@ func TestReadersThatDoNotReadHoldLittleMemory(t *testing.T) {
 					DisableKeepAlives: version == 1,
 					DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 						conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-						if err == nil && version == 1 { // HTTP/2 has a window of its own for each answer
+						if err == nil && version == 1 { // HTTP/2 has a window for each answer
 							conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 						}
 						return conn, err
 					},
-					// What the client holds is measured too, since both are this process.
+					// The client's memory is measured too, because the client is part of this process.
 					HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
 				}
 				client.Protocols.SetHTTP1(version == 1)
@@ -90,7 +90,7 @@ func TestReadersThatDoNotReadHoldLittleMemory(t *testing.T) {
 						t.Cleanup(func() { res.Body.Close() })
 						answers[res.StatusCode]++
 						if res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") == "" {
-							t.Error("it does not say when to come again")
+							t.Error("it does not say when to retry")
 						}
 					})
 				}
@@ -149,7 +149,7 @@ func TestHowManyFollowAStream(t *testing.T) {
 	for _, live := range []string{"sse", "long-poll"} {
 		refused := w.at(server.URL, "GET", "/api/stream/notes?offset=now&live="+live, "", "Authorization: Bearer "+w.ours.key).want(429)
 		if refused.failure(); refused.header.Get("Retry-After") == "" {
-			t.Error("it does not say when to come again")
+			t.Error("it does not say when to retry")
 		}
 	}
 	if res := follow(w.stranger.key); res.StatusCode != http.StatusOK {

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// names are what paths and references lead to; empty is no stream.
+// names are the streams that paths and references lead to; empty means none.
 var names = map[string]string{
 	"/api/stream/a":                     "a",
 	"/v1/stream/a/b":                    "a/b",
@@ -78,7 +78,7 @@ func FuzzStreamName(f *testing.F) {
 			return
 		}
 		if len(name) > maxName || !nameForm.MatchString(name) {
-			t.Errorf("%q leads to %q, which is no name", given, name)
+			t.Errorf("%q leads to %q, which is not a valid name", given, name)
 		}
 		for _, prefix := range Prefixes {
 			whole := prefix + name

@@ -113,7 +113,7 @@ func (p *page) send(w http.ResponseWriter) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	// Watched, because the permission may end while a large page is sent.
+	// The permission may end while a large page is sent.
 	ctx, done := p.watch(p.Context())
 	defer done()
 	var spare []byte

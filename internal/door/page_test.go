@@ -94,7 +94,7 @@ func TestALongStreamIsReadInPieces(t *testing.T) {
 	})
 }
 
-// hurdle is a response that calls meanwhile when the body's first bytes are written.
+// hurdle is a response that calls meanwhile once the body's first bytes are written.
 type hurdle struct {
 	*httptest.ResponseRecorder
 	meanwhile func()
@@ -108,7 +108,7 @@ func (h *hurdle) Write(p []byte) (int, error) {
 	return h.ResponseRecorder.Write(p)
 }
 
-// Its headers were sent: all that is left is to let the client see that it did not get what they promise.
+// The headers were already sent. The client can only notice by the aborted response that the body is incomplete.
 func TestAPageThatIsNotReadToItsEndIsCutOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,87 +33,105 @@ func proxyPath(r *http.Request) (path string, most int64, err error) {
 	return prefixOf(r) + name, maxBody, err
 }
 
-// Proxy forwards requests for streams and models to the server at upstream, for sandboxes whose network does not reach it.
-// It forwards the method, query, body and Authorization unchanged, and returns answers as they are written. It holds no
-// secret: the server decides who may do what. It forwards only to the streams and models of upstream: it builds the path
-// from what it has checked, follows no redirects, drops cookies, and allows no protocol upgrade. Every other path is not
-// found.
+// Proxy forwards requests for streams and models to the server at upstream, for sandboxes whose network does not reach
+// it. It forwards the method, query, body and Authorization unchanged, and returns answers as they are written. It
+// holds no secret: the server decides who may do what. It forwards only to the streams and models of upstream: it
+// builds the path from what it has checked, follows no redirects, drops cookies, and allows no protocol upgrade. It
+// answers every other path with "not found".
 func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
-	transport := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:    10 * time.Second,
-		ResponseHeaderTimeout:  answerWithin,
-		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    64,
-		IdleConnTimeout:        time.Minute,
-		DisableCompression:     true, // forward the bytes unchanged
-		ForceAttemptHTTP2:      true,
+	p := proxy{upstream: upstream, logger: logger}
+	p.forward = &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout:    10 * time.Second,
+			ResponseHeaderTimeout:  answerWithin,
+			MaxResponseHeaderBytes: 64 << 10,
+			MaxIdleConnsPerHost:    64,
+			IdleConnTimeout:        time.Minute,
+			DisableCompression:     true, // forward the bytes unchanged
+			ForceAttemptHTTP2:      true,
+		},
+		Rewrite:        p.rewrite,
+		ModifyResponse: p.modify,
+		FlushInterval:  -1, // live events must not be delayed
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ErrorHandler:   p.fail,
 	}
-	forward := &httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			path, _, _ := proxyPath(r.In) // already validated
-			r.Out.URL = &url.URL{
-				Scheme: upstream.Scheme, Host: upstream.Host,
-				Path: strings.TrimSuffix(upstream.Path, "/") + path, RawQuery: r.Out.URL.RawQuery,
-			}
-			r.Out.Host = upstream.Host
-			// With an upgrade, both sides would talk past the checks of this proxy.
-			for _, name := range []string{"Cookie", "Connection", "Upgrade"} {
-				r.Out.Header.Del(name)
-			}
-		},
-		ModifyResponse: func(r *http.Response) error {
-			// Not passed on, because a redirect may lead away from the streams.
-			if to := r.Header.Get("Location"); r.StatusCode/100 == 1 || r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
-				return errors.New("it answers " + r.Status + " to " + to + ": set --upstream to where the server is")
-			}
-			r.Header.Del("Set-Cookie")
-			if strings.HasPrefix(strings.TrimPrefix(r.Request.URL.Path, strings.TrimSuffix(upstream.Path, "/")), modelPrefix) {
-				return nil // it has the gateway's headers
-			}
-			// Keep these headers of the server. prepare adds those that every response has for browsers.
-			caching, vary := r.Header["Cache-Control"], r.Header["Vary"]
-			prepare(r.Header)
-			if caching != nil {
-				r.Header["Cache-Control"] = caching
-			}
-			if vary != nil {
-				r.Header["Vary"] = vary
-			}
-			return nil
-		},
-		FlushInterval: -1, // live events must not be delayed
-		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(large.Limit))
-				return
-			}
-			logger.WarnContext(r.Context(), "the server behind the proxy cannot be reached", "upstream", upstream.Host, "error", err)
-			refuseProxied(w, r, http.StatusBadGateway, fault.New(fault.Unavailable, "the server behind this proxy cannot be reached",
-				"try again in a moment; no acknowledged data is lost"))
-		},
+	return p
+}
+
+// proxy is what [Proxy] returns.
+type proxy struct {
+	upstream *url.URL
+	forward  *httputil.ReverseProxy
+	logger   *slog.Logger
+}
+
+// base is the path of the server, without a slash at its end.
+func (p proxy) base() string { return strings.TrimSuffix(p.upstream.Path, "/") }
+
+func (p proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, most, err := proxyPath(r)
+	switch {
+	case err != nil:
+		refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards only requests for streams and models", "use a path under "+Prefixes[0]+" or "+modelPrefix))
+	case !slices.Contains(strings.Split(methods, ", "), r.Method):
+		w.Header().Set("Allow", methods)
+		refuseProxied(w, r, http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods))
+	case r.ContentLength > most:
+		refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(most))
+	default:
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		// Otherwise the first byte of a fast answer closes the request's body before the transport has seen its end, and the
+		// transport then cuts the answer.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		p.forward.ServeHTTP(w, r)
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, most, err := proxyPath(r)
-		switch {
-		case err != nil:
-			refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards only what is for streams and models", "use a path under "+Prefixes[0]+" or "+modelPrefix))
-		case !slices.Contains(strings.Split(methods, ", "), r.Method):
-			w.Header().Set("Allow", methods)
-			refuseProxied(w, r, http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods))
-		case r.ContentLength > most:
-			refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(most))
-		default:
-			r.Body = http.MaxBytesReader(w, r.Body, most)
-			// Otherwise the first byte of a fast answer closes the request's body before the transport has seen its end, and the
-			// transport then cuts the answer.
-			_ = http.NewResponseController(w).EnableFullDuplex()
-			forward.ServeHTTP(w, r)
-		}
-	})
+}
+
+// rewrite addresses a request to the server.
+func (p proxy) rewrite(r *httputil.ProxyRequest) {
+	path, _, _ := proxyPath(r.In) // already validated
+	r.Out.URL = &url.URL{Scheme: p.upstream.Scheme, Host: p.upstream.Host, Path: p.base() + path, RawQuery: r.Out.URL.RawQuery}
+	r.Out.Host = p.upstream.Host
+	// With an upgrade, both sides would talk past the checks of this proxy.
+	for _, name := range []string{"Cookie", "Connection", "Upgrade"} {
+		r.Out.Header.Del(name)
+	}
+}
+
+// modify removes from an answer what a sandbox must not get.
+func (p proxy) modify(r *http.Response) error {
+	// A redirect is not passed on, because it may lead away from the streams.
+	if to := r.Header.Get("Location"); r.StatusCode/100 == 1 || r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
+		return errors.New("it answers " + r.Status + " to " + to + ": set --upstream to where the server is")
+	}
+	r.Header.Del("Set-Cookie")
+	if strings.HasPrefix(strings.TrimPrefix(r.Request.URL.Path, p.base()), modelPrefix) {
+		return nil // it has the gateway's headers
+	}
+	// Keep these headers of the server. prepare adds those that every response has for browsers.
+	caching, vary := r.Header["Cache-Control"], r.Header["Vary"]
+	prepare(r.Header)
+	if caching != nil {
+		r.Header["Cache-Control"] = caching
+	}
+	if vary != nil {
+		r.Header["Vary"] = vary
+	}
+	return nil
+}
+
+// fail answers a request that could not be forwarded.
+func (p proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(large.Limit))
+		return
+	}
+	p.logger.WarnContext(r.Context(), "the server behind the proxy cannot be reached", "upstream", p.upstream.Host, "error", err)
+	refuseProxied(w, r, http.StatusBadGateway, fault.New(fault.Unavailable, "the server behind this proxy cannot be reached",
+		"try again in a moment; no acknowledged data is lost"))
 }
 
 // refuseProxied answers a request with an error of the proxy itself.

@@ -57,7 +57,7 @@ func TestProxy(t *testing.T) {
 		return res
 	}
 
-	t.Run("sends method, path, query, body and headers on as they came", func(t *testing.T) {
+	t.Run("forwards method, path, query, body and headers unchanged", func(t *testing.T) {
 		res := send(t, "POST", "/api/stream/arbe-thread-1?x=a%20b", `{"id":"1"}`)
 		if res.StatusCode != http.StatusNoContent || res.Header.Get("Stream-Next-Offset") != "7" {
 			t.Errorf("the answer is %v", res)
@@ -67,7 +67,7 @@ func TestProxy(t *testing.T) {
 			t.Errorf("the server saw %s %s %q with %v", seen.Method, seen.RequestURI, body, seen.Header)
 		}
 	})
-	t.Run("passes a live read on as it is written", func(t *testing.T) {
+	t.Run("forwards a live read as it is written", func(t *testing.T) {
 		lines := bufio.NewReader(send(t, "GET", "/v1/stream/events?offset=-1&live=sse", "").Body)
 		if line, err := lines.ReadString('\n'); line != "event: data\n" {
 			t.Fatalf("it begins with %q, %v", line, err)
@@ -123,7 +123,7 @@ func rawUpstream(t *testing.T, answer string) (at *url.URL, requests chan string
 	return &url.URL{Scheme: "http", Host: listener.Addr().String()}, requests
 }
 
-// throughProxy sends the head of a request to a proxy before upstream, as it is.
+// throughProxy sends the head of a request, unchanged, to a proxy of upstream.
 func throughProxy(t *testing.T, upstream *url.URL, line string, headers ...string) *http.Response {
 	t.Helper()
 	proxy := httptest.NewServer(door.Proxy(upstream, slog.New(slog.DiscardHandler)))
@@ -192,7 +192,7 @@ func TestTheProxyReachesOnlyStreams(t *testing.T) {
 				}
 			default:
 				if forwarded != "" || res.StatusCode != http.StatusNotFound && res.StatusCode != http.StatusBadRequest {
-					t.Errorf("it answers %s, and forwards nothing", res.Status)
+					t.Errorf("it answers %s without forwarding", res.Status)
 				}
 			}
 		})
@@ -201,21 +201,21 @@ func TestTheProxyReachesOnlyStreams(t *testing.T) {
 
 func TestWhatTheProxyForwards(t *testing.T) {
 	t.Parallel()
-	t.Run("is no hop's header, no cookie, and no change of protocol", func(t *testing.T) {
+	t.Run("has no hop-by-hop headers, cookies or protocol upgrades", func(t *testing.T) {
 		upstream, requests := rawUpstream(t, noContent)
 		throughProxy(t, upstream, "GET /v1/stream/a", "Cookie: arbe_session=s", "Upgrade: websocket", "Connection: Upgrade, X-Mine", "X-Mine: 1",
 			"X-Forwarded-For: 1.2.3.4", "Proxy-Authorization: Basic x", "Stream-Seq: 7")
 		got := <-requests
 		for _, name := range []string{"Cookie", "Upgrade", "X-Mine", "X-Forwarded-For", "Proxy-Authorization", "User-Agent", "Accept-Encoding", "proxy.example"} {
 			if strings.Contains(got, name) {
-				t.Errorf("%s goes on:\n%s", name, got)
+				t.Errorf("%s is forwarded:\n%s", name, got)
 			}
 		}
 		if !strings.Contains(got, "Stream-Seq: 7\r\n") || !strings.Contains(got, "Host: "+upstream.Host+"\r\n") {
 			t.Errorf("it forwards\n%s", got)
 		}
 	})
-	t.Run("is no other method", func(t *testing.T) {
+	t.Run("has no other method", func(t *testing.T) {
 		for _, method := range []string{"CONNECT", "TRACE", "PATCH", "GET,", "get"} {
 			upstream, requests := rawUpstream(t, noContent)
 			res := throughProxy(t, upstream, method+" /v1/stream/a")
@@ -224,14 +224,14 @@ func TestWhatTheProxyForwards(t *testing.T) {
 			}
 		}
 	})
-	t.Run("is no smuggled request", func(t *testing.T) {
+	t.Run("has no smuggled request", func(t *testing.T) {
 		upstream, requests := rawUpstream(t, noContent)
 		res := throughProxy(t, upstream, "POST /v1/stream/a", "Content-Length: 4", "Transfer-Encoding: chunked")
 		if res.StatusCode == http.StatusNoContent && strings.Contains(<-requests, "Content-Length: 4") {
-			t.Errorf("both lengths go on")
+			t.Errorf("both lengths are forwarded")
 		}
 	})
-	t.Run("is no body without end", func(t *testing.T) {
+	t.Run("has no endless body", func(t *testing.T) {
 		upstream, requests := rawUpstream(t, noContent)
 		res := throughProxy(t, upstream, "POST /v1/stream/a", fmt.Sprint("Content-Length: ", 17<<20))
 		if res.StatusCode != http.StatusRequestEntityTooLarge || len(requests) > 0 {
@@ -243,11 +243,11 @@ func TestWhatTheProxyForwards(t *testing.T) {
 func TestWhatTheProxyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
-		"a redirect":             "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/v1/stream/a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-		"a change of protocol":   "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-		"what is no HTTP":        "hello\r\n\r\n",
-		"a page with a cookie":   "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
-		"a server's own caching": "HTTP/1.1 200 OK\r\nCache-Control: private, max-age=60\r\nVary: Accept, Authorization, Arbe-House\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+		"a redirect":              "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/v1/stream/a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		"a protocol upgrade":      "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"bytes that are not HTTP": "hello\r\n\r\n",
+		"a page with a cookie":    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+		"a server's own caching":  "HTTP/1.1 200 OK\r\nCache-Control: private, max-age=60\r\nVary: Accept, Authorization, Arbe-House\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

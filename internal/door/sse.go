@@ -60,7 +60,7 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", noStore+", no-cache, no-transform")
-	// Otherwise nginx would hold events back.
+	// Otherwise nginx would buffer events.
 	h.Set("X-Accel-Buffering", "no")
 	if f.binary {
 		h.Set(headerEncoding, "base64")

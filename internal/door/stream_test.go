@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// These are points of the protocol that its official suite does not test.
+// These tests cover points of the protocol that its official suite does not.
 
 func TestClosingAStream(t *testing.T) {
 	t.Parallel()
@@ -25,21 +25,21 @@ func TestClosingAStream(t *testing.T) {
 		w.post("tag", "", closing).want(204)
 		w.do("GET", "tag", "", "If-None-Match: "+tag).want(200).says("Stream-Closed", "true").holds("all")
 	})
-	w.run(t, "is part of what a stream was made as", func(t *testing.T, w *world) {
+	w.run(t, "is one of the options that a stream was created with", func(t *testing.T, w *world) {
 		w.make("open")
 		w.do("PUT", "open", "", asText, closing).want(409).failure()
 		w.post("open", "", closing).want(204)
 		w.do("PUT", "open", "", asText).want(409).failure()
 		w.do("PUT", "open", "", asText, closing).want(200)
 	})
-	w.run(t, "is asked for by the word true alone", func(t *testing.T, w *world) {
+	w.run(t, "is requested by the value true only", func(t *testing.T, w *world) {
 		w.make("words")
 		for _, word := range []string{"false", "1", "yes", "true!"} {
 			w.post("words", "x", "Stream-Closed: "+word).want(204).says("Stream-Closed", "")
 		}
 		w.post("words", "x", "Stream-Closed: TRUE").want(204).says("Stream-Closed", "true")
 	})
-	w.run(t, "wakes who waits, also on another server", func(t *testing.T, w *world) {
+	w.run(t, "wakes waiting readers, on other servers too", func(t *testing.T, w *world) {
 		w.make("wait")
 		other, _ := w.serve()
 		req := w.request(other, "GET", "wait?live=sse&offset=-1", "", "Authorization: Bearer "+w.ours.key)
@@ -70,7 +70,7 @@ func TestFollowingAStreamThatIsClosedAlready(t *testing.T) {
 	w.run(t, "sends all of it, then reports once that it is closed, and ends", func(t *testing.T, w *world) {
 		w.do("GET", "done?live=sse&offset=-1", "").want(200).holds("event: data\ndata:one\ndata:two\n\n" + end)
 	})
-	w.run(t, "from its end on reports at once that it is closed", func(t *testing.T, w *world) {
+	w.run(t, "reports at once that it is closed to a reader that starts at its end", func(t *testing.T, w *world) {
 		w.do("GET", "done?live=sse&offset=now", "").want(200).holds(end)
 		w.do("GET", "done?live=long-poll&offset=now", "").want(204).says("Stream-Closed", "true").says("Stream-Cursor", "")
 	})
@@ -93,7 +93,7 @@ func TestProducersOutliveTheServer(t *testing.T) {
 	w.run(t, "a retry is recognised", func(t *testing.T, w *world) {
 		send(second, "b", 1).want(204).says("Producer-Seq", "1")
 	})
-	w.run(t, "many retries at once are written once", func(t *testing.T, w *world) {
+	w.run(t, "many concurrent retries are written once", func(t *testing.T, w *world) {
 		var all sync.WaitGroup
 		statuses := make([]int, 12)
 		for i := range statuses {
@@ -113,13 +113,13 @@ func TestProducersOutliveTheServer(t *testing.T) {
 		}
 		w.do("GET", "import", "").want(200).holds("abc")
 	})
-	w.run(t, "what closed the stream is recognised too, and nothing else is", func(t *testing.T, w *world) {
+	w.run(t, "a retry of the append that closed the stream is recognised, and nothing else", func(t *testing.T, w *world) {
 		send(w.url, "d", 3, closing).want(200).says("Stream-Closed", "true")
 		send(second, "d", 3, closing).want(204).says("Stream-Closed", "true")
 		send(second, "c", 2).want(409).says("Stream-Closed", "true")
 		w.do("GET", "import", "").want(200).holds("abcd")
 	})
-	w.run(t, "an append that its stream refuses leaves the producer as it was", func(t *testing.T, w *world) {
+	w.run(t, "an append that the stream refuses does not change the producer", func(t *testing.T, w *world) {
 		w.make("ordered")
 		header := []string{"Producer-Id: p", "Producer-Epoch: 0", "Stream-Seq: 5"}
 		w.post("ordered", "x", append(header, "Producer-Seq: 0")...).want(200)
@@ -135,7 +135,7 @@ func TestAStreamThroughManyServers(t *testing.T) {
 	other, _ := w.serve()
 	const writers, each = 4, 25
 
-	// A reader whose connection is cut again and again, and who goes on from the last control event.
+	// A reader whose connection is cut repeatedly continues from the last control event.
 	seen := make(chan []int)
 	go func() {
 		var got []int
@@ -213,13 +213,13 @@ func TestLimits(t *testing.T) {
 		{"a name that is too long", func(w *world) response { return w.do("PUT", strings.Repeat("n", 300), "") }, 400},
 		{"a name with spaces", func(w *world) response { return w.do("PUT", "a%20b", "") }, 400},
 		{"a name that leads out", func(w *world) response { return w.do("PUT", "a/%2e%2e/b", "") }, 400},
-		{"a lifetime beyond all reason", func(w *world) response { return w.do("PUT", "long", "", "Stream-TTL: 99999999999999999999") }, 400},
-		{"a content type that is none", func(w *world) response { return w.do("PUT", "odd", "", "Content-Type: nonsense") }, 400},
+		{"a lifetime that is too long", func(w *world) response { return w.do("PUT", "long", "", "Stream-TTL: 99999999999999999999") }, 400},
+		{"an invalid content type", func(w *world) response { return w.do("PUT", "odd", "", "Content-Type: nonsense") }, 400},
 		{"JSON that is not UTF-8", func(w *world) response { return w.do("PUT", "odd", "\"\xff\"", asJSON) }, 400},
-		{"a way of following that there is not", func(w *world) response { return w.do("GET", "small?live=carrier-pigeon&offset=-1", "") }, 400},
+		{"an unknown way of following", func(w *world) response { return w.do("GET", "small?live=carrier-pigeon&offset=-1", "") }, 400},
 		{"an offset past the end", func(w *world) response { return w.do("GET", "small?offset=0000000000000009_0000000000000000", "") }, 400},
-		{"a stream of a name that is the protocol's own", func(w *world) response { return w.do("PUT", "__ds/mine", "{}", asJSON) }, 404},
-		{"what a subscription does not do", func(w *world) response { return w.do("POST", "__ds/subscriptions/x", "{}", asJSON) }, 405},
+		{"a name that is reserved for the protocol", func(w *world) response { return w.do("PUT", "__ds/mine", "{}", asJSON) }, 404},
+		{"a method that subscriptions do not support", func(w *world) response { return w.do("POST", "__ds/subscriptions/x", "{}", asJSON) }, 405},
 	} {
 		w.run(t, c.name+" is refused", func(t *testing.T, w *world) { c.send(w).want(c.status).failure() })
 	}

@@ -24,7 +24,7 @@ const reserved = "__ds/"
 // subscriptionForm parses a path under reserved: a subscription, and a part of it.
 var subscriptionForm = regexp.MustCompile(`^__ds/subscriptions/([A-Za-z0-9._~-]{1,100})(?:/(streams|callback|claim|ack|release)(?:/(.+))?)?$`)
 
-// control answers requests under reserved: about subscriptions, and for the key that signs webhook requests.
+// control answers requests under reserved: requests about subscriptions, and for the key that signs webhook requests.
 func (d *Door) control(w http.ResponseWriter, r *http.Request, name string) error {
 	if d.Subscriptions == nil {
 		return fault.New(fault.Unimplemented, "names that begin with "+reserved+" belong to the protocol, and this server has no subscriptions", "use another name")

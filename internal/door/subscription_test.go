@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// shownSubscription is what the tests read of a subscription.
+// shownSubscription is the part of a subscription that the tests read.
 type shownSubscription struct {
 	WakeStream string `json:"wake_stream"`
 	Streams    []struct {
@@ -74,7 +74,7 @@ func TestASubscriptionNamesStreamsByNameOrByPath(t *testing.T) {
 		t.Fatalf("it follows %q, want a and b", got.paths())
 	}
 
-	// What comes into a stream that was named by its path begins a wake, and is acknowledged by its path.
+	// An entry of a stream that was named by its path starts a wake, and is acknowledged by that path.
 	w.post("a", "work").want(204)
 	wake := decode[claimedWake](t, claim(t, w, path))
 	ack := fmt.Sprintf(`{"wake_id": %q, "generation": %d, "acks": [{"stream": "/v1/stream/a", "offset": %q}], "done": true}`,
@@ -84,12 +84,12 @@ func TestASubscriptionNamesStreamsByNameOrByPath(t *testing.T) {
 		t.Fatalf("a is acknowledged up to %s, want %s", got.Streams[0].Acked, wake.Streams[0].Tail)
 	}
 
-	w.run(t, "and a thread takes no wakes by either", func(t *testing.T, w *world) {
+	w.run(t, "but neither may name a thread as the wake stream", func(t *testing.T, w *world) {
 		for _, name := range []string{w.ours.stream(), "/v1/stream/" + w.ours.stream()} {
 			w.do("PUT", "__ds/subscriptions/other", fmt.Sprintf(`{"type": "pull-wake", "wake_stream": %q, "streams": ["a"]}`, name), asJSON).want(400)
 		}
 	})
-	w.run(t, "but not by a path that leads elsewhere", func(t *testing.T, w *world) {
+	w.run(t, "a path that leads elsewhere is refused", func(t *testing.T, w *world) {
 		w.do("POST", path+"/streams", `{"streams": ["/etc/a"]}`, asJSON).want(400)
 	})
 }

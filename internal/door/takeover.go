@@ -66,7 +66,7 @@ func takeOver(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
 // maxIgnored is how many bytes of a client's input are read and ignored.
 const maxIgnored = 64 << 10
 
-// awaitEnd returns when the client has disconnected or has sent too much. Its input is ignored, because the response's
+// awaitEnd returns once the client has disconnected or has sent too much. Its input is ignored, because the response's
 // header says that it is the connection's last.
 func awaitEnd(conn net.Conn) {
 	var ignored [64]byte
@@ -118,7 +118,7 @@ func (c *connection) serve(gone, run func()) {
 
 func (c *connection) close() { c.taken.end(c.Conn) }
 
-// attempt writes to connections without waiting. The zero value is ready to use.
+// attempt writes to connections without blocking. The zero value is ready to use.
 type attempt struct {
 	text  []byte
 	n     int
@@ -130,7 +130,7 @@ type attempt struct {
 // a socket.
 func (a *attempt) on(c *connection, text []byte) (n int, err error) {
 	a.text = text
-	if a.write == nil { // made once, because it is heap-allocated
+	if a.write == nil { // allocated once, because it escapes to the heap
 		a.write = func(socket uintptr) {
 			for a.err = syscall.EINTR; a.err == syscall.EINTR; {
 				a.n, a.err = syscall.Write(int(socket), a.text)

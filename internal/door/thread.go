@@ -58,8 +58,8 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
 }
 
-// threadDrafts returns the entry or the entries in an array, in the name of agent, and which of them are literal. What a runner
-// posts is checked by whoever takes it.
+// threadDrafts returns the entry in a body, or the entries of an array, with agent as their author, and which of them
+// are literal. The receiver of a runner's posts checks them.
 func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft, literal []bool, err error) {
 	var list []posted
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
@@ -86,7 +86,7 @@ func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft,
 // draft validates what was posted and returns its draft.
 func (p posted) draft(agent string, runner bool) (entry.Draft, error) {
 	if p.AuthorID != "" && p.AuthorID != agent {
-		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: you can write entries in your own name only", "leave it out")
+		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: you can only write entries in your own name", "leave it out")
 	}
 	var kind struct {
 		Type string `json:"type"`
@@ -142,7 +142,7 @@ func appendString(text []byte, s string) []byte {
 	return append(append(append(text, '"'), s...), '"')
 }
 
-// appendTyped appends an entry's payload with its type in it, which is where clients of this door put it.
+// appendTyped appends an entry's payload with the type inside, where clients of this door expect it.
 func appendTyped(text []byte, e entry.Entry) []byte {
 	fields, isObject := bytes.CutPrefix(bytes.TrimSpace(e.Payload), []byte("{"))
 	if !isObject || hasType(e.Payload) {
@@ -160,7 +160,7 @@ func hasType(object []byte) bool {
 	switch {
 	case bytes.HasPrefix(object, []byte(`{"type":`)):
 		return true
-	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // not in an escaped spelling either
+	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // nor in an escaped spelling
 		return false
 	}
 	var fields map[string]json.RawMessage

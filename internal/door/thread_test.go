@@ -27,7 +27,7 @@ type record struct {
 	TS       string
 }
 
-// lines reads a thread as 001 does.
+// lines reads a thread's stream as one message per line.
 func (w *world) lines(offset string) (list []record) {
 	w.t.Helper()
 	res := w.do("GET", w.ours.stream()+"?offset="+offset, "", "Accept: application/x-ndjson").want(200).says("Content-Type", "application/x-ndjson")
@@ -54,7 +54,7 @@ func TestAForkedThreadsStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.ours.thread = fork.ID // what follows is about it
+	w.ours.thread = fork.ID // the requests below are about the fork
 	ids := func(list []record) (all string) {
 		for _, r := range list {
 			if r.Type != "chat" {
@@ -84,20 +84,20 @@ func TestAForkedThreadsStream(t *testing.T) {
 		}
 		awaitLine(t, lines, `"upToDate":true`)
 	}
-	w.run(t, "is its source's up to the fork, and its own behind it, however it is read", func(t *testing.T, w *world) {
+	w.run(t, "has the source's entries up to the fork, then its own, however it is read", func(t *testing.T, w *world) {
 		reads(t, w, "1a 2b 3forked ")
 	})
-	w.run(t, "takes entries, and knows those it inherited", func(t *testing.T, w *world) {
+	w.run(t, "accepts entries, and recognises inherited ones", func(t *testing.T, w *world) {
 		w.do("POST", fork.StreamID, "["+chat("a")+","+chat("d")+","+chat("b")+"]", asJSON).want(204)
 		w.do("POST", fork.StreamID, chat("a"), asJSON).want(204)
 		reads(t, w, "1a 2b 3forked 4d ")
 	})
-	w.run(t, "takes offsets of its source", func(t *testing.T, w *world) {
+	w.run(t, "accepts offsets of its source", func(t *testing.T, w *world) {
 		if got := ids(w.lines(middle)); got != "4d " {
-			t.Errorf("behind %s there is %q", middle, got)
+			t.Errorf("after %s there is %q", middle, got)
 		}
 	})
-	w.run(t, "is whole when its source was deleted", func(t *testing.T, w *world) {
+	w.run(t, "is complete after its source was deleted", func(t *testing.T, w *world) {
 		err := w.DB.In(t.Context(), scope, func(tx pgx.Tx) error {
 			_, err := threads.DeleteTx(t.Context(), tx, source)
 			return err
@@ -131,21 +131,21 @@ func TestAThreadsStream(t *testing.T) {
 			t.Errorf("the first one is %+v", first)
 		}
 	})
-	w.run(t, "the same id again is the same entry", func(t *testing.T, w *world) {
+	w.run(t, "a repeated id returns the existing entry", func(t *testing.T, w *world) {
 		before := len(w.lines("0"))
 		w.do("POST", name, chat("a", "something else"), asJSON).want(204)
 		if got := w.lines("0"); len(got) != before || got[0].Payload.Text != "<hello>" {
 			t.Errorf("there are %d entries, had %d; the first says %q", len(got), before, got[0].Payload.Text)
 		}
 	})
-	w.run(t, "an offset goes on where a response ended", func(t *testing.T, w *world) {
+	w.run(t, "an offset continues where a response ended", func(t *testing.T, w *world) {
 		next := w.do("GET", name, "").want(200).header.Get("Stream-Next-Offset")
 		w.do("POST", name, chat("d", "four"), asJSON).want(204)
 		if got := w.lines(next); len(got) != 1 || got[0].ID != "d" {
-			t.Errorf("behind %s there are %v", next, got)
+			t.Errorf("after %s there are %v", next, got)
 		}
 	})
-	w.run(t, "entries that were written without a type in their payload have it for readers", func(t *testing.T, w *world) {
+	w.run(t, "readers get the type inside the payload even if it was written without", func(t *testing.T, w *world) {
 		draft := entry.NewDraft("by rpc", "", entry.Chat{Text: "hi"})
 		w.append(w.ours, draft)
 		got := w.lines("0")
@@ -158,14 +158,14 @@ func TestAThreadsStream(t *testing.T) {
 		status     int
 		names      string
 	}{
-		{"an entry of a kind that there is not", `{"payload":{"type":"gossip","text":"x"}}`, 422, "type"},
-		{"an entry of no kind", `{"payload":{"text":"x"}}`, 422, "payload.type"},
+		{"an entry of an unknown kind", `{"payload":{"type":"gossip","text":"x"}}`, 422, "type"},
+		{"an entry without a kind", `{"payload":{"text":"x"}}`, 422, "payload.type"},
 		{"an entry without a payload", `{"id":"x"}`, 422, "payload.type"},
 		{"a chat without a text", `{"payload":{"type":"chat","text":" "}}`, 422, "text"},
-		{"a chat whose text is no text", `{"payload":{"type":"chat","text":5}}`, 422, "text"},
-		{"an id that is no text", `{"id":5,"payload":{"type":"chat","text":"x"}}`, 422, "id"},
+		{"a chat whose text is not a string", `{"payload":{"type":"chat","text":5}}`, 422, "text"},
+		{"an id that is not a string", `{"id":5,"payload":{"type":"chat","text":"x"}}`, 422, "id"},
 		{"a text", `"hello"`, 422, "entry"},
-		{"what is no JSON", `{"id":`, 400, "JSON"},
+		{"a body that is not JSON", `{"id":`, 400, "JSON"},
 		{"nothing", ``, 400, "empty"},
 		{"no entries", `[]`, 400, "empty"},
 		{"an entry in another's name", `{"authorId":"` + w.stranger.member + `","payload":{"type":"chat","text":"x"}}`, 403, "authorId"},
@@ -183,10 +183,10 @@ func TestAThreadsStream(t *testing.T) {
 			}
 		})
 	}
-	w.run(t, "one's own name may be said", func(t *testing.T, w *world) {
+	w.run(t, "a client may name itself as the author", func(t *testing.T, w *world) {
 		w.do("POST", name, `{"authorId":"`+w.ours.member+`","payload":{"type":"chat","text":"me"}}`, asJSON).want(204)
 	})
-	w.run(t, "it is made, closed, forked and deleted by its thread alone", func(t *testing.T, w *world) {
+	w.run(t, "only its thread can create, close, fork and delete it", func(t *testing.T, w *world) {
 		w.do("PUT", name, "", asJSON).want(409).failure()
 		w.do("DELETE", name, "").want(409).failure()
 		w.do("POST", name, "", closing).want(409).failure()
@@ -207,7 +207,7 @@ func TestAThreadsStream(t *testing.T) {
 	})
 }
 
-// What an entry says goes out as it came, whatever it is made of.
+// Payloads are returned as they were posted, whatever they contain.
 func TestPayloadsOfAThread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,11 +247,11 @@ func awaitLine(t testing.TB, lines *bufio.Scanner, text string) string {
 			return lines.Text()
 		}
 	}
-	t.Fatalf("%q did not come: %v", text, lines.Err())
+	t.Fatalf("%q did not arrive: %v", text, lines.Err())
 	return ""
 }
 
-// What is posted to a thread is said there.
+// A chat posted to a thread's stream is handled like any message said in the thread.
 func TestSayingThroughTheDoor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -265,13 +265,13 @@ func TestSayingThroughTheDoor(t *testing.T) {
 	}
 	kinds := func(w *world) (all string) {
 		for _, r := range w.lines("0") {
-			if r.Type != "command_result" { // it comes when it comes
+			if r.Type != "command_result" { // it may come at any time
 				all += r.ID + ":" + r.Type + " "
 			}
 		}
 		return all
 	}
-	w.run(t, "runs the commands among it, of a member", func(t *testing.T, w *world) {
+	w.run(t, "runs a member's commands", func(t *testing.T, w *world) {
 		post(w, w.ours.key, "["+said("a", "hello")+","+said("b", "!ls")+","+said("c", "bye!")+"]").want(204)
 		post(w, w.ours.limited, said("d", "/run make test")).want(204)
 		if got := kinds(w); got != "a:chat b:command c:chat d:command " {
@@ -284,13 +284,13 @@ func TestSayingThroughTheDoor(t *testing.T) {
 		defer res.Body.Close()
 		awaitLine(t, bufio.NewScanner(res.Body), `"id":"d.result"`)
 	})
-	w.run(t, "says it as it is when that is asked for", func(t *testing.T, w *world) {
+	w.run(t, "writes a literal chat unchanged", func(t *testing.T, w *world) {
 		post(w, w.ours.key, `{"id":"e","literal":true,"payload":{"type":"chat","text":"!ls"}}`).want(204)
 		if got := kinds(w); !strings.HasSuffix(got, "e:chat ") {
 			t.Errorf("the log is %s", got)
 		}
 	})
-	w.run(t, "says it as it is for the holder of the thread's token", func(t *testing.T, w *world) {
+	w.run(t, "writes a chat of the thread token's holder unchanged", func(t *testing.T, w *world) {
 		token, err := w.auth.CreateThreadToken(t.Context(), db.Scope{House: w.ours.id, Agent: w.ours.member}, w.ours.thread, w.ours.member, []string{auth.StreamWrite})
 		if err != nil {
 			t.Fatal(err)
@@ -307,7 +307,7 @@ func TestSayingThroughTheDoor(t *testing.T) {
 			}
 		}
 	})
-	w.run(t, "says once what a producer repeats, and none of it out of turn", func(t *testing.T, w *world) {
+	w.run(t, "writes a producer's repeated chat once, and refuses one that is out of order", func(t *testing.T, w *world) {
 		producer := func(seq int) []string {
 			return []string{"Producer-Id: p", "Producer-Epoch: 0", fmt.Sprint("Producer-Seq: ", seq)}
 		}
@@ -319,7 +319,7 @@ func TestSayingThroughTheDoor(t *testing.T) {
 			t.Errorf("the log was %s and is %s", before, got)
 		}
 	})
-	w.run(t, "says nothing of what has a command without a command in it", func(t *testing.T, w *world) {
+	w.run(t, "writes nothing if one of the commands is empty", func(t *testing.T, w *world) {
 		before := kinds(w)
 		post(w, w.ours.key, "["+said("j", "hello")+","+said("k", "! ")+"]").want(400).failure()
 		if got := kinds(w); got != before {

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// fleet is a process with many connections that follow one stream: next to nothing but sockets, so that a
-// benchmark measures the server. It stands for many machines, each of which is woken for itself, and would take
-// from the server if it were woken for every text while the server still writes: it reads in rounds, and takes
-// from the kernel when what it reads arrived.
+// fleet is a process with many connections that follow one stream. It does little besides reading sockets, so that a
+// benchmark measures the server. It stands for many machines that each wake up independently. Here, waking for every
+// text would take processor time from the server that is still writing, so the fleet reads in rounds and takes the
+// arrival times from the kernel.
 type fleet struct {
 	b     *testing.B
 	size  int
@@ -29,7 +29,7 @@ type fleet struct {
 	lines *bufio.Scanner
 }
 
-// orders are what a fleet is told at its start, in this variable.
+// A fleet finds its orders in this environment variable.
 const ordersVariable = "ARBE_BENCH_FLEET"
 
 type orders struct {
@@ -38,10 +38,10 @@ type orders struct {
 	Size    int
 }
 
-// latencies are how long entries took from the time they tell (stamp) to their arrival, in microseconds.
+// latencies are the times from the stamps of entries to their arrival, in microseconds.
 type latencies struct{ P50, P99 float64 }
 
-// follow starts a fleet on the stream of a house's thread, and waits until all of it follows.
+// follow starts a fleet on the stream of a house's thread, and waits until all its connections follow.
 func (w *world) follow(b *testing.B, h house, size int) *fleet {
 	b.Helper()
 	address, path, _ := strings.Cut(strings.TrimPrefix(w.url, "http://"), "/")
@@ -73,7 +73,7 @@ func (w *world) follow(b *testing.B, h house, size int) *fleet {
 	return f
 }
 
-// line is the next thing that the fleet says.
+// line returns the fleet's next line of output.
 func (f *fleet) line() []byte {
 	f.b.Helper()
 	if !f.lines.Scan() {
@@ -82,7 +82,7 @@ func (f *fleet) line() []byte {
 	return f.lines.Bytes()
 }
 
-// saw waits until all of the fleet has seen so many entries, and tells how late they were.
+// saw waits until the whole fleet has seen so many entries, and returns their latencies.
 func (f *fleet) saw(entries int) (l latencies) {
 	f.b.Helper()
 	fmt.Fprintln(f.in, entries)
@@ -92,13 +92,13 @@ func (f *fleet) saw(entries int) (l latencies) {
 	return l
 }
 
-// stamp is the payload of an entry of 200 bytes that tells when it was made.
+// stamp returns a payload of 200 bytes with the current time.
 func stamp() []byte {
 	start := fmt.Sprintf(`{"at":%d,"text":"`, time.Now().UnixNano())
 	return []byte(start + strings.Repeat("x", 200-len(start)-2) + `"}`)
 }
 
-// watchAsOrdered is the fleet's process.
+// watchAsOrdered is the main function of a fleet's process.
 func watchAsOrdered(text string) error {
 	var o orders
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -139,7 +139,7 @@ func watchAsOrdered(text string) error {
 	var took []float64
 	ready := 0
 	events, buffer, about := make([]syscall.EpollEvent, 1024), make([]byte, 64<<10), make([]byte, syscall.CmsgSpace(16))
-	begun := map[int32][]byte{} // the start of what a socket is in the middle of; mostly none is
+	begun := map[int32][]byte{} // the incomplete line of each socket; most have none
 	for {
 		const pollMilliseconds, round = 50, 8 * time.Millisecond
 		n, err := syscall.EpollWait(poll, events[:1], pollMilliseconds)
@@ -192,7 +192,7 @@ func watchAsOrdered(text string) error {
 	}
 }
 
-// arrival is when the kernel received what Recvmsg read, in nanoseconds, from what it says about it.
+// arrival returns when the kernel received a message, in nanoseconds, from Recvmsg's control data.
 func arrival(about []byte) int64 {
 	seconds := binary.NativeEndian.Uint64(about[syscall.SizeofCmsghdr:])
 	nanoseconds := binary.NativeEndian.Uint64(about[syscall.SizeofCmsghdr+8:])

@@ -20,7 +20,7 @@ func (d *Door) content(w http.ResponseWriter, r request, limit int64) (body []by
 		return nil, nil, refusal{http.StatusRequestEntityTooLarge, tooLarge(limit)}
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
-	if n := r.ContentLength; n >= 0 && n <= freeBody { // as nearly all bodies are
+	if n := r.ContentLength; n >= 0 && n <= freeBody { // true of nearly all bodies
 		body = make([]byte, n)
 		_, err = io.ReadFull(in, body)
 		return body, nil, unread(err, limit)

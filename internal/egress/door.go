@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// DoorHost is the name that leads to the server itself in every sandbox, at port 80. It is no host of the internet.
+	// DoorHost is the name of the server itself in every sandbox, at port 80. It is not a host of the internet.
 	DoorHost = "arbe.internal"
 	// DoorOrigin is the URL of DoorHost.
 	DoorOrigin = "http://" + DoorHost
 )
 
-// doorAddress is the address of [DoorHost]. It is in the half of [pool] that no other name gets, so that it stays the same
-// when another server takes the sandbox over.
+// doorAddress is the address of [DoorHost]. It is in the half of [pool] that other names do not use, so that it stays
+// the same when another server takes over the sandbox.
 var doorAddress = netip.MustParseAddr("198.19.0.1")
 
-// doorConn is a connection to [DoorHost]. Whoever it was given to closes it.
+// doorConn is a connection to [DoorHost]. Its receiver closes it.
 type doorConn struct {
 	*net.TCPConn
 	once sync.Once
-	done chan struct{} // closed when it was closed
+	done chan struct{} // closed when the connection is
 }
 
 func (c *doorConn) Close() error {
@@ -29,7 +29,7 @@ func (c *doorConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// enter gives a connection to [DoorHost] to the server's doors, and returns when they have closed it.
+// enter passes a connection to [DoorHost] to the server's doors, and returns when they have closed it.
 func (g *Gate) enter(p *passage, port uint16) {
 	tcp, ok := p.Conn.(*net.TCPConn)
 	if !ok || port != 80 || g.config.Door == nil {

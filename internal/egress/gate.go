@@ -1,13 +1,13 @@
-// Package egress is the only way out of a sandbox: it answers the names that programs ask for, takes their connections,
-// and passes on those that a [Policy] allows. It runs in the server, on sockets in the sandbox's network whose kernel sends
-// every connection to them. Nothing of it is in the sandbox, and programs need no settings for it.
+// Package egress is the only way out of a sandbox: it answers the names that programs ask for, accepts their
+// connections, and forwards those that a [Policy] allows. It runs in the server, on sockets in the sandbox's network to
+// which the kernel redirects every connection. No part of it is in the sandbox, and programs need no settings for it.
 //
-// Each name gets an address of its own (names.go). A connection to that address is judged by the name and the port, and the
-// server itself looks the name up and connects, to public addresses only. What the program then says must fit the name: the
-// server name of TLS (hello.go), and the Host of each request at port 80 (web.go). A program that uses an address instead of
-// a name is judged by what it says alone. What a host does with the data that it is sent, nobody can see.
+// Each name gets its own address (names.go). The gate checks the name and the port of a connection to that address. The
+// server then looks up the name and connects, to public addresses only. What the program sends must fit the name: the
+// server name of TLS (hello.go), and the Host of each request at port 80 (web.go). If a program uses an address instead
+// of a name, only what it sends is checked. Nobody can see what a host does with the data that it receives.
 //
-// One name leads not to the internet but to the server itself, whatever the policy (door.go).
+// One name leads to the server itself instead of the internet, whatever the policy (door.go).
 package egress
 
 import (
@@ -28,9 +28,10 @@ import (
 )
 
 const (
-	// maxConnections is how many connections of a sandbox are passed on at once. Each takes two descriptors of the server.
+	// maxConnections is how many connections of a sandbox are forwarded at once. Each takes two descriptors of the
+	// server.
 	maxConnections = 256
-	// helloTime is how long a program may take until it has said to which host it wants to speak.
+	// helloTime is how long a program may take to name the host of its connection.
 	helloTime = 10 * time.Second
 	// dialTime is how long connecting to a host may take.
 	dialTime = 30 * time.Second
@@ -44,9 +45,9 @@ type Config struct {
 	Destination func(net.Conn) (netip.AddrPort, error)
 	// Refused is called before a connection is refused, by several goroutines at once. Defaults to nil.
 	Refused func(Refusal)
-	// Dial connects to a host, as host:port, and never to an address that is not public. Defaults to [outbound.Dial].
+	// Dial connects to a host, as host:port, but never to an address that is not public. Defaults to [outbound.Dial].
 	Dial Dialer
-	// Door is given each connection to port 80 of [DoorHost], whatever the policy says, and closes it. Defaults to nil: such
+	// Door handles and closes each connection to port 80 of [DoorHost], whatever the policy. Defaults to nil: such
 	// connections are refused.
 	Door func(net.Conn)
 }
@@ -64,8 +65,8 @@ type Refusal struct {
 
 func (r Refusal) String() string { return net.JoinHostPort(r.Host, strconv.Itoa(int(r.Port))) }
 
-// words say why, for the program's user.
-func (r Refusal) words() string {
+// explain returns the reason, for the program's user.
+func (r Refusal) explain() string {
 	if r.Private {
 		return fmt.Sprintf("arbe: %s has no public address, and sandboxes reach no other", r)
 	}
@@ -94,13 +95,13 @@ func (s Sockets) Close() (err error) {
 	return err
 }
 
-// Gate passes on the connections of one sandbox. It is safe for concurrent use.
+// Gate forwards the connections of one sandbox. It is safe for concurrent use.
 type Gate struct {
 	config  Config
 	sockets Sockets
 	rules   atomic.Pointer[rules]
 	names   *names
-	free    chan struct{} // has room for the connections that may be passed on at once
+	free    chan struct{} // has capacity for the connections that may be forwarded at once
 	web     *web
 	done    context.Context
 	end     context.CancelFunc
@@ -113,13 +114,13 @@ type Gate struct {
 // passage is a connection of the sandbox.
 type passage struct {
 	net.Conn // the program's end
-	// host and port are for which it was passed on; empty until that is known, and if it is for several.
+	// host and port are the connection's destination; empty until it is known, and for connections to several hosts.
 	host string
 	port uint16
-	door bool // it leads to the server's doors
+	door bool // the destination is the server's doors
 }
 
-// New begins to pass on the connections of a sandbox, until [Gate.Close].
+// New begins to forward the connections of a sandbox, until [Gate.Close].
 func New(c Config, s Sockets) *Gate {
 	if c.Dial == nil {
 		c.Dial = outbound.Dial
@@ -154,7 +155,7 @@ func (g *Gate) Close() error {
 	return err
 }
 
-// SetPolicy replaces the policy. It holds for new connections at once, and ends those that it does not allow.
+// SetPolicy replaces the policy. It applies to new connections at once, and ends connections that it does not allow.
 func (g *Gate) SetPolicy(p Policy) {
 	now := newRules(p)
 	g.rules.Store(now)
@@ -167,7 +168,7 @@ func (g *Gate) SetPolicy(p Policy) {
 	}
 }
 
-// accept has the connections of a listener handled, each in a goroutine of its own. What is too much waits in the listener.
+// accept handles the connections of a listener, each in its own goroutine. Excess connections wait in the listener.
 func (g *Gate) accept(l net.Listener, handle func(*passage)) {
 	for {
 		select {
@@ -203,8 +204,8 @@ func (g *Gate) leave(p *passage) {
 	<-g.free
 }
 
-// heads records for which host a connection is passed on. It returns false if the policy, which may have changed meanwhile,
-// does not allow it.
+// heads records the destination of a connection. It returns false if the policy, which may have changed meanwhile, does
+// not allow it.
 func (g *Gate) heads(p *passage, host string, port uint16) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -212,7 +213,7 @@ func (g *Gate) heads(p *passage, host string, port uint16) bool {
 	return g.rules.Load().allow(host, port)
 }
 
-// pass passes a connection on, or refuses it, and returns when it has ended.
+// pass forwards a connection or refuses it, and returns when it has ended.
 func (g *Gate) pass(p *passage) {
 	to, err := g.config.Destination(p.Conn)
 	if err != nil {
@@ -244,8 +245,8 @@ func (g *Gate) pass(p *passage) {
 	g.connect(p, host, nil)
 }
 
-// passTLS passes on or refuses a connection to port 443. If the program used an address, it is judged by the name that it
-// says itself.
+// passTLS forwards or refuses a connection to port 443. If the program used an address, passTLS checks the name in its
+// hello.
 func (g *Gate) passTLS(p *passage, host, addr string) {
 	if host != "" && !g.heads(p, host, 443) {
 		g.refuse(p, Refusal{Host: host, Port: 443, From: p.RemoteAddr()})
@@ -262,8 +263,8 @@ func (g *Gate) passTLS(p *passage, host, addr string) {
 	}
 }
 
-// connect connects a program with the host for which its connection is passed on, and copies in both directions until both
-// have ended. said is what the program has said already.
+// connect connects a program with its host, and copies in both directions until both have ended. said is what the
+// program has already sent.
 func (g *Gate) connect(p *passage, host string, said []byte) {
 	ctx, cancel := context.WithTimeout(g.done, dialTime)
 	defer cancel()
@@ -284,7 +285,7 @@ func (g *Gate) connect(p *passage, host string, said []byte) {
 		copyAll(p.Conn, there)
 	}()
 	if said == nil && g.rules.Load().mode != Open {
-		// It may wait long for that, because in some protocols the host speaks first.
+		// This may take long, because in some protocols the host speaks first.
 		h := readHello(p.Conn, 0)
 		if !h.fits(host) {
 			g.report(Refusal{Host: h.server, Port: p.port, From: p.RemoteAddr()})
@@ -301,7 +302,7 @@ func (g *Gate) connect(p *passage, host string, said []byte) {
 	<-back
 }
 
-// copyAll copies until from ends, which to is then told. If it fails, it ends both.
+// copyAll copies until from ends, and then closes to for writing. If it fails, it ends both.
 func copyAll(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
@@ -313,10 +314,10 @@ func copyAll(to, from net.Conn) {
 	from.Close()
 }
 
-// reset ends a connection so that the program reads an error instead of an end.
+// reset ends a connection so that the program reads an error instead of EOF.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // otherwise it ends without an error
+		_ = tcp.SetLinger(0) // otherwise the program reads EOF
 	}
 	conn.Close()
 }
@@ -327,25 +328,25 @@ func (g *Gate) report(r Refusal) {
 	}
 }
 
-// refuse reports a refused connection and ends it, in the words of its protocol where that has some.
+// refuse reports a refused connection and ends it, with a message of its protocol if there is one.
 func (g *Gate) refuse(p *passage, r Refusal) {
 	g.report(r)
-	_ = p.SetDeadline(time.Now().Add(time.Second)) // so that a program that does not read cannot keep it
+	_ = p.SetDeadline(time.Now().Add(time.Second)) // so that a program that does not read cannot block this
 	switch r.Port {
 	case 443:
 		_, _ = p.Write(accessDenied)
 	case 22:
-		_, _ = p.Write(sshDisconnect(r.words()))
+		_, _ = p.Write(sshDisconnect(r.explain()))
 	default:
 		reset(p.Conn)
 		return
 	}
-	// What was not read would turn the end into a reset, which can overtake the words.
+	// Unread data would turn the end into a reset, which can overtake the message.
 	_, _ = io.Copy(io.Discard, io.LimitReader(p.Conn, 1<<20))
 }
 
 // refuseWeb reports a refused request and answers it.
 func (g *Gate) refuseWeb(w http.ResponseWriter, r Refusal) {
 	g.report(r)
-	http.Error(w, r.words(), http.StatusForbidden)
+	http.Error(w, r.explain(), http.StatusForbidden)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 30 * time.Second
 
 // bench is a gate whose hosts are on this machine: tls.test and other.test with TLS, web.test at port 80, echo.test at port
@@ -40,10 +40,10 @@ type bench struct {
 	to      map[string]netip.AddrPort // the destination of the connections to a listener, by its address
 	ready   []net.Listener            // those that have none yet
 	refused []egress.Refusal
-	asked   []string // what the hosts were asked: the host and the path
+	asked   []string // the requests to the hosts: host and path
 }
 
-// quiet is for the logs of hosts whose clients leave.
+// quiet discards the logs of hosts whose clients leave.
 var quiet = log.New(io.Discard, "", 0)
 
 func setup(t testing.TB, p egress.Policy) *bench {
@@ -149,7 +149,7 @@ func (b *bench) echo() string {
 	return l.Addr().String()
 }
 
-// address is the address that programs get for a name.
+// address returns the address that programs get for a name.
 func (b *bench) address(name string) netip.Addr {
 	b.t.Helper()
 	answers := b.ask(name, dnsmessage.TypeA)
@@ -159,7 +159,7 @@ func (b *bench) address(name string) netip.Addr {
 	return netip.AddrFrom4(answers[0].(*dnsmessage.AResource).A)
 }
 
-// ask asks about a name as programs do.
+// ask looks up a name as programs do.
 func (b *bench) ask(name string, kind dnsmessage.Type) (answers []dnsmessage.ResourceBody) {
 	b.t.Helper()
 	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET}}}
@@ -251,7 +251,7 @@ func (b *bench) wantRefused(want ...string) {
 	for _, r := range b.refused {
 		got = append(got, r.String())
 		if r.From == nil {
-			b.t.Errorf("%s was refused to nobody", r)
+			b.t.Errorf("%s was reported without a connection", r)
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -259,7 +259,7 @@ func (b *bench) wantRefused(want ...string) {
 	}
 }
 
-func TestWhatIsAllowedIsPassedOn(t *testing.T) {
+func TestAllowedConnectionsAreForwarded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		host string
@@ -338,7 +338,7 @@ func TestWhatIsAllowedIsPassedOn(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotAllowedIsRefused(t *testing.T) {
+func TestOtherConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	literal := netip.MustParseAddr("93.184.216.34")
 	tlsRefusal := func(conn net.Conn, server string) string {
@@ -359,8 +359,8 @@ func TestWhatIsNotAllowedIsRefused(t *testing.T) {
 		refused string
 	}{
 		"a name, with TLS":                            {func(b *bench) string { return tlsRefusal(b.named("other.test", 443), "other.test") }, "access denied", "other.test:443"},
-		"a server name that lies":                     {func(b *bench) string { return tlsRefusal(b.named("tls.test", 443), "other.test") }, "access denied", "other.test:443"},
-		"one at another port":                         {func(b *bench) string { return tlsRefusal(b.named("tls.test", 8443), "other.test") }, "reset", "other.test:8443"},
+		"a false server name":                         {func(b *bench) string { return tlsRefusal(b.named("tls.test", 443), "other.test") }, "access denied", "other.test:443"},
+		"a false server name at another port":         {func(b *bench) string { return tlsRefusal(b.named("tls.test", 8443), "other.test") }, "reset", "other.test:8443"},
 		"an address whose server name is not allowed": {func(b *bench) string { return tlsRefusal(b.dial(netip.AddrPortFrom(literal, 443)), "other.test") }, "access denied", "93.184.216.34:443"},
 		"an address without a server name":            {func(b *bench) string { return tlsRefusal(b.dial(netip.AddrPortFrom(literal, 443)), "127.0.0.1") }, "access denied", "93.184.216.34:443"},
 		"an address at another port": {func(b *bench) string {
@@ -376,13 +376,13 @@ func TestWhatIsNotAllowedIsRefused(t *testing.T) {
 		"a name, with HTTP": {func(b *bench) string {
 			return webRefusal(b.named("other.test", 80), "GET / HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n")
 		}, "403 Forbidden", "other.test:80"},
-		"a Host that lies": {func(b *bench) string {
+		"a false Host": {func(b *bench) string {
 			return webRefusal(b.named("web.test", 80), "GET / HTTP/1.1\r\nHost: tls.test\r\nConnection: close\r\n\r\n")
 		}, "403 Forbidden", "tls.test:80"},
 		"a request for another host's URL": {func(b *bench) string {
 			return webRefusal(b.named("web.test", 80), "GET http://other.test/ HTTP/1.1\r\nHost: web.test\r\nConnection: close\r\n\r\n")
 		}, "403 Forbidden", "other.test:80"},
-		"a Host that lies in the second request": {func(b *bench) string {
+		"a false Host in the second request": {func(b *bench) string {
 			return webRefusal(b.named("web.test", 80), "GET /first HTTP/1.1\r\nHost: web.test\r\n\r\nGET / HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n")
 		}, "403 Forbidden", "other.test:80"},
 		"a host with a private address": {func(b *bench) string {
@@ -408,7 +408,7 @@ func TestWhatIsNotAllowedIsRefused(t *testing.T) {
 	}
 }
 
-// What is no request for a host never reaches one.
+// Data that is not a request for a host never reaches one.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	b := setup(t, listed)
@@ -437,7 +437,7 @@ func TestAPolicyChangesAtOnce(t *testing.T) {
 	}
 	b.gate.SetPolicy(egress.Policy{Mode: egress.Listed, Hosts: []string{"other.test"}})
 	if line, err := r.ReadString('\n'); err == nil {
-		t.Errorf("a connection to a host that was removed goes on: %q", line)
+		t.Errorf("a connection to a removed host continues: %q", line)
 	}
 	if status, _, err := get(b.named("other.test", 80), "other.test", "/"); err != nil || status != 200 {
 		t.Errorf("a host that was added answers %d (%v)", status, err)
@@ -447,7 +447,7 @@ func TestAPolicyChangesAtOnce(t *testing.T) {
 	}
 }
 
-func TestNamesHaveAddressesOfTheirOwn(t *testing.T) {
+func TestEachNameHasItsOwnAddress(t *testing.T) {
 	t.Parallel()
 	b := setup(t, listed)
 	one, two := b.address("one.test"), b.address("two.test")
@@ -459,7 +459,7 @@ func TestNamesHaveAddressesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s is answered with %v", kind, answers)
 		}
 	}
-	// However many names are asked for, the table has a bound, and what it says is right.
+	// However many names are looked up, the table is bounded, and its answers are right.
 	for i := range 10_000 {
 		b.address(fmt.Sprintf("n%d.test", i))
 	}
@@ -504,8 +504,8 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// A program that opens connections and says nothing takes no more than its share, and others of the same sandbox go on when
-// it ends.
+// A program that opens connections and sends nothing takes no more than its share, and other programs of the sandbox
+// continue when it ends.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, listed)
@@ -553,7 +553,7 @@ func TestTheServersDoorIsReachedWithEveryPolicy(t *testing.T) {
 			t.Parallel()
 			b := setup(t, p)
 			conn := b.named(egress.DoorHost, 80)
-			for range 2 { // the connection is kept, also when the policy changes
+			for range 2 { // the connection survives a change of the policy
 				if status, text, err := get(conn, egress.DoorHost, "/api/stream/x"); status != 200 || text != want {
 					t.Errorf("it answers %d %q (%v)", status, text, err)
 				}
@@ -575,8 +575,8 @@ func TestTheServersDoorIsReachedWithEveryPolicy(t *testing.T) {
 	}
 }
 
-// Another server may take a sandbox over, whose programs remember the address.
-func TestTheDoorHasAlwaysTheSameAddress(t *testing.T) {
+// Another server may take over a sandbox whose programs remember the address.
+func TestTheDoorAlwaysHasTheSameAddress(t *testing.T) {
 	t.Parallel()
 	a, b := setup(t, listed), setup(t, listed)
 	b.address("web.test")

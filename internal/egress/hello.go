@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// accessDenied is TLS's alert for what a policy forbids (RFC 8446, section 6.2). Programs name it.
+// accessDenied is TLS's alert for what a policy forbids (RFC 8446, section 6.2). Programs show its name.
 var accessDenied = []byte{21, 3, 1, 0, 2, 2, 49}
 
-// sshDisconnect returns what a server says that sends a client of SSH away (RFC 4253, section 11.1). Clients print the words.
-func sshDisconnect(words string) []byte {
+// sshDisconnect returns a server's message that disconnects an SSH client (RFC 4253, section 11.1). Clients print its
+// text.
+func sshDisconnect(text string) []byte {
 	const disconnect, notAllowed = 1, 1
 	payload := binary.BigEndian.AppendUint32([]byte{disconnect}, notAllowed)
-	payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(words))), words...)
+	payload = append(binary.BigEndian.AppendUint32(payload, uint32(len(text))), text...)
 	payload = binary.BigEndian.AppendUint32(payload, 0) // no language
 	padding := 8 - (5+len(payload))%8
 	if padding < 4 {
@@ -27,24 +28,24 @@ func sshDisconnect(words string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// hello is how a program begins.
+// hello is the beginning of a connection.
 type hello struct {
-	said   []byte // what was read so far
+	said   []byte // the bytes read so far
 	server string // the server name that a TLS client sends; empty without one
 }
 
-// fits reports whether a program that begins so means a host: one that begins TLS names no other one.
+// fits reports whether a connection with this hello can be for a host: a TLS hello must not name another one.
 func (h hello) fits(host string) bool {
 	return h.server == "" || normal(h.server) == normal(host)
 }
 
 var errRead = errors.New("the hello was read")
 
-// readHello reads the beginning of a connection: the whole hello if it is TLS, otherwise what comes first. within limits
-// the time until the first byte; 0 does not. The rest of a hello must come within [helloTime].
+// readHello reads the beginning of a connection: the complete hello of TLS, otherwise the first bytes. within limits
+// the time until the first byte; 0 means no limit. The rest of a hello must arrive within [helloTime].
 func readHello(conn net.Conn, within time.Duration) (h hello) {
 	if within > 0 {
-		_ = conn.SetReadDeadline(time.Now().Add(within)) // fails when it was closed, as reading then does
+		_ = conn.SetReadDeadline(time.Now().Add(within)) // an error is ignored, because the read then fails too
 	}
 	defer conn.SetReadDeadline(time.Time{})
 	first := make([]byte, 4<<10)
@@ -59,12 +60,12 @@ func readHello(conn net.Conn, within time.Duration) (h hello) {
 	_ = tls.Server(r, &tls.Config{GetConfigForClient: func(c *tls.ClientHelloInfo) (*tls.Config, error) {
 		h.server = c.ServerName
 		return nil, errRead
-	}}).Handshake() // always fails: what matters is what it read
+	}}).Handshake() // always fails; only the bytes that it read matter
 	h.said = r.said
 	return h
 }
 
-// recorder is a connection that is only read, and keeps what was read.
+// recorder is a read-only connection that records what was read.
 type recorder struct {
 	net.Conn
 	pending *bytes.Reader // what was read before

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// pool is the network from which each name gets an address. It is reserved for benchmarks (RFC 2544), so that no host of
-// the internet has one.
+// pool is the network from which each name gets an address. It is reserved for benchmarks (RFC 2544), so no host of the
+// internet has such an address.
 var pool = netip.MustParsePrefix("198.18.0.0/15")
 
 const (
-	// maxNames is how many names have an address at a time. The oldest one gives its address to the next new one.
+	// maxNames is how many names have an address at once. A new name then gets the address of the oldest one.
 	maxNames = 4096
-	// nameTTL is how long programs may remember an address, in seconds. It is short, because another server may give the
+	// nameTTL is how long programs may cache an address, in seconds. It is short, because another server may give the
 	// name another address.
 	nameTTL = 5
 	// maxQuestion limits a question about a name, in bytes.
@@ -27,8 +27,8 @@ const (
 	questionTime = 10 * time.Second
 )
 
-// names gives each name an address of its own. A connection to the address then says which name it is meant for, whatever
-// its protocol. Nothing is asked of name servers here, so that no question carries data out. It is safe for concurrent use.
+// names gives each name its own address. A connection to the address then shows which name it is for, whatever its
+// protocol. Name servers are not asked, so that no question can carry data out. It is safe for concurrent use.
 type names struct {
 	mu    sync.Mutex
 	given int            // how many addresses were given to names
@@ -38,7 +38,7 @@ type names struct {
 
 func newNames() *names { return &names{index: map[string]int{}} }
 
-// address returns the address of a name.
+// address returns the address of a name, and assigns one if it has none.
 func (n *names) address(name string) netip.Addr {
 	if name == DoorHost {
 		return doorAddress
@@ -82,8 +82,8 @@ func (n *names) name(at netip.Addr) string {
 	return n.list[i]
 }
 
-// answer returns the answer to a question: for an IPv4 address, the one of the name; for anything else, that the name has
-// none of it.
+// answer returns the answer to a question: the name's IPv4 address, or for any other type, that the name has no such
+// record.
 func (n *names) answer(question []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(question)
@@ -130,7 +130,7 @@ func (n *names) answerPackets(conn net.PacketConn) {
 // answerStream answers the questions of a connection until it ends.
 func (n *names) answerStream(conn net.Conn) {
 	for {
-		_ = conn.SetDeadline(time.Now().Add(questionTime)) // fails when it was closed, as reading then does
+		_ = conn.SetDeadline(time.Now().Add(questionTime)) // an error is ignored, because the read then fails too
 		var size [2]byte
 		if _, err := io.ReadFull(conn, size[:]); err != nil {
 			return

@@ -30,20 +30,20 @@ const (
 type Policy struct {
 	// Mode defaults to [None].
 	Mode Mode `json:"mode,omitempty"`
-	// Sets are names of [Sets], and Hosts further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that
-	// port, "*.example.com" for all names below it. Both have an effect with [Listed] alone.
+	// Sets are names of [Sets], and Hosts further hosts: "example.com" at the ports 80 and 443, "example.com:22" at
+	// that port, "*.example.com" for all names below it. Both have an effect only with [Listed].
 	Sets  []string `json:"sets,omitempty"`
 	Hosts []string `json:"hosts,omitempty"`
 }
 
-// Default is the policy of an environment that names none: the hosts from which packages and sources come.
+// Default is the policy of an environment without one: the hosts of packages and sources.
 func Default() Policy { return Policy{Mode: Listed, Sets: Sets()} }
 
 // maxHosts is how many hosts a policy may list.
 const maxHosts = 500
 
-// sets are the hosts of package registries and of forges, by the names of their sets. Prefer names without *: a name
-// below such a host reaches its name servers when it is resolved, so that data can leave in it.
+// sets are the hosts of package registries and of forges, by the names of their sets. Prefer names without *: resolving
+// a name below a host asks that host's name servers, so a name can carry data out.
 var sets = map[string][]string{
 	"npm":    {"registry.npmjs.org", "registry.yarnpkg.com", "nodejs.org"},
 	"go":     {"proxy.golang.org", "sum.golang.org", "index.golang.org", "go.dev", "golang.org", "storage.googleapis.com"},
@@ -92,7 +92,7 @@ func (p Policy) Check() error {
 // Allows reports whether the policy allows a host at a port. It says nothing about the addresses of the host.
 func (p Policy) Allows(host string, port uint16) bool { return newRules(p).allow(host, port) }
 
-// String says what the policy allows, in the words of a sentence: "every public host", "nothing", "the hosts of npm, go;
+// String says what the policy allows, as part of a sentence: "every public host", "nothing", "the hosts of npm, go;
 // example.com".
 func (p Policy) String() string {
 	switch {
@@ -108,7 +108,7 @@ func (p Policy) String() string {
 	return strings.Join(list, "; ")
 }
 
-// With returns the policy with one more host allowed, written as in [Policy].Hosts. [None] becomes [Listed].
+// With returns the policy with another host allowed, written as in [Policy].Hosts. [None] becomes [Listed].
 func (p Policy) With(host string) Policy {
 	if p.Mode == Open || slices.Contains(p.Hosts, host) {
 		return p
@@ -120,13 +120,13 @@ func (p Policy) With(host string) Policy {
 	return p
 }
 
-// Equal reports whether two policies say the same in the same words.
+// Equal reports whether two policies are the same, with their items in the same order.
 func (p Policy) Equal(q Policy) bool {
 	return p.Mode == q.Mode && slices.Equal(p.Sets, q.Sets) && slices.Equal(p.Hosts, q.Hosts)
 }
 
-// place is a host, or all names below one, at a port.
-type place struct {
+// target is a host, or all names below one, at a port.
+type target struct {
 	name  string
 	below bool
 	port  uint16
@@ -135,8 +135,8 @@ type place struct {
 // validName is the form of a host's name: labels of ASCII, as in DNS. Names of other scripts are written in Punycode.
 var validName = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// parseHost reads an item of [Policy].Hosts, which can stand for several places.
-func parseHost(text string) ([]place, error) {
+// parseHost parses an item of [Policy].Hosts, which can stand for several targets.
+func parseHost(text string) ([]target, error) {
 	host, port, ports := text, "", []uint16{80, 443}
 	if strings.Contains(text, ":") {
 		var err error
@@ -157,27 +157,27 @@ func parseHost(text string) ([]place, error) {
 		return nil, fault.Newf(fault.Invalid, "write it as example.com, *.example.com or example.com:22", "egress.hosts: %q is not the name of a host", text)
 	}
 	if below && !strings.Contains(name, ".") {
-		return nil, fault.Newf(fault.Invalid, "name a domain, as in *.example.com", "egress.hosts: %q is too much", text)
+		return nil, fault.Newf(fault.Invalid, "name a domain, as in *.example.com", "egress.hosts: %q covers too much", text)
 	}
-	var places []place
+	var targets []target
 	for _, p := range ports {
-		places = append(places, place{name, below, p})
+		targets = append(targets, target{name, below, p})
 	}
-	return places, nil
+	return targets, nil
 }
 
-// normal returns the one form of a name in which it is compared.
+// normal returns the canonical form of a name, for comparisons.
 func normal(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// rules are a policy in the form in which connections are judged.
+// rules are a policy in a form that is quick to check.
 type rules struct {
-	mode   Mode
-	places map[place]bool
+	mode    Mode
+	targets map[target]bool
 }
 
-// newRules returns the rules of a policy. What is not valid in it allows nothing.
+// newRules returns the rules of a policy. Its invalid parts allow nothing.
 func newRules(p Policy) *rules {
-	r := &rules{mode: p.Mode, places: map[place]bool{}}
+	r := &rules{mode: p.Mode, targets: map[target]bool{}}
 	if p.Mode != Listed {
 		return r
 	}
@@ -186,9 +186,9 @@ func newRules(p Policy) *rules {
 		hosts = append(hosts, sets[name]...)
 	}
 	for _, host := range hosts {
-		places, _ := parseHost(host)
-		for _, at := range places {
-			r.places[at] = true
+		targets, _ := parseHost(host)
+		for _, at := range targets {
+			r.targets[at] = true
 		}
 	}
 	return r
@@ -200,7 +200,7 @@ func (r *rules) allow(host string, port uint16) bool {
 		return true
 	}
 	name := normal(host)
-	if r.places[place{name, false, port}] {
+	if r.targets[target{name, false, port}] {
 		return true
 	}
 	for {
@@ -208,7 +208,7 @@ func (r *rules) allow(host string, port uint16) bool {
 		if !ok {
 			return false
 		}
-		if name = above; r.places[place{name, true, port}] {
+		if name = above; r.targets[target{name, true, port}] {
 			return true
 		}
 	}

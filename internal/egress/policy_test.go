@@ -35,7 +35,7 @@ func TestPolicies(t *testing.T) {
 				{"cdn.example.net", 443}, {"evilcdn.example.net", 443}, {"db.example.net", 5432}, {"pypi.org", 443}, {"", 443}, {".", 443}, {"com", 443},
 			},
 		},
-		"what is not valid allows nothing": {egress.Policy{Mode: egress.Listed, Hosts: []string{"*", "10.0.0.1", "*.com"}}, nil, []at{{"10.0.0.1", 443}, {"example.com", 443}}},
+		"invalid hosts allow nothing": {egress.Policy{Mode: egress.Listed, Hosts: []string{"*", "10.0.0.1", "*.com"}}, nil, []at{{"10.0.0.1", 443}, {"example.com", 443}}},
 	} {
 		for _, a := range c.allows {
 			if !c.policy.Allows(a.host, a.port) {
@@ -92,7 +92,7 @@ func TestWithOneMoreHost(t *testing.T) {
 	}
 }
 
-// Every host of the sets is valid, and none stands for more than itself.
+// Every host of the sets is valid, and none is a wildcard.
 func TestSetsNameSingleHosts(t *testing.T) {
 	t.Parallel()
 	for _, set := range egress.Sets() {

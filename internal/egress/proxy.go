@@ -20,9 +20,9 @@ import (
 // Dialer connects to a host, as host:port.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// ThroughProxy returns a dialer that connects through the proxy that the environment names for a host (HTTPS_PROXY, and
-// NO_PROXY for those that need none), and directly if it names none. The proxy looks names up, so that it decides which
-// addresses are reached; addresses that are not public are refused here.
+// ThroughProxy returns a dialer that connects through the proxy that the environment names for a host (HTTPS_PROXY,
+// with exceptions in NO_PROXY), and directly if there is none. The proxy looks names up, so it decides which addresses
+// are reached; the dialer itself refuses addresses that are not public.
 func ThroughProxy(direct Dialer) Dialer { return throughProxy(httpproxy.FromEnvironment(), direct) }
 
 func throughProxy(env *httpproxy.Config, direct Dialer) Dialer {
@@ -86,7 +86,7 @@ func connectThrough(ctx context.Context, proxy *url.URL, address string) (_ net.
 	return conn, nil
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection of which some bytes were already read.
 type begun struct {
 	net.Conn
 	r *bufio.Reader
@@ -94,7 +94,7 @@ type begun struct {
 
 func (b *begun) Read(p []byte) (int, error) { return b.r.Read(p) }
 
-// CloseWrite ends what is sent.
+// CloseWrite ends the sending direction.
 func (b *begun) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// web passes on connections to port 80, request by request, because each may name another host.
+// web forwards connections to port 80, request by request, because each request may name another host.
 type web struct {
 	gate   *Gate
 	server *http.Server
@@ -27,7 +27,7 @@ type web struct {
 // webConn is a connection to port 80.
 type webConn struct {
 	*passage
-	host string // for which it is meant; empty if the program used the address
+	host string // the intended host; empty if the program used an address
 	addr string
 	once sync.Once
 	done chan struct{} // closed when the server has closed it
@@ -51,7 +51,7 @@ type connKey struct{}
 
 func (g *Gate) newWeb() *web {
 	w := &web{gate: g, conns: make(chan *webConn)}
-	discard := log.New(io.Discard, "", 0) // what goes wrong here is between the program and the host
+	discard := log.New(io.Discard, "", 0) // failures here concern only the program and the host
 	w.server = &http.Server{
 		Handler: w, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: discard,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
@@ -94,7 +94,7 @@ func (w *web) close() error {
 	return err
 }
 
-// Accept, Close and Addr make it a listener of the connections that serve is called with.
+// Accept, Close and Addr make web a listener, whose connections are those given to serve.
 
 func (w *web) Accept() (net.Conn, error) {
 	select {
@@ -116,7 +116,7 @@ func hostOf(r *http.Request) string {
 	return strings.Trim(r.Host, "[]")
 }
 
-// refusal is that of a request.
+// refusal returns the Refusal of a request.
 func (w *web) refusal(r *http.Request, private bool) Refusal {
 	c := r.Context().Value(connKey{}).(*webConn)
 	host := hostOf(r)
@@ -126,7 +126,7 @@ func (w *web) refusal(r *http.Request, private bool) Refusal {
 	return Refusal{Host: host, Port: 80, Private: private, From: c.RemoteAddr()}
 }
 
-// ServeHTTP passes on a request if the host that it names is allowed, and is the one for which its connection is meant.
+// ServeHTTP forwards a request if its Host is allowed and is the host that its connection is for.
 func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(*webConn)
 	host := hostOf(r)
@@ -135,7 +135,7 @@ func (w *web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodConnect {
-		http.Error(rw, "arbe: connect without a proxy; every connection is passed on", http.StatusMethodNotAllowed)
+		http.Error(rw, "arbe: connect without a proxy; every connection is forwarded", http.StatusMethodNotAllowed)
 		return
 	}
 	w.proxy.ServeHTTP(rw, r)

@@ -136,11 +136,11 @@ func (c Chat) Validate() error {
 	case strings.TrimSpace(c.Text) == "" && len(c.Attachments) == 0:
 		return fault.New(fault.Invalid, "text: it is empty", "write something")
 	case len(c.Text) > MaxText:
-		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "text: it may have at most %d bytes, and this has %d", MaxText, len(c.Text))
+		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "text: it may have at most %d bytes, and this has %d", MaxText, len(c.Text)).WithReason(fault.TooLarge)
 	case len(c.ReplyTo) > maxID:
 		return fault.New(fault.Invalid, "reply_to: it is not the id of an entry", "use the id of an entry of this thread")
 	case len(c.Attachments) > MaxAttachments:
-		return fault.Newf(fault.Exhausted, "send the others with another message", "attachments: a message may have %d files, and this has %d", MaxAttachments, len(c.Attachments))
+		return fault.Newf(fault.Exhausted, "send the others with another message", "attachments: a message may have %d files, and this has %d", MaxAttachments, len(c.Attachments)).WithReason(fault.TooLarge)
 	}
 	seen := map[string]bool{}
 	for i, a := range c.Attachments {

@@ -69,8 +69,8 @@ var registry = []Kind{
 	kind[TurnFellBack](Server),
 	kind[LimitNear](Server),
 	kind[TurnEnded](Server),
-	kind[PermissionAsked](Server),
-	kind[PermissionAnswered](Server),
+	kind[PermissionAsked](Runner),
+	kind[PermissionAnswered](Runner),
 	kind[Skipped](Server),
 	kind[SandboxResumed](Server),
 	kind[HostRefused](Server),
@@ -83,6 +83,10 @@ var registry = []Kind{
 	kind[SessionOrphaned](Server),
 	kind[CancelRequested](Server),
 	kind[ChildFinished](Server),
+	kind[QueueEdited](Server),
+	kind[QueueMoved](Server),
+	kind[QueueCancelled](Server),
+	kind[QueueTaken](Runner),
 	kind[Forked](Server),
 	kind[HouseCreated](Server),
 	kind[Invited](Server),
@@ -152,7 +156,7 @@ func Check(d Draft, writer Writer) error {
 		// It would take the id of a result, which could then never be written.
 		return fault.Newf(fault.Invalid, "choose another id", "id: ids ending in %q are reserved for command results", resultSuffix)
 	case len(d.Payload) > MaxPayload:
-		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
+		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload)).WithReason(fault.TooLarge)
 	case !utf8.Valid(d.Payload):
 		return fault.New(fault.Invalid, "payload: it is not valid UTF-8", "send it as UTF-8 text")
 	case !json.Valid(d.Payload):
@@ -193,6 +197,12 @@ func checkMarks(p Payload, writer Writer) error {
 		turn = p.Turn != ""
 	case PiCompaction:
 		turn = p.Turn != ""
+	case PermissionAsked:
+		turn = p.TurnID != ""
+	case PermissionAnswered:
+		if turn = p.TurnID != ""; p.Outcome != Withdrawn || p.AnsweredBy != "" || p.Reason != "" {
+			return fault.New(fault.Forbidden, "outcome: only arbe itself writes what people answer", "use "+Withdrawn)
+		}
 	case RunFinished:
 		if p.PatchArtifactID != "" {
 			return fault.New(fault.Forbidden, "patch_artifact_id: only arbe itself keeps files as artifacts", "give patch_path instead")

@@ -34,6 +34,18 @@ func IsHandle(s string) bool {
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
+// HandlesOf returns how a person with a name is mentioned: @ada-lovelace, and @ada. Several people may have the same handle:
+// all of them are meant. A name without letters or digits of ASCII has none.
+func HandlesOf(name string) []string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	if len(words) == 0 {
+		return nil
+	}
+	whole := strings.Join(words, "-")
+	whole = strings.Trim(whole[:min(len(whole), MaxHandle)], "-")
+	return slices.Compact([]string{whole, words[0][:min(len(words[0]), MaxHandle)]})
+}
+
 // Mentions returns the handles that a chat's text mentions as @handle, in small letters, each once, in the order of the
 // text. It returns at most [MaxMentions], and nil if there are none; whether anybody has such a handle is not known here.
 //
@@ -104,6 +116,19 @@ func (m *mentions) scan(from, to int) {
 			m.handles = append(m.handles, handle)
 		}
 	}
+}
+
+// MentionsIn returns where a piece of text without markup mentions handles: the first byte of each with its @, and the one behind it.
+func MentionsIn(text []byte) (spans [][2]int) {
+	for at := 0; at < len(text) && len(spans) < MaxMentions; at++ {
+		if text[at] != '@' {
+			continue
+		}
+		if handle, end := handleAt(text, at+1); handle != "" && startsWord(text[:at]) && endsWord(text[end:]) {
+			spans = append(spans, [2]int{at, end})
+		}
+	}
+	return spans
 }
 
 // handleAt returns the longest handle at a position, in small letters, and its end; "" if there is none.
@@ -188,7 +213,7 @@ func (m *mentions) readLines() {
 			if strings.HasPrefix(mark, fence) && strings.TrimSpace(strings.TrimLeft(trimmed, fence[:1])) == "" {
 				fence = ""
 			}
-		case mark != "":
+		case mark != "" && (mark[0] == '~' || !strings.Contains(trimmed[len(mark):], "`")): // otherwise it is code in a line
 			fence = mark
 		case strings.HasPrefix(trimmed, ">"), strings.HasPrefix(trimmed, "<"), strings.HasPrefix(line, "    "), strings.HasPrefix(line, "\t"):
 		default:
@@ -197,19 +222,43 @@ func (m *mentions) readLines() {
 	}
 }
 
-// readLine scans what of a line is not between backticks and not in a URL.
+// readLine scans what of a line is not in code and not in a URL. Code stands between two runs of as many backticks.
 func (m *mentions) readLine(from, to int) {
-	code := false
-	for from < to {
-		end := from
+	last := map[int]int{} // where the last run of so many backticks begins
+	for at := from; at < to; {
+		n := m.ticks(at, to)
+		if n > 0 {
+			last[n] = at
+		}
+		at += max(n, 1)
+	}
+	for at := from; at < to; {
+		end := at
 		for end < to && m.source[end] != '`' {
 			end++
 		}
-		if !code {
-			m.readWords(from, end)
+		m.readWords(at, end)
+		n := m.ticks(end, to)
+		if at = end + n; last[n] <= end {
+			continue // nothing closes it
 		}
-		code, from = !code, end+1
+		for run := 0; run != n; {
+			at += run
+			for m.source[at] != '`' {
+				at++
+			}
+			run = m.ticks(at, to)
+		}
+		at += n
 	}
+}
+
+// ticks returns how many backticks stand at a position.
+func (m *mentions) ticks(at, to int) (n int) {
+	for at+n < to && m.source[at+n] == '`' {
+		n++
+	}
+	return n
 }
 
 // readWords scans the words of a piece of a line that are no URLs and no destinations of links.

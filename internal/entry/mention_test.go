@@ -103,6 +103,7 @@ func TestMentionsOfALongText(t *testing.T) {
 	for text, want := range map[string]string{
 		"@arbe what is this?": "arbe", "(@a, **@b** @C)": "a b c", "@x/y bob@arbe.dev": "", "`@arbe` and @bob": "bob", "`@arbe": "",
 		"> @arbe": "", "    @arbe": "", "```go\n@arbe\n```\n@bob": "bob", "~~~\n```\n@arbe\n~~~": "", "<b>@arbe</b>": "",
+		"``a ` @arbe`` @bob": "bob", "``x @arbe y` z`` @bob": "bob", "```x``y @arbe```, @bob:\n```diff\n+ @eve\n```\n@carl": "bob carl",
 		"see https://example.com/@arbe": "", "[x](@arbe)": "", "[x](/y/@arbe)": "", "www.example.com/(@arbe)": "",
 	} {
 		for place, whole := range map[string]string{"at the end": long + "\n" + text, "at the beginning": text + "\n\n" + long} {

@@ -12,18 +12,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A bot may have tools that it uses only with a person's yes. When its model calls one, the turn asks and waits. The
-// entries in this file are the request for their approval, and what ended it.
+// A bot may have tools that it uses only with a person's yes. When its model calls one, the turn asks and waits; a coding agent asks
+// through its runner, for a yes or an answer to a question. The entries in this file are the request, and what ended it.
 
 // AskedID and AnsweredID return the ids of the [PermissionAsked] and [PermissionAnswered] about a tool call. result is the
 // id of the call's result.
 func AskedID(result string) string    { return result + ".asked" }
 func AnsweredID(result string) string { return result + ".answered" }
 
-// PermissionAsked records that a turn waits until a person says whether a tool call may run.
+// PermissionAsked records that a turn, or a run, waits until a person says whether a tool call may run.
 type PermissionAsked struct {
 	ApprovalID string `json:"approval_id"`
-	TurnID     string `json:"turn_id"`
+	// TurnID is the turn that asks; empty if a run does, which is the one with this Epoch.
+	TurnID string `json:"turn_id,omitempty"`
+	Epoch  int64  `json:"epoch,omitempty"`
 	// AgentID is the bot.
 	AgentID string `json:"agent_id"`
 	// CallID is the id of the entry that will be the result of the call.
@@ -33,27 +35,60 @@ type PermissionAsked struct {
 	Arguments json.RawMessage `json:"arguments"`
 	// ExpiresMS is until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
 	ExpiresMS int64 `json:"expires_ms"`
+	// Question: the call is a question, whose answer is the words to a yes.
+	Question bool `json:"question,omitempty"`
 }
 
 func (PermissionAsked) Type() string { return "signal.permission.asked" }
 
 func (a PermissionAsked) parts(Entry) []Part {
-	return []Part{{Work{ApprovalWork, a.ApprovalID}, Opens}, {Work{CallWork, a.CallID}, Updates}, {Work{TurnWork, a.TurnID}, Updates}}
+	return []Part{{Work{ApprovalWork, a.ApprovalID}, Opens}, {Work{CallWork, a.CallID}, Updates}, {a.Asker(), Updates}}
 }
+
+// Asker is the turn or the run that asks.
+func (a PermissionAsked) Asker() Work { return AnswerWork(cmp.Or(a.TurnID, RunID(a.Epoch))) }
 
 func (a PermissionAsked) agents() []string { return []string{a.AgentID} }
 
 func (a PermissionAsked) Validate() error {
-	if a.ApprovalID == "" || a.Tool == "" {
-		return fault.New(fault.Invalid, "approval_id, tool: one is empty", "give the approval and the tool")
+	switch {
+	case a.Tool == "" || a.CallID == "":
+		return fault.New(fault.Invalid, "tool, call_id: one is empty", "give the tool and the call")
+	case len(a.Tool) > maxTool || oneLine.Replace(Literal(a.Tool)) != a.Tool:
+		return fault.Newf(fault.Invalid, "give its name", "tool: it is not a name of at most %d bytes that people can read", maxTool)
+	case len(a.Arguments) > MaxAsked:
+		return fault.Newf(fault.Exhausted, "ask about less", "arguments: people are asked about at most %d bytes, and this has %d", MaxAsked, len(a.Arguments)).WithReason(fault.TooLarge)
 	}
-	return validTurn(a.TurnID, a.AgentID)
+	return validAsker(a.ApprovalID, a.TurnID, a.AgentID, a.Epoch)
+}
+
+// maxTool limits the name of a tool, in bytes. A runner names it, and each list of what people are asked has it.
+const maxTool = 200
+
+// MaxAsked limits the arguments of a call about which people are asked, in bytes. They are to read all of it.
+const MaxAsked = 256 << 10
+
+// validAsker checks who asks: a turn, whose approval has an id, or a run, for which arbe adds that.
+func validAsker(approval, turn, agent string, epoch int64) error {
+	switch {
+	case epoch > 0 && turn == "":
+		return nil
+	case epoch != 0:
+		return fault.New(fault.Invalid, "turn_id, epoch: a turn or a run asks", "give one of them")
+	case approval == "":
+		return fault.New(fault.Invalid, "approval_id: it is empty", "give the approval")
+	}
+	return validTurn(turn, agent)
 }
 
 // Plain has the whole call.
 func (a PermissionAsked) Plain() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the bot asks whether it may call %s (approval %s)", a.Tool, a.ApprovalID)
+	asks := "asks whether it may call"
+	if a.Question {
+		asks = "asks a question with"
+	}
+	fmt.Fprintf(&b, "the bot %s %s (approval %s)", asks, a.Tool, a.ApprovalID)
 	for _, p := range Arguments(a.Arguments) {
 		fmt.Fprintf(&b, "\n%s: %s", p.Name, p.Value)
 	}
@@ -68,14 +103,16 @@ const (
 	Denied = "denied"
 	// Expired: nobody answered in time.
 	Expired = "expired"
-	// Withdrawn: the turn ended, for example because it was stopped.
+	// Withdrawn: the turn or the run ended, for example because it was stopped, or the agent waits no longer.
 	Withdrawn = "withdrawn"
 )
 
 // PermissionAnswered records what ended a [PermissionAsked]. If a person answered it, they are the author.
 type PermissionAnswered struct {
 	ApprovalID string `json:"approval_id"`
-	TurnID     string `json:"turn_id"`
+	// TurnID and Epoch are as in [PermissionAsked].
+	TurnID string `json:"turn_id,omitempty"`
+	Epoch  int64  `json:"epoch,omitempty"`
 	// AgentID is the bot.
 	AgentID string `json:"agent_id"`
 	// Outcome is "approved", "denied", "expired" or "withdrawn". The call runs only if it is "approved".
@@ -89,26 +126,29 @@ type PermissionAnswered struct {
 func (PermissionAnswered) Type() string { return "signal.permission.answered" }
 
 func (a PermissionAnswered) parts(e Entry) []Part {
-	parts := []Part{{Work{ApprovalWork, a.ApprovalID}, Completes}, {Work{TurnWork, a.TurnID}, Updates}}
+	parts := []Part{{Work{ApprovalWork, a.ApprovalID}, Completes}, {a.Asker(), Updates}}
 	if call, found := strings.CutSuffix(e.ID, AnsweredID("")); found {
 		parts = append(parts, Part{Work{CallWork, call}, Updates})
 	}
 	return parts
 }
 
+// Asker is the turn or the run that asked.
+func (a PermissionAnswered) Asker() Work { return AnswerWork(cmp.Or(a.TurnID, RunID(a.Epoch))) }
+
 func (a PermissionAnswered) agents() []string { return []string{a.AgentID, a.AnsweredBy} }
 
 func (a PermissionAnswered) Validate() error {
-	if a.ApprovalID == "" || a.Outcome == "" {
-		return fault.New(fault.Invalid, "approval_id, outcome: one is empty", "give the approval and its outcome")
+	if a.Outcome == "" {
+		return fault.New(fault.Invalid, "outcome: it is empty", "give the outcome")
 	}
-	return validTurn(a.TurnID, a.AgentID)
+	return validAsker(a.ApprovalID, a.TurnID, a.AgentID, a.Epoch)
 }
 
 func (a PermissionAnswered) Plain() string {
 	text := map[string]string{
 		Approved: "a person said yes: the call may run", Denied: "a person said no: the call does not run",
-		Expired: "nobody answered in time: the call does not run", Withdrawn: "the turn ended before anyone answered: the call does not run",
+		Expired: "nobody answered in time: the call does not run", Withdrawn: "the bot waited no longer before anyone answered: the call does not run",
 	}[a.Outcome]
 	if text == "" {
 		text = a.Outcome

@@ -6,7 +6,13 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonMention      Reason = "mention"
+	ReasonMention Reason = "mention"
+	// ReasonReply is said of a reply to what the bot wrote, and ReasonAnswering of what is said where it answers without being
+	// mentioned. Both are of people, and of messages that mention nobody else.
+	ReasonReply     Reason = "reply"
+	ReasonAnswering Reason = "answering"
+	// ReasonDriver is only said of what a person is about to say: in the thread of a coding agent it is said to that agent.
+	ReasonDriver       Reason = "driver"
 	ReasonAlways       Reason = "always"
 	ReasonAmbient      Reason = "ambient"
 	ReasonRetry        Reason = "retry"
@@ -29,6 +35,9 @@ const (
 // explanations has a sentence for each reason.
 var explanations = map[Reason]string{
 	ReasonMention:      "It was mentioned.",
+	ReasonReply:        "Somebody replied to what it wrote.",
+	ReasonAnswering:    "It answers in this thread without being mentioned.",
+	ReasonDriver:       "This is its thread, so that it reads what people say here.",
 	ReasonAlways:       "It answers everything that is said here.",
 	ReasonAmbient:      "It listens here, and answers when people have been silent for a while and it has something to add.",
 	ReasonRetry:        "Someone asked it to try again.",

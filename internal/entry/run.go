@@ -51,9 +51,46 @@ func RunOf(id string) string {
 	return RunPrefix + epoch
 }
 
+// BeatID returns the id of the deltas that are the later heartbeats of a run. Each is one line of JSON: a [Heartbeat].
+func BeatID(epoch int64) string { return RunID(epoch) + ".beat" }
+
+// BeatOf returns the [RunID] of the run whose heartbeats have this id; ok is false for deltas of something else.
+func BeatOf(id string) (run string, ok bool) {
+	run, ok = strings.CutSuffix(id, ".beat")
+	return run, ok && RunOf(id) == run
+}
+
+// BootID returns the id of the deltas that say what is put in place for a run before it begins: the steps, each a line that
+// begins with "==> ", and what they print.
+func BootID(epoch int64) string { return RunID(epoch) + ".boot" }
+
+// BootOf returns the [RunID] of the run that is prepared by deltas with this id; ok is false for deltas of something else.
+func BootOf(id string) (run string, ok bool) {
+	run, ok = strings.CutSuffix(id, ".boot")
+	return run, ok && RunOf(id) == run
+}
+
+// BootSteps returns the steps that begin in a piece of output of deltas with a [BootID].
+func BootSteps(output []byte) (steps []string) {
+	for line := range strings.Lines(string(output)) {
+		if step, is := strings.CutPrefix(line, "==> "); is {
+			steps = append(steps, OneLine(step, 200))
+		}
+	}
+	return steps
+}
+
 // AnswerOf returns what wrote an entry, or a delta, with this id: the id of a bot's turn, or the [RunID] of a run; empty if
 // neither did.
 func AnswerOf(id string) string { return cmp.Or(TurnOf(id), RunOf(id)) }
+
+// AnswerWork returns the work of what [AnswerOf] returns: a bot's turn, or a run.
+func AnswerWork(answer string) Work {
+	if strings.HasPrefix(answer, RunPrefix) {
+		return Work{RunWork, answer}
+	}
+	return Work{TurnWork, answer}
+}
 
 // The outcomes of a run.
 const (
@@ -123,7 +160,7 @@ func (s AgentSpawn) Plain() string {
 // Heartbeat says that a run is alive. The log has the first one of each run; later ones reach only those who watch.
 type Heartbeat struct {
 	Epoch int64 `json:"epoch"`
-	// Phase is what the agent does, in a word: "starting", "thinking", "tool", "waiting", "saving".
+	// Phase is what the agent does, in a word: "starting", "thinking", "tool", "waiting", "asking", "saving".
 	Phase string `json:"phase"`
 	// LastTool is the tool that it called last; empty if it has called none.
 	LastTool string `json:"last_tool,omitempty"`
@@ -145,6 +182,19 @@ func (h Heartbeat) Validate() error {
 		return fault.New(fault.Invalid, "through: it is negative", "give the position of an entry")
 	}
 	return nil
+}
+
+// Doing says in a few words what the agent does: "thinking", "running bash".
+func (h Heartbeat) Doing() string {
+	switch h.Phase {
+	case "tool":
+		return "running " + cmp.Or(h.LastTool, "a tool")
+	case "asking":
+		return "waiting for a person's answer"
+	case "saving":
+		return "saving its changes"
+	}
+	return cmp.Or(h.Phase, "at work")
 }
 
 func (h Heartbeat) Plain() string {
@@ -199,9 +249,9 @@ func (f RunFinished) Validate() error {
 	case !slices.Contains(phases, f.Phase):
 		return fault.Newf(fault.Invalid, "use dispatch, execution, observation or result-collection", "phase: there is no phase %.40q", f.Phase)
 	case len(f.Error) > maxRunText || len(f.LastLines) > maxRunText || len(f.PatchError) > maxRunText || len(f.StopReason) > 200 || len(f.PatchPath) > 4096:
-		return fault.Newf(fault.Exhausted, "shorten them", "error, last_lines, stop_reason, patch_path: one is too long; an error may have %d bytes", maxRunText)
+		return fault.Newf(fault.Exhausted, "shorten them", "error, last_lines, stop_reason, patch_path: one is too long; an error may have %d bytes", maxRunText).WithReason(fault.TooLarge)
 	case len(f.Result) > MaxText:
-		return fault.Newf(fault.Exhausted, "shorten it", "result: it may have at most %d bytes, and this has %d", MaxText, len(f.Result))
+		return fault.Newf(fault.Exhausted, "shorten it", "result: it may have at most %d bytes, and this has %d", MaxText, len(f.Result)).WithReason(fault.TooLarge)
 	case f.Through < 0:
 		return fault.New(fault.Invalid, "through: it is negative", "give the position of an entry")
 	}
@@ -326,7 +376,12 @@ func (c ChildFinished) Validate() error {
 }
 
 func (c ChildFinished) Plain() string {
-	text := fmt.Sprintf("%s in thread %s: %s", c.Runtime, c.ChildThreadID, c.Outcome)
+	return fmt.Sprintf("%s in thread %s: %s", c.Runtime, c.ChildThreadID, c.Ending())
+}
+
+// Ending says how it ended: "completed after 4 min".
+func (c ChildFinished) Ending() string {
+	text := c.Outcome
 	if c.DurationMS > 0 {
 		text += " after " + Approximately(time.Duration(c.DurationMS)*time.Millisecond)
 	}

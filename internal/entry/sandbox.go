@@ -2,17 +2,41 @@ package entry
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// SandboxResumed records that the thread's sandbox was dead and that another one replaced it.
-// It is written to every thread that was on the dead sandbox, in the transaction that moves them, so that log and row
-// always agree.
+// SandboxResumed records that the thread continues in another sandbox, and what became of its files.
+// It is written to every thread that moves, in the transaction that moves them, so that log and row always agree.
 type SandboxResumed struct {
 	SandboxID         string `json:"sandbox_id"`
 	PreviousSandboxID string `json:"previous_sandbox_id"`
+	// Left: the thread left the previous sandbox, which may still exist. Otherwise that one was gone.
+	Left bool `json:"left,omitempty"`
+	// SavedMS is when the files were saved, in milliseconds since 1970; 0 if they never were.
+	SavedMS int64 `json:"saved_ms,omitempty"`
+	// Tree says what became of each part of the working tree. Entries of earlier versions have none.
+	Tree []TreePart `json:"tree,omitempty"`
+}
+
+// TreePart is a part of a working tree: a repository, or other files.
+type TreePart struct {
+	// Folder is where it is, below the working tree; "." is the tree itself.
+	Folder string `json:"folder"`
+	// Commit is the commit of its repository that the new sandbox has; empty for other files.
+	Commit string `json:"commit,omitempty"`
+	// Files is how many files came back that differ from the commit, or of other files, how many.
+	Files int `json:"files,omitempty"`
+	// Commits is how many commits that the old sandbox alone had came back as changes without a commit.
+	Commits int `json:"commits,omitempty"`
+	// ArtifactID is the artifact with what was saved; empty if nothing differed.
+	ArtifactID string `json:"artifact_id,omitempty"`
+	// Missing says what was not saved of it, and Problem why it did not come back; empty if it did.
+	Missing string `json:"missing,omitempty"`
+	Problem string `json:"problem,omitempty"`
 }
 
 func (SandboxResumed) Type() string { return "sandbox_resumed" }
@@ -25,7 +49,81 @@ func (r SandboxResumed) Validate() error {
 }
 
 func (r SandboxResumed) Plain() string {
-	return fmt.Sprintf("sandbox %s was gone; the thread continues in %s", r.PreviousSandboxID, r.SandboxID)
+	said := fmt.Sprintf("sandbox %s was gone; the thread continues in %s", r.PreviousSandboxID, r.SandboxID)
+	if r.Left {
+		said = fmt.Sprintf("the thread left sandbox %s and continues in %s", r.PreviousSandboxID, r.SandboxID)
+	}
+	if files := r.Files(); files != "" {
+		said += ". " + files
+	}
+	return said
+}
+
+// Files says what became of the files: "Restored as saved on 2 January 15:04 UTC: commit 1a2b3c4 with 3 changed files." It is empty
+// if the entry does not say.
+func (r SandboxResumed) Files() string {
+	var back, lost []string
+	for _, p := range r.Tree {
+		if p.Problem != "" {
+			lost = append(lost, p.named(p.Problem)+p.kept())
+			continue
+		}
+		back = append(back, p.named(p.restored()))
+		if p.Missing != "" {
+			lost = append(lost, p.named(p.Missing))
+		}
+	}
+	var said []string
+	if len(back) > 0 {
+		head := "Restored"
+		if r.SavedMS != 0 {
+			head += " as saved on " + time.UnixMilli(r.SavedMS).UTC().Format("2 January 15:04 UTC")
+		}
+		said = append(said, head+": "+strings.Join(back, "; ")+".")
+	}
+	if len(lost) > 0 {
+		said = append(said, "Not restored: "+strings.Join(lost, "; ")+".")
+	}
+	return strings.Join(said, " ")
+}
+
+// named puts the folder before what is said of a part, unless the part is the whole tree.
+func (p TreePart) named(said string) string {
+	if p.Folder == "." || p.Folder == "" {
+		return said
+	}
+	return p.Folder + ": " + said
+}
+
+// restored says what came back of a part.
+func (p TreePart) restored() string {
+	files := count(p.Files, "file")
+	if p.Commit == "" {
+		return files
+	}
+	said := "commit " + p.Commit[:min(len(p.Commit), 7)]
+	if p.Files > 0 {
+		said += " with " + count(p.Files, "changed file")
+	}
+	if p.Commits > 0 {
+		said += " (" + count(p.Commits, "commit") + " of the old sandbox came back as changes)"
+	}
+	return said
+}
+
+// kept says where what did not come back still is.
+func (p TreePart) kept() string {
+	if p.ArtifactID == "" {
+		return ""
+	}
+	return " (it is kept: arbe artifact get " + p.ArtifactID + ")"
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return strconv.Itoa(n) + " " + of + "s"
 }
 
 // EnvironmentPrepared records how a new sandbox was prepared: its repository was cloned and its setup script run. It is

@@ -181,6 +181,14 @@ func Latest[P Payload](p *Progress) (payload P, ok bool) {
 	return SeenAs[P](p.latest[payload.Type()])
 }
 
+// Seen returns the latest entry of a type among those that update the work or are notes about it; nil if there is none.
+func (p *Progress) Seen(kind string) *Seen {
+	if p == nil {
+		return nil
+	}
+	return p.latest[kind]
+}
+
 // perSeen is about how many bytes it takes to remember an entry, besides its payload.
 const perSeen = 512
 

@@ -15,7 +15,7 @@ import (
 	"fmt"
 )
 
-// Error is a failure that a person may read. It is immutable; [Error.Because] returns a copy.
+// Error is a failure that a person may read. It is immutable; [Error.Because] and [Error.As] return copies.
 type Error struct {
 	// Code is the kind of the failure.
 	Code Code
@@ -26,7 +26,8 @@ type Error struct {
 	// Reference identifies this failure in the server's log. Only internal errors have one.
 	Reference string
 
-	cause error
+	reason Reason
+	cause  error
 }
 
 // New returns an error with a code, what went wrong and what to do next. The texts must not contain a secret, another

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// codes are all codes, with what they are outside.
+// codes are all codes, with their HTTP statuses and exit codes.
 var codes = []struct {
 	code fault.Code
 	http int
@@ -45,11 +45,11 @@ func TestCode(t *testing.T) {
 			}
 		})
 	}
-	t.Run("is named as Connect names it", func(t *testing.T) {
+	t.Run("has Connect's name", func(t *testing.T) {
 		for _, c := range codes[:len(codes)-1] {
 			var code connect.Code
 			if err := code.UnmarshalText([]byte(c.code)); err != nil || code.String() != string(c.code) {
-				t.Errorf("%s is no code of Connect's: %v", c.code, err)
+				t.Errorf("%s is not a code of Connect: %v", c.code, err)
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func TestError(t *testing.T) {
 			t.Error("the original was changed")
 		}
 	})
-	t.Run("is found in what wraps it", func(t *testing.T) {
+	t.Run("is found in an error that wraps it", func(t *testing.T) {
 		wrapped := fmt.Errorf("listing: %w", caused)
 		if fault.From(wrapped) != caused || fault.CodeOf(wrapped) != fault.NotFound {
 			t.Errorf("it becomes %v", fault.From(wrapped))
@@ -87,12 +87,12 @@ func TestError(t *testing.T) {
 
 func TestFrom(t *testing.T) {
 	t.Parallel()
-	t.Run("nothing is nothing", func(t *testing.T) {
+	t.Run("nil is nil", func(t *testing.T) {
 		if fault.From(nil) != nil || fault.CodeOf(nil) != "" {
 			t.Errorf("it is %v", fault.From(nil))
 		}
 	})
-	t.Run("a context that ended says how", func(t *testing.T) {
+	t.Run("the end of a context gives its own code", func(t *testing.T) {
 		for err, code := range map[error]fault.Code{context.Canceled: fault.Canceled, context.DeadlineExceeded: fault.DeadlineExceeded} {
 			got := fault.From(fmt.Errorf("reading: %w", err))
 			if got.Code != code || got.Next == "" || !errors.Is(got, err) {
@@ -100,12 +100,12 @@ func TestFrom(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a fault whose cause is a context that ended stays what it is", func(t *testing.T) {
+	t.Run("a fault that was caused by the end of a context is unchanged", func(t *testing.T) {
 		if got := fault.From(fault.New(fault.Unavailable, "the database is away", "wait").Because(context.Canceled)); got.Code != fault.Unavailable {
 			t.Errorf("it becomes %v", got)
 		}
 	})
-	t.Run("anything else is ours: hidden, with a reference of its own", func(t *testing.T) {
+	t.Run("anything else is internal: hidden, with a reference", func(t *testing.T) {
 		one, two := fault.From(errors.New("hunter2")), fault.From(errors.New("hunter2"))
 		if one.Code != fault.Internal || strings.Contains(one.Error(), "hunter2") || one.Next == "" {
 			t.Errorf("it says %q", one.Error())

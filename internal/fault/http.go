@@ -5,16 +5,17 @@ import (
 	"net/http"
 )
 
-// Body is an error as the JSON of an HTTP response has it. A door whose protocol has further fields embeds it.
+// Body is an error in the JSON of an HTTP response. A door whose protocol has further fields embeds it.
 type Body struct {
 	Code      Code   `json:"code"`
+	Reason    Reason `json:"reason"`
 	Message   string `json:"message"`
-	Next      string `json:"next,omitempty"`
+	Next      string `json:"next"`
 	Reference string `json:"reference,omitempty"`
 }
 
 // Body returns what a response may say of the error: everything but its cause.
-func (e *Error) Body() Body { return Body{e.Code, e.Message, e.Next, e.Reference} }
+func (e *Error) Body() Body { return Body{e.Code, e.Reason(), e.Message, e.Next, e.Reference} }
 
 // Answer answers an HTTP request with {"error": body}, where body is a [Body] or embeds one, and with the headers that
 // go with code: how to authenticate, or when to try again. It keeps the other headers of w. A HEAD request gets no body.

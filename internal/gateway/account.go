@@ -33,50 +33,61 @@ const (
 	Left Outcome = "left"
 )
 
-// Call is a call of a run that has ended.
+// Call is a call of a run.
 type Call struct {
-	// Model is its ref.
-	Model   string
+	// Model is the model's ref.
+	Model string
+	// Outcome is how it ended; empty while it is in progress.
 	Outcome Outcome
 	// Status is the provider's HTTP status; 0 if it did not answer.
 	Status int
-	// Stop is why the answer ended; empty if it did not, or is not understood.
+	// Stop is why the answer ended; empty if it did not end or could not be parsed.
 	Stop  entry.PiStop
 	Ended time.Time
 }
 
-// Well reports whether the call ended as calls do: with a whole answer, and no error within it.
+// Well reports whether the call ended normally: with a complete answer and no error in it.
 func (c Call) Well() bool { return c.Outcome == OK && c.Stop != entry.PiError }
 
-// Usage is what the calls of a run used that have ended.
+// Usage is what the ended calls of a run used.
 type Usage struct {
 	model.Usage
-	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown: some count nothing in it, because the price of
-	// their model is not known.
+	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown reports that it lacks some calls, because
+	// the price of their model is unknown.
 	CostMicros  int64
 	CostUnknown bool
 	Calls       int64
-	// Last is the last of them; nil if there is none.
-	Last *Call
 }
 
-// UsageTx returns what a run used, in the transaction of its house. With a model, by its ref, Last is the last call of that
-// model: agents also ask small models about side issues.
-func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, ref string) (u Usage, err error) {
-	row, err := queries.RunUsed(ctx, tx, house, thread, epoch)
-	if err != nil {
-		return u, err
+// UsageTx returns what runs of a thread used, by epoch, in a transaction of the thread's house. It leaves out runs
+// without calls.
+func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]Usage, error) {
+	rows, err := queries.RunsUsed(ctx, tx, house, thread, epochs)
+	used := make(map[int64]Usage, len(rows))
+	for _, row := range rows {
+		used[row.Epoch] = Usage{
+			Usage:      model.Usage{Input: row.Input, Output: row.Output, CacheRead: row.CacheRead, CacheWrite: row.CacheWrite},
+			CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls,
+		}
 	}
-	u = Usage{
-		Usage:      model.Usage{Input: row.Input, Output: row.Output, CacheRead: row.CacheRead, CacheWrite: row.CacheWrite},
-		CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls,
-	}
+	return used, err
+}
+
+// LastTx returns the call of a run that began last; nil if there is none. If ref is not empty, only calls of that model
+// count, because agents also ask small models about side issues.
+func LastTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, ref string) (*Call, error) {
 	last, err := queries.LastRunCall(ctx, tx, query.LastRunCallParams{HouseID: house, ThreadID: thread, Epoch: epoch, Model: ref})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return u, nil
+		return nil, nil
 	}
-	u.Last = &Call{Model: last.Model, Outcome: Outcome(last.Outcome), Status: int(last.Status), Stop: entry.PiStop(last.Stop), Ended: db.Zero(last.EndedAt)}
-	return u, err
+	return &Call{Model: last.Model, Outcome: Outcome(last.Outcome), Status: int(last.Status), Stop: entry.PiStop(last.Stop), Ended: db.Zero(last.EndedAt)}, err
+}
+
+// TreeCostTx returns what the models of a thread and of all threads below it cost, in millionths of a US dollar.
+// unknown reports that the sum lacks some calls, because the price of their model is unknown.
+func TreeCostTx(ctx context.Context, tx pgx.Tx, house, thread string) (micros int64, unknown bool, err error) {
+	row, err := queries.TreeSpent(ctx, tx, house, thread)
+	return row.CostMicros, row.CostUnknown, err
 }
 
 // account is the record of one call.
@@ -90,8 +101,8 @@ type account struct {
 
 func (p Pass) scope() db.Scope { return db.Scope{House: p.House, Agent: p.Agent} }
 
-// open begins the record of a call that sends about so many tokens, and reserves what it may cost. The error is a
-// [fault.Exhausted] if a limit leaves no room for it.
+// open begins the record of a call with about so many input tokens, and reserves what it may cost. If that exceeds a
+// limit, the error is a [fault.Exhausted].
 func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.Endpoint, id string, input int64) (*account, error) {
 	a := &account{gateway: g, pass: pass, endpoint: e, model: id}
 	var micros int64
@@ -99,7 +110,7 @@ func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.End
 		micros = g.Budget.Expected(e, id, input)
 	}
 	err := g.DB.In(ctx, pass.scope(), func(tx pgx.Tx) error {
-		// What a crash of the database loses of it, it loses of the call, too.
+		// If the database crashes, the call is lost together with its record.
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
@@ -109,7 +120,7 @@ func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.End
 		} else if err != nil {
 			return err
 		}
-		if root == "" { // a person began the run itself
+		if root == "" { // a person started the run
 			root = turn.RootOf(pass.Thread, "run-"+strconv.FormatInt(pass.Run, 10))
 		}
 		spender := turn.Spender{House: pass.House, Thread: pass.Thread, Root: root, Bot: bot.Handle, Limits: bot.Limits, Roots: g.Roots}

@@ -13,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// TestTheCostOfTheGateway measures how much later the first byte of an answer comes through the gateway than directly from the
-// provider, asked by turns. It is a benchmark that compares, so it says its figures with -v, and fails only where something
-// is far off.
+// TestTheCostOfTheGateway measures how much later the first byte of an answer arrives through the gateway than directly
+// from the provider, asking both in turn. It is a benchmark that compares: it prints figures with -v, and fails only if
+// one is far off.
 func TestTheCostOfTheGateway(t *testing.T) {
 	b := setup(t, options{provider: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

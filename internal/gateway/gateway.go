@@ -1,13 +1,14 @@
-// Package gateway lets coding agents in sandboxes ask models, with the keys of their house, which never enter a sandbox. An
-// agent has the address of the gateway in place of its provider's, and the token of its run in place of a key.
+// Package gateway lets coding agents in sandboxes call models with the keys of their house, which never enter a
+// sandbox. An agent uses the address of the gateway instead of its provider's, and the token of its run instead of a
+// key.
 //
-// Requests and answers pass as they are (pass.go). The gateway looks at a request only to know which model it asks
-// (request.go), and reads what an answer used while it passes. What calls cost counts in the same limits as what the turns of
-// bots cost, and is recorded for each run (account.go). Errors of the gateway have the shape of the agent's dialect, with a
-// status at which agents stop where trying again is of no use (refuse.go).
+// The gateway forwards requests and answers unchanged (pass.go). It parses a request only to find its model
+// (request.go), and reads the usage from an answer while it forwards it. The cost of calls counts in the same limits as
+// the cost of bots' turns, and is recorded for each run (account.go). Errors of the gateway have the shape of the
+// agent's dialect, and a status at which agents stop if a retry is useless (refuse.go).
 //
-// The rule to remember: an agent may send anything, and so may a provider. Neither makes the gateway send a key to another
-// address, ask another path, or hold more memory than is accounted for.
+// The rule to remember: an agent may send anything, and so may a provider. Neither can make the gateway send a key to
+// another address, request another path, or hold more memory than is accounted for.
 package gateway
 
 import (
@@ -25,12 +26,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Prefix is the path below which the gateway is; the name of an endpoint follows it.
+// Prefix is the path prefix of the gateway. The name of an endpoint follows it.
 const Prefix = "/api/model/"
 
-// Limits of what agents use at a time.
+// Limits of what agents use at once.
 const (
-	// maxBody is how many bytes a request may have. Providers accept no more.
+	// maxBody is the largest size of a request, in bytes. Providers do not accept more.
 	maxBody = 32 << 20
 	// maxTime is how long a call may take.
 	maxTime = time.Hour
@@ -49,10 +50,10 @@ type Pass struct {
 	While func(context.Context) (context.Context, context.CancelFunc)
 }
 
-// Authorize decides which run a token is of.
+// Authorize returns the run that a token belongs to, or refuses the token.
 type Authorize func(ctx context.Context, token string) (Pass, error)
 
-// Runs lets runs of coding agents ask models.
+// Runs returns an Authorize that accepts the tokens of runs of coding agents.
 func Runs(a *auth.Auth) Authorize {
 	return func(ctx context.Context, token string) (Pass, error) {
 		if token == "" {
@@ -80,9 +81,9 @@ type Config struct {
 	// Models says which models houses have, and Client calls them.
 	Models *model.Houses
 	Client *model.Client
-	// Bot returns the bot that a run is of, with its limits.
+	// Bot returns the bot of a run, with its limits.
 	Bot func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error)
-	// Roots and Budget are those of turns; both spend the same money.
+	// Roots and Budget are the limits of turns; both spend the same money.
 	Roots  turn.RootLimits
 	Budget turn.Budget
 	Logger *slog.Logger
@@ -107,7 +108,8 @@ func New(c Config) *Gateway {
 // Serves reports whether a request is for the gateway.
 func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, Prefix) }
 
-// Credential returns the token of a request, which agents send where their providers want a key; empty if there is none.
+// Credential returns the token of a request, which agents send where their providers expect a key; empty if there is
+// none.
 func Credential(h http.Header) string {
 	if scheme, token, ok := strings.Cut(h.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -132,7 +134,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve answers a request. The caller answers its error.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, at place) error {
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, at route) error {
 	pass, err := g.Authorize(r.Context(), Credential(r.Header))
 	if err != nil {
 		return err

@@ -51,17 +51,20 @@ func TestAnAgentAsksInEveryDialect(t *testing.T) {
 			if _, body := request(d, name, "repeat me please"); string(asked.Body) != body {
 				t.Errorf("the provider got %s", asked.Body)
 			}
-			u := b.usage()
+			u, last := b.usage(), b.last()
 			_, id, _ := strings.Cut(name, "/")
 			cost := model.Lookup(model.Provider(strings.Split(name, "/")[0]), id).Price.Of(model.Usage{Input: 100, Output: 20}).Micros()
-			if u.Input != 100 || u.Output != 20 || u.CostMicros != cost || u.Calls != 1 || u.CostUnknown || !u.Last.Well() || u.Last.Stop != entry.PiStopped || u.Last.Status != 200 || u.Last.Model != name {
-				t.Errorf("it used %+v, and ended as %+v; want a cost of %d", u, u.Last, cost)
+			if u.Input != 100 || u.Output != 20 || u.CostMicros != cost || u.Calls != 1 || u.CostUnknown || !last.Well() || last.Stop != entry.PiStopped || last.Status != 200 || last.Model != name {
+				t.Errorf("it used %+v, and ended as %+v; want a cost of %d", u, last, cost)
+			}
+			if micros, unknown := b.tree(); micros != cost || unknown {
+				t.Errorf("the thread and all below it cost %d (%v), want %d", micros, unknown, cost)
 			}
 		})
 	}
 }
 
-func TestAnAnswerPassesAsItIsWritten(t *testing.T) {
+func TestAnAnswerIsForwardedAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for d, name := range priced {
 		t.Run(string(d), func(t *testing.T) {
@@ -88,7 +91,7 @@ func TestAnAnswerPassesAsItIsWritten(t *testing.T) {
 	}
 }
 
-// What an agent sends may be anything, and what the house does not have is refused in words that the agent shows.
+// An agent may send anything. Errors are in the form that the agent shows.
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, options{})
@@ -102,29 +105,29 @@ func TestWhatIsRefused(t *testing.T) {
 		status  int
 		says    string
 	}{
-		"no token":                      {model.Messages, "anthropic/v1/messages", "{}", func(r *http.Request) { r.Header.Del("X-Api-Key") }, 401, "authentication_error"},
-		"a wrong token":                 {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, 401, "invalid_api_key"},
-		"a cookie":                      {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Header.Set("Cookie", "arbe_session="+b.token); r.Header.Del("Authorization") }, 401, "no token"},
-		"a model that is not there":     {model.Messages, "anthropic/v1/messages", `{"model":"no-such","stream":true}`, nil, 404, "not_found_error"},
-		"the same of OpenAI":            {model.Responses, "openai/v1/responses", `{"model":"no-such","stream":true}`, nil, 404, "model_not_found"},
-		"the same of Google":            {model.Gemini, "google/v1beta/models/no-such:streamGenerateContent?alt=sse", `{}`, nil, 404, "NOT_FOUND"},
-		"a provider without a key":      {model.Chat, "openrouter/v1/chat/completions", `{"model":"x/y"}`, nil, 404, "arbe secret set OPENROUTER_API_KEY"},
-		"a provider that is not there":  {model.Chat, "nobody/v1/chat/completions", `{"model":"x"}`, nil, 404, "no provider"},
-		"another dialect":               {model.Messages, "openai/v1/messages", `{"model":"gpt-4.1"}`, nil, 404, "speaks openai-completions here"},
-		"another path":                  {model.Chat, "openai/v1/files", "{}", nil, 404, "no such path"},
-		"a path that climbs":            {model.Chat, "openai/v1/../../../metrics", "{}", nil, 404, "no such path"},
-		"a model that climbs":           {model.Gemini, "google/v1beta/models/../../x:generateContent", "{}", nil, 404, ""},
-		"another method of Google's":    {model.Gemini, "google/v1beta/models/gemini-2.5-pro:delete", "{}", nil, 404, "no such path"},
-		"another method":                {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Method = "DELETE" }, 405, "use POST"},
-		"a stream that is an array":     {model.Gemini, "google/v1beta/models/gemini-2.5-pro:streamGenerateContent", "{}", nil, 400, "alt=sse"},
-		"no JSON":                       {model.Chat, "openai/v1/chat/completions", "{", nil, 400, "not a JSON object"},
-		"more than JSON":                {model.Chat, "openai/v1/chat/completions", `{"model":"gpt-4.1"} {}`, nil, 400, "not a JSON object"},
-		"no model":                      {model.Chat, "openai/v1/chat/completions", `{"Model":"gpt-4.1"}`, nil, 400, "names no model"},
-		"two models":                    {model.Chat, "openai/v1/chat/completions", `{"model":"gpt-4.1","mod\u0065l":"gpt-5"}`, nil, 400, "twice"},
-		"a search of the provider":      {model.Messages, "anthropic/v1/messages", remote + `"tools":[{"name":"a"},{"type":"web_search_20250305","name":"web_search"}]}`, nil, 400, "web_search"},
-		"servers of others' tools":      {model.Messages, "anthropic/v1/messages", remote + `"mcp_servers":[{"url":"https://evil.example"}]}`, nil, 400, "mcp_servers"},
-		"a search of Google's":          {model.Gemini, "google/v1beta/models/gemini-2.5-pro:generateContent", `{"tools":[{"googleSearch":{}}]}`, nil, 400, "googleSearch"},
-		"an answer that nobody follows": {model.Responses, "openai/v1/responses", `{"model":"gpt-4.1","background":true}`, nil, 400, "background"},
+		"no token":                    {model.Messages, "anthropic/v1/messages", "{}", func(r *http.Request) { r.Header.Del("X-Api-Key") }, 401, "authentication_error"},
+		"a wrong token":               {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, 401, "invalid_api_key"},
+		"a cookie":                    {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Header.Set("Cookie", "arbe_session="+b.token); r.Header.Del("Authorization") }, 401, "no token"},
+		"an unknown model":            {model.Messages, "anthropic/v1/messages", `{"model":"no-such","stream":true}`, nil, 404, "not_found_error"},
+		"the same of OpenAI":          {model.Responses, "openai/v1/responses", `{"model":"no-such","stream":true}`, nil, 404, "model_not_found"},
+		"the same of Google":          {model.Gemini, "google/v1beta/models/no-such:streamGenerateContent?alt=sse", `{}`, nil, 404, "NOT_FOUND"},
+		"a provider without a key":    {model.Chat, "openrouter/v1/chat/completions", `{"model":"x/y"}`, nil, 404, "arbe secret set OPENROUTER_API_KEY"},
+		"an unknown provider":         {model.Chat, "nobody/v1/chat/completions", `{"model":"x"}`, nil, 404, "no provider"},
+		"another dialect":             {model.Messages, "openai/v1/messages", `{"model":"gpt-4.1"}`, nil, 404, "speaks openai-completions here"},
+		"another path":                {model.Chat, "openai/v1/files", "{}", nil, 404, "no such path"},
+		"a path that climbs":          {model.Chat, "openai/v1/../../../metrics", "{}", nil, 404, "no such path"},
+		"a model that climbs":         {model.Gemini, "google/v1beta/models/../../x:generateContent", "{}", nil, 404, ""},
+		"another method of Google's":  {model.Gemini, "google/v1beta/models/gemini-2.5-pro:delete", "{}", nil, 404, "no such path"},
+		"another method":              {model.Chat, "openai/v1/chat/completions", "{}", func(r *http.Request) { r.Method = "DELETE" }, 405, "use POST"},
+		"a stream that is an array":   {model.Gemini, "google/v1beta/models/gemini-2.5-pro:streamGenerateContent", "{}", nil, 400, "alt=sse"},
+		"a body that is not JSON":     {model.Chat, "openai/v1/chat/completions", "{", nil, 400, "not a JSON object"},
+		"text after the JSON":         {model.Chat, "openai/v1/chat/completions", `{"model":"gpt-4.1"} {}`, nil, 400, "not a JSON object"},
+		"no model":                    {model.Chat, "openai/v1/chat/completions", `{"Model":"gpt-4.1"}`, nil, 400, "names no model"},
+		"two models":                  {model.Chat, "openai/v1/chat/completions", `{"model":"gpt-4.1","mod\u0065l":"gpt-5"}`, nil, 400, "twice"},
+		"a search by the provider":    {model.Messages, "anthropic/v1/messages", remote + `"tools":[{"name":"a"},{"type":"web_search_20250305","name":"web_search"}]}`, nil, 400, "web_search"},
+		"servers of remote tools":     {model.Messages, "anthropic/v1/messages", remote + `"mcp_servers":[{"url":"https://evil.example"}]}`, nil, 400, "mcp_servers"},
+		"a search by Google":          {model.Gemini, "google/v1beta/models/gemini-2.5-pro:generateContent", `{"tools":[{"googleSearch":{}}]}`, nil, 400, "googleSearch"},
+		"an answer in the background": {model.Responses, "openai/v1/responses", `{"model":"gpt-4.1","background":true}`, nil, 400, "background"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res := b.post(c.dialect, "/api/model/"+c.path, c.body, func(r *http.Request) {
@@ -158,7 +161,7 @@ func TestTheModelsAreListed(t *testing.T) {
 	}
 }
 
-// A provider that fails is passed on, with a status at which agents do the right thing.
+// A provider's failure is forwarded with a status at which agents do the right thing.
 func TestAProviderFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -191,7 +194,7 @@ func TestAProviderFails(t *testing.T) {
 			if strings.Contains(text, openaiKey) || strings.Contains(fmt.Sprint(res.Header), openaiKey) {
 				t.Error("the agent sees the key")
 			}
-			last := b.usage().Last
+			last := b.last()
 			if last == nil || last.Outcome != c.outcome || last.Status != c.of || last.Well() != (name == "fake-length") {
 				t.Errorf("the call ended as %+v", last)
 			}
@@ -202,7 +205,7 @@ func TestAProviderFails(t *testing.T) {
 	}
 }
 
-// A provider's error that has the key is shown without it.
+// The key is removed from a provider's error.
 func TestAnErrorHasNoKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, options{provider: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -218,7 +221,7 @@ func TestAnErrorHasNoKey(t *testing.T) {
 	}
 }
 
-// The key is for one address alone.
+// The key is only for one address.
 func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, options{provider: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -230,7 +233,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoStream(t *testing.T) {
+func TestAnAnswerThatIsNotAStream(t *testing.T) {
 	t.Parallel()
 	answers := map[string]string{
 		"/v1/messages":              `{"id":"m","type":"message","role":"assistant","content":[{"type":"text","text":"hello"}],"stop_reason":"tool_use","usage":{"input_tokens":7,"output_tokens":3,"cache_read_input_tokens":2}}`,
@@ -250,7 +253,7 @@ func TestAnAnswerThatIsNoStream(t *testing.T) {
 		if strings.HasSuffix(at, "count_tokens") {
 			continue
 		}
-		if last := b.usage().Last; last.Stop != entry.PiToolUse || last.Outcome != gateway.OK {
+		if last := b.last(); last.Stop != entry.PiToolUse || last.Outcome != gateway.OK {
 			t.Errorf("%s ended as %+v", at, last)
 		}
 	}
@@ -259,7 +262,7 @@ func TestAnAnswerThatIsNoStream(t *testing.T) {
 	}
 }
 
-// Hostile answers pass or are cut, cost little memory, and are counted.
+// Hostile answers are forwarded or cut, cost little memory, and are counted.
 func TestAHostileProvider(t *testing.T) {
 	t.Parallel()
 	for d, name := range priced {
@@ -278,7 +281,7 @@ func TestAHostileProvider(t *testing.T) {
 			now = reply
 			mu.Unlock()
 			res := b.send(d, endpoint+"/hostile", "hello")
-			_, _ = io.CopyN(io.Discard, res.Body, 6<<20) // an endless one would go on
+			_, _ = io.CopyN(io.Discard, res.Body, 6<<20) // an endless answer would continue
 			res.Body.Close()
 			calls++
 			if u := b.await(calls); u.Calls != calls {
@@ -297,9 +300,9 @@ func TestASilentProvider(t *testing.T) {
 	}
 	res = b.send(model.Messages, "anthropic/fake-slow", "a b")
 	if _, err := read(t, res); err == nil {
-		t.Error("an answer that does not go on ends without an error")
+		t.Error("a stalled answer ends without an error")
 	}
-	if last := b.usage().Last; last.Outcome != gateway.Broken {
+	if last := b.last(); last.Outcome != gateway.Broken {
 		t.Errorf("it ended as %+v", last)
 	}
 }
@@ -342,7 +345,7 @@ func TestTheLimits(t *testing.T) {
 	}
 }
 
-// A call ends when its run may no longer make it, and not only the next one.
+// When a run loses its permission, its call in progress ends too.
 func TestARunThatEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, options{})
@@ -352,13 +355,14 @@ func TestARunThatEnds(t *testing.T) {
 	}
 	must1(b.owner.Exec(t.Context(), "update threads set status = 'cancelled', token_epoch = default where id = $1", b.thread))(t)
 	if _, err := read(t, res); err == nil {
-		t.Error("the answer went on to its end")
+		t.Error("the answer continued to its end")
 	}
 	res = b.send(model.Messages, "anthropic/fake-answer", "hello")
 	if text, _ := read(t, res); res.StatusCode != 401 && res.StatusCode != 403 {
 		t.Errorf("after the run it answers %d %s", res.StatusCode, text)
 	}
-	if last := b.await(1).Last; last == nil || last.Outcome != gateway.Left {
+	b.await(1)
+	if last := b.last(); last == nil || last.Outcome != gateway.Left {
 		t.Errorf("the call ended as %+v", last)
 	}
 }

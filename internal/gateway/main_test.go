@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
 // The keys of the installation, which no agent may see.
@@ -111,7 +111,7 @@ func must1[V any](_ V, err error) func(testing.TB) {
 	return func(t testing.TB) { t.Helper(); must(t, err) }
 }
 
-// running creates a thread in which the bot's first run goes on, with a root.
+// running creates a thread in which the bot's first run is running, with a root.
 func (b *bench) running(root string) (thread string) {
 	b.Helper()
 	must(b, b.owner.QueryRow(b.Context(), `
@@ -131,14 +131,35 @@ func (b *bench) tokenOf(thread string) string {
 // usage returns what the run used.
 func (b *bench) usage() (u gateway.Usage) {
 	b.Helper()
-	must(b, b.db.In(b.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
-		u, err = gateway.UsageTx(b.Context(), tx, b.house, b.thread, 1, "")
+	must(b, b.db.In(b.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) error {
+		all, err := gateway.UsageTx(b.Context(), tx, b.house, b.thread, 1)
+		u = all[1]
 		return err
 	}))
 	return u
 }
 
-// await waits until so many calls were recorded: an agent that leaves is not told when.
+// tree returns what the run's thread and all below it cost.
+func (b *bench) tree() (micros int64, unknown bool) {
+	b.Helper()
+	must(b, b.db.In(b.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
+		micros, unknown, err = gateway.TreeCostTx(b.Context(), tx, b.house, b.thread)
+		return err
+	}))
+	return micros, unknown
+}
+
+// last returns the last call of the run.
+func (b *bench) last() (last *gateway.Call) {
+	b.Helper()
+	must(b, b.db.In(b.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
+		last, err = gateway.LastTx(b.Context(), tx, b.house, b.thread, 1, "")
+		return err
+	}))
+	return last
+}
+
+// await waits until so many calls were recorded, because an agent that leaves cannot know when.
 func (b *bench) await(calls int64) (u gateway.Usage) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); u.Calls < calls && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -147,7 +168,7 @@ func (b *bench) await(calls int64) (u gateway.Usage) {
 	return u
 }
 
-// request is what an agent sends.
+// request returns an agent's request.
 func request(d model.Dialect, name, text string) (path, body string) {
 	_, id, _ := strings.Cut(name, "/")
 	return map[model.Dialect]string{model.Messages: "/v1/messages?beta=true", model.Chat: "/v1/chat/completions", model.Responses: "/v1/responses",
@@ -160,7 +181,7 @@ func request(d model.Dialect, name, text string) (path, body string) {
 		}[d]
 }
 
-// header is where agents send their key in a dialect.
+// header returns the header in which agents send their key in a dialect.
 func header(d model.Dialect, key string) (name, value string) {
 	switch d {
 	case model.Messages:

@@ -17,8 +17,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// pass passes a request on to its model, and the answer back.
-func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, pass Pass, at place, body []byte) error {
+// pass forwards a request to its model, and the answer back.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, pass Pass, at route, body []byte) error {
 	h, err := readHead(body, at)
 	if err != nil {
 		return err
@@ -51,8 +51,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, pass Pass, at pla
 	return g.answer(w, r, at, a, answer)
 }
 
-// find returns where a model is asked, and the bot that asks.
-func (g *Gateway) find(ctx context.Context, pass Pass, at place, id string) (endpoint model.Endpoint, bot turn.Bot, err error) {
+// find returns the endpoint of a model, and the bot whose run asks it.
+func (g *Gateway) find(ctx context.Context, pass Pass, at route, id string) (endpoint model.Endpoint, bot turn.Bot, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		endpoint, _, err = g.Models.Admit(ctx, pass.House, at.endpoint+"/"+id)
@@ -72,8 +72,8 @@ func (g *Gateway) find(ctx context.Context, pass Pass, at place, id string) (end
 	return endpoint, bot, err
 }
 
-// answer passes an answer back, and records how that ended.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at place, a *account, answer *model.Forwarded) (err error) {
+// answer forwards an answer to the agent, and records how it ended.
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at route, a *account, answer *model.Forwarded) (err error) {
 	outcome := OK
 	if a != nil {
 		defer func() { a.close(r.Context(), outcome, answer.Status, answer.Bill()) }()
@@ -82,21 +82,21 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at place, a *ac
 	if refused := answer.Refusal; refused != nil {
 		outcome = Refused
 		switch refused.Kind {
-		case model.BadKey: // agents would take their own key for wrong
+		case model.BadKey: // agents would consider their own key wrong
 			return refusal{http.StatusBadRequest, refused}
 		case model.NoMoney: // agents would wait for it
 			status = http.StatusPaymentRequired
 		}
 	}
 	h := w.Header()
-	// Without the length: the answer ends when this function returns, and then what it used is recorded.
+	// No length is sent, so that the answer ends when this function returns, after its usage was recorded.
 	for name, values := range kept(answer.Header) {
 		h[name] = values
 	}
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	control := http.NewResponseController(w)
-	if err := control.Flush(); err != nil { // the headers say that the model has begun
+	if err := control.Flush(); err != nil { // the headers show that the model has begun
 		outcome = Left
 		return nil
 	}
@@ -115,8 +115,8 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, at place, a *ac
 	panic(http.ErrAbortHandler)
 }
 
-// dropped are the headers of requests that are for the gateway itself, or say who pays, and those of answers that are between
-// the provider and its own client.
+// dropped are the headers that are not forwarded: those of requests that are for the gateway itself or say who pays,
+// and those of answers that are between the provider and its own client.
 var dropped = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 	"Authorization", "X-Api-Key", "X-Goog-Api-Key", "X-Goog-User-Project", "Openai-Organization", "Openai-Project", "Cookie", "Set-Cookie", "Host", "Content-Length",
@@ -124,10 +124,10 @@ var dropped = []string{
 	"Strict-Transport-Security", "Content-Security-Policy", "Www-Authenticate", "Clear-Site-Data", "Report-To", "Nel", "Service-Worker-Allowed", "Origin", "Referer",
 }
 
-// kept returns the headers that pass.
+// kept returns the headers that are forwarded.
 func kept(from http.Header) http.Header {
 	to := http.Header{}
-	var named []string // which the connection's ends agreed on for themselves
+	var named []string // hop-by-hop headers
 	for _, value := range from["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {
 			named = append(named, http.CanonicalHeaderKey(strings.TrimSpace(name)))
@@ -142,7 +142,7 @@ func kept(from http.Header) http.Header {
 	return to
 }
 
-// forwardable returns the headers of a request that pass.
+// forwardable returns the headers of a request that are forwarded.
 func forwardable(from http.Header) http.Header {
 	to := kept(from)
 	if _, ok := to["User-Agent"]; !ok {
@@ -151,7 +151,7 @@ func forwardable(from http.Header) http.Header {
 	return to
 }
 
-// queryOf returns the query that passes: without a key, which some clients of Google's send there.
+// queryOf returns the query to forward, without the key that some of Google's clients put there.
 func queryOf(u *url.URL) string {
 	q := u.Query()
 	q.Del("key")
@@ -159,8 +159,8 @@ func queryOf(u *url.URL) string {
 	return q.Encode()
 }
 
-// list answers with the models of an endpoint, as far as the house is told of them.
-func (g *Gateway) list(w http.ResponseWriter, r *http.Request, pass Pass, at place) error {
+// list answers with the models of an endpoint that are listed for the house.
+func (g *Gateway) list(w http.ResponseWriter, r *http.Request, pass Pass, at route) error {
 	m, err := g.Models.Models(r.Context(), pass.House)
 	if err != nil {
 		return err

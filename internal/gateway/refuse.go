@@ -17,8 +17,8 @@ type refusal struct {
 
 func (r refusal) Unwrap() error { return r.error }
 
-// statusOf returns the HTTP status with which an error is answered. Agents try again after 408, 409, 429 and 5xx, so those are
-// for what passes. Money that is spent is 402, at which they all stop.
+// statusOf returns the HTTP status with which an error is answered. Agents retry after 408, 409, 429 and 5xx, so those
+// are for transient errors. A spent budget is a 402, after which all of them stop.
 func statusOf(err error, f *fault.Error) int {
 	if r, ok := errors.AsType[refusal](err); ok {
 		return r.status
@@ -44,7 +44,7 @@ func statusOf(err error, f *fault.Error) int {
 // refuse answers a request with an error, in the shape of its dialect.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, d model.Dialect, err error) {
 	if ended := context.Cause(r.Context()); ended != nil && errors.Is(err, r.Context().Err()) {
-		err = ended // the agent left, or what it may do has ended
+		err = ended // the agent left, or its permission ended
 	}
 	f := fault.From(err)
 	if f.Code == fault.Internal {

@@ -18,25 +18,25 @@ import (
 type action string
 
 const (
-	ask   action = "ask"   // an answer of a model
-	count action = "count" // how many tokens a request has, which costs nothing
-	list  action = "list"  // the models
+	ask   action = "ask"   // call a model
+	count action = "count" // count the tokens of a request, which is free
+	list  action = "list"  // list the models
 )
 
-// place is where a request goes.
-type place struct {
+// route is where a request goes.
+type route struct {
 	// endpoint is the name of the endpoint.
 	endpoint string
 	dialect  model.Dialect
 	action   action
 	// path is the path of the dialect, below the endpoint's root.
 	path string
-	// model is the model that the path names, in dialects that have it there.
+	// model is the model in the path, for dialects that have it there.
 	model string
 }
 
-// paths are the paths of the dialects but Google's, whose paths have the model.
-var paths = map[string]place{
+// paths are the paths of all dialects except Google's, whose paths contain the model.
+var paths = map[string]route{
 	"messages":              {dialect: model.Messages, action: ask, path: "/v1/messages"},
 	"messages/count_tokens": {dialect: model.Messages, action: count, path: "/v1/messages/count_tokens"},
 	"chat/completions":      {dialect: model.Chat, action: ask, path: "/chat/completions"},
@@ -46,8 +46,8 @@ var paths = map[string]place{
 // methods are the methods of Google's models.
 var methods = map[string]action{"generateContent": ask, "streamGenerateContent": ask, "countTokens": count}
 
-// parsePath returns where a request goes. With an error, the place has the dialect in which to say so, as far as that is known.
-func parsePath(r *http.Request) (place, error) {
+// parsePath returns where a request goes. With an error, the route has the dialect for the error, if it is known.
+func parsePath(r *http.Request) (route, error) {
 	rest := strings.TrimPrefix(r.URL.Path, Prefix)
 	endpoint, path, _ := strings.Cut(rest, "/")
 	version, below, _ := strings.Cut(path, "/")
@@ -60,12 +60,12 @@ func parsePath(r *http.Request) (place, error) {
 	switch {
 	case known:
 	case path == "models":
-		at, known = place{dialect: model.Chat, action: list}, true
+		at, known = route{dialect: model.Chat, action: list}, true
 		if version == "v1beta" {
 			at.dialect = model.Gemini
 		}
 	case isMethod && version == "v1beta" && strings.HasPrefix(path, "models/") && methods[method] != "":
-		at, known = place{dialect: model.Gemini, action: methods[method], path: "/v1beta/" + path, model: id}, true
+		at, known = route{dialect: model.Gemini, action: methods[method], path: "/v1beta/" + path, model: id}, true
 	}
 	at.endpoint = endpoint
 	if !known {
@@ -81,7 +81,7 @@ func parsePath(r *http.Request) (place, error) {
 	return at, nil
 }
 
-// speaks reports whether an endpoint speaks a dialect. The providers that have one of OpenAI's dialects have both.
+// speaks reports whether an endpoint speaks a dialect. Providers that have one of OpenAI's dialects have both.
 func speaks(e model.Endpoint, d model.Dialect) bool {
 	ofOpenAI := []model.Dialect{model.Chat, model.Responses}
 	return e.Dialect == d || slices.Contains(ofOpenAI, e.Dialect) && slices.Contains(ofOpenAI, d) && e.Provider != model.Compatible
@@ -99,7 +99,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, pass Pass) (body 
 	}
 	lease, err := g.Memory.Take(ctx, pass.House, size)
 	if err != nil {
-		return nil, nil, fault.New(fault.Unavailable, "too many large requests are in progress", "try again in a moment").Because(err)
+		return nil, nil, fault.New(fault.Unavailable, "too many large requests are in progress", "try again in a moment").WithReason(fault.Busy).Because(err)
 	}
 	var text bytes.Buffer
 	text.Grow(int(min(max(r.ContentLength, 0), maxBody)) + bytes.MinRead)
@@ -112,24 +112,24 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, pass Pass) (body 
 		}
 		return nil, nil, err
 	}
-	lease.Shrink(int64(text.Len())) // most requests say how long they are, but not all
+	lease.Shrink(int64(text.Len())) // not all requests declare their length
 	return text.Bytes(), lease.Release, nil
 }
 
 func tooLarge() error {
-	return refusal{http.StatusRequestEntityTooLarge, fault.Newf(fault.Exhausted, "send less", "a request has at most %d MiB", maxBody>>20)}
+	return refusal{http.StatusRequestEntityTooLarge, fault.Newf(fault.Exhausted, "send less", "a request has at most %d MiB", maxBody>>20).WithReason(fault.TooLarge)}
 }
 
-// head is what the gateway reads of a request.
+// head is what the gateway parses of a request.
 type head struct {
 	model string
-	// remote names something that the provider would run or fetch for the request; empty if there is nothing such.
+	// remote names something that the provider would run or fetch for the request; empty if there is none.
 	remote string
 }
 
-// remoteKeys are the fields of requests that have the provider do more than answer, and remoteTools the beginnings of such
-// tools' types and, in Google's dialect, their names. What they do costs more than tokens, and they reach the internet where
-// the sandbox may not.
+// remoteKeys are the fields of requests that make the provider do more than answer. remoteTools are the prefixes of
+// such tools' types or, in Google's dialect, of their names. Such tools cost more than tokens, and reach hosts of the
+// internet that the sandbox may not reach.
 var (
 	remoteKeys  = []string{"mcp_servers", "web_search_options", "plugins"}
 	remoteTools = []string{"web_search", "web_fetch", "code_execution", "mcp", "file_search", "code_interpreter", "image_generation", "openrouter:",
@@ -141,9 +141,9 @@ func isRemote(name string) bool {
 	return slices.ContainsFunc(remoteTools, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// readHead reads a request as far as the gateway has to. Fields are read as providers read them: by their exact names. One that
-// comes twice is refused, because the provider might read the other.
-func readHead(body []byte, at place) (h head, err error) {
+// readHead parses as much of a request as the gateway needs. It reads fields as providers do, by their exact names. It
+// refuses a duplicate field, because the provider might read the other one.
+func readHead(body []byte, at route) (h head, err error) {
 	seen := map[string]bool{}
 	whole := eachField(body, func(name string, value []byte) bool {
 		if seen[name] {
@@ -172,8 +172,8 @@ func readHead(body []byte, at place) (h head, err error) {
 	return h, nil
 }
 
-// eachField calls f with the fields of a JSON object, until f returns false. It reports whether it came to the end of the object.
-// It does not check what is within a field: a conversation is long, and its provider checks it.
+// eachField calls f with the fields of a JSON object until f returns false. It reports whether it reached the end of
+// the object. It does not check the values of fields, because a conversation is long and its provider checks it.
 func eachField(text []byte, f func(name string, value []byte) bool) bool {
 	at := blank(text, 0)
 	if at == len(text) || text[at] != '{' {
@@ -262,12 +262,12 @@ func skipString(text []byte, at int) int {
 	}
 }
 
-// take takes a field of a request.
+// take stores a field of a request.
 func (h *head) take(name string, value []byte) {
 	empty := slices.Contains([]string{"null", "[]", "{}", "false"}, string(value))
 	switch {
 	case name == "model":
-		_ = json.Unmarshal(value, &h.model) // what is no text names no model
+		_ = json.Unmarshal(value, &h.model) // a value that is not a string names no model
 	case empty:
 	case slices.Contains(remoteKeys, name), name == "background":
 		h.remote = name
@@ -278,11 +278,11 @@ func (h *head) take(name string, value []byte) {
 		}
 		for _, t := range tools {
 			var kind string
-			_ = json.Unmarshal(t["type"], &kind) // nil or no text: it is a function
+			_ = json.Unmarshal(t["type"], &kind) // nil or not a string: it is a function
 			if isRemote(kind) {
 				h.remote = kind
 			}
-			for key := range t { // Google's tools have no type
+			for key := range t { // Google's tools have names instead of types
 				if key != "type" && isRemote(key) {
 					h.remote = key
 				}

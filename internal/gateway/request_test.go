@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the gateway reads of a request is what a parser of JSON reads, of every text that is JSON.
+// The gateway reads the same fields as a JSON parser, from every text that is JSON.
 func FuzzEachField(f *testing.F) {
 	for _, text := range []string{`{}`, ` { } `, `{"model":"a"}`, `{"a":[{"b":"}\""}],"model" : "x\\", "c":1 }`, `{"a":1`, `{"a":}`, `{"a" 1}`, `{,}`, `{"a":1,}`, `{"a":"x"}{}`,
 		`{"mod\u0065l":"x"}`, `[]`, `"a"`, ``, `{"a":[}`, `{"a":1 2}`, `{"a":tru}`, "{\"a\":\"\x01\"}"} {
@@ -18,7 +18,7 @@ func FuzzEachField(f *testing.F) {
 		var want map[string]json.RawMessage
 		if json.Unmarshal(text, &want) != nil || want == nil {
 			if whole && json.Valid(text) {
-				t.Errorf("%q is taken for an object", text)
+				t.Errorf("%q is accepted as an object", text)
 			}
 			return
 		}

@@ -1,9 +1,10 @@
-// Package gitdoor lets git in sandboxes use repositories that need a password or a token, which never enters a sandbox: git
-// there speaks with the server, which adds the credential and passes on what it says to the repository's host.
+// Package gitdoor lets git in sandboxes use repositories that need a password or a token, without the credential
+// entering a sandbox. Git there talks to the server, which adds the credential and forwards requests to the
+// repository's host.
 //
-// A request is served only if it is one of git's own, for a host for which the sandbox's environment has a credential. The
-// credential is looked up for each request, so that one that lives for a minute is enough, and one that was taken away is
-// of no use at once.
+// It serves only git's own requests, and only for hosts for which the sandbox's environment has a credential. It looks
+// up the credential for each request. A credential that lives for a minute is therefore enough, and one that was
+// revoked stops working at once.
 package gitdoor
 
 import (
@@ -28,17 +29,17 @@ import (
 )
 
 const (
-	// mostRequests limits the requests of one house at a time.
-	mostRequests = 32
-	// mostTime limits one request, because a large repository takes long, and not forever.
-	mostTime = time.Hour
-	// answerTime limits how long a host takes to begin its answer: it may have to pack a large repository first.
-	answerTime = 5 * time.Minute
-	// mostRedirects limits redirects, which hosts use for repositories that were renamed.
-	mostRedirects = 3
+	// maxRequests limits the requests of one house at a time.
+	maxRequests = 32
+	// maxTime limits one request, because a large repository takes long, but not forever.
+	maxTime = time.Hour
+	// answerTimeout limits how long a host may take to begin its answer. It may have to pack a large repository first.
+	answerTimeout = 5 * time.Minute
+	// maxRedirects limits redirects, which hosts use for repositories that were renamed.
+	maxRedirects = 3
 )
 
-// Credential is what opens repositories at a host.
+// Credential gives access to repositories at a host.
 type Credential struct{ User, Password string }
 
 // Config configures [New]. Credential and Dial are required.
@@ -46,14 +47,14 @@ type Config struct {
 	// Credential returns the credential of an environment of a house for a host. If there is none, the error is a
 	// [fault.Forbidden] or a [fault.Precondition] that says what to do.
 	Credential func(ctx context.Context, house, environment, host string) (Credential, error)
-	// Dial connects to a host, and never to an address that is not public.
+	// Dial connects to a host, but never to an address that is not public.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorities sign the certificates of hosts. Defaults to the machine's.
 	Authorities *x509.CertPool
 	Logger      *slog.Logger
 }
 
-// Door passes on the requests of git. It is safe for concurrent use.
+// Door forwards git's requests. It is safe for concurrent use.
 type Door struct {
 	config Config
 	client *http.Client
@@ -65,14 +66,14 @@ func New(c Config) *Door {
 	return &Door{config: c, client: &http.Client{
 		Transport: &http.Transport{
 			DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
-			ResponseHeaderTimeout: answerTime, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression: true, // what comes is passed on as it is
-			Proxy:              nil,  // Dial knows it
+			ResponseHeaderTimeout: answerTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression: true, // forward the bytes unchanged
+			Proxy:              nil,  // Dial handles it
 			ForceAttemptHTTP2:  true,
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			// The credential is for this host, and for git.
-			if _, err := targetOf(r.Method, r.URL.Path, r.URL.Query()); err != nil || r.URL.Scheme != "https" || r.URL.Host != via[0].URL.Host || len(via) > mostRedirects {
+			// The credential is only for this host and for git.
+			if _, err := targetOf(r.Method, r.URL.Path, r.URL.Query()); err != nil || r.URL.Scheme != "https" || r.URL.Host != via[0].URL.Host || len(via) > maxRedirects {
 				return http.ErrUseLastResponse
 			}
 			return nil
@@ -83,7 +84,7 @@ func New(c Config) *Door {
 // Serves reports whether a request is for this door.
 func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox.GitPath) }
 
-// Serve answers a request that comes from a sandbox of an environment of a house.
+// Serve answers a request from a sandbox of a house's environment.
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
 	if err := d.pass(w, r, house, environment); err != nil {
 		f := fault.From(err)
@@ -97,15 +98,15 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment 
 			status = http.StatusForbidden // otherwise git would ask the person for a password
 		}
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, "arbe: %s; %s\n", f.Message, f.Next) // nobody else to tell
+		_, _ = fmt.Fprintf(w, "arbe: %s; %s\n", f.Message, f.Next) // a failure here has no other reader
 	}
 }
 
-// pass passes a request on, and the answer back. After an error nothing was answered.
+// pass forwards a request and its answer. If it returns an error, it has answered nothing.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment string) error {
-	leave, ok := d.crowd.Enter(house, mostRequests)
+	leave, ok := d.crowd.Enter(house, maxRequests)
 	if !ok {
-		return fault.Newf(fault.Exhausted, "try again", "git of this house's sandboxes makes more than %d requests at a time", mostRequests)
+		return fault.Newf(fault.Exhausted, "try again", "git in this house's sandboxes makes more than %d requests at a time", maxRequests)
 	}
 	defer leave()
 	host, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, sandbox.GitPath), "/")
@@ -117,7 +118,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(r.Context(), mostTime)
+	ctx, stop := context.WithTimeout(r.Context(), maxTime)
 	defer stop()
 	target.Scheme, target.Host = "https", host
 	ask, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
@@ -156,17 +157,17 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 		}
 	}
 	w.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an answer that is cut
+	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an incomplete answer
 	return nil
 }
 
-// passedOn and passedBack are the headers of requests and answers that git needs. No credential is among them.
+// passedOn and passedBack are the headers of requests and answers that git needs. They include no credential.
 var (
 	passedOn   = []string{"Accept", "Accept-Encoding", "Accept-Language", "Content-Type", "Content-Encoding", "Git-Protocol", "User-Agent"}
 	passedBack = []string{"Content-Type", "Content-Encoding", "Content-Length", "Cache-Control"}
 )
 
-// flushing passes on what comes at once, because git shows progress.
+// flushing forwards each write at once, because git shows progress.
 type flushing struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -213,5 +214,5 @@ func targetOf(method, at string, query url.Values) (*url.URL, error) {
 			}
 		}
 	}
-	return nil, fault.New(fault.NotFound, "this is no request of git over https", "use git, with a current protocol")
+	return nil, fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
 }

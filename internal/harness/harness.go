@@ -10,6 +10,7 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"syscall"
 
@@ -27,8 +28,9 @@ type Harness interface {
 	// Rebuild returns the files of a session that holds a conversation, and its name. The agent that continues it is given
 	// the conversation and runs nothing of it again.
 	Rebuild(job Job, messages []entry.PiMessage) (files []File, session string, err error)
-	// Read returns the reader for the output of one process that was started with what Start returned.
-	Read(job Job) Reader
+	// Read returns the reader for the output of one process that was started with what Start returned for the same job, session
+	// and prompt.
+	Read(job Job, session, prompt string) Reader
 }
 
 // Info describes a runtime.
@@ -44,6 +46,12 @@ type Info struct {
 	Steer bool
 	// Interrupt: it can be stopped so that it keeps what it wrote until then.
 	Interrupt bool
+	// Asks: it can ask people, for a yes to use tools that [Job.Ask] names, and questions of its own. Without it, it does what it
+	// decides, and asks in its answer.
+	Asks bool
+	// Witness: its output does not tell failure from success. Who passes its model calls on must say how the last of them ended;
+	// see [Seen]. It makes no calls besides those of its work.
+	Witness bool
 	// SameBox and FreshBox: it continues a conversation from its own files, and from files that Rebuild made.
 	SameBox, FreshBox bool
 	// Limits says in a sentence what it cannot do that others can; empty if there is nothing to say.
@@ -80,6 +88,9 @@ type Job struct {
 	Model        Model
 	// Instructions are appended to its system prompt.
 	Instructions string
+	// Ask are the names of what it does only with a person's yes, in arbe's words ([entry.Tools]). An agent that cannot ask is not
+	// started with any.
+	Ask []string
 }
 
 // Model says which model an agent asks, and where.
@@ -100,6 +111,8 @@ type File struct {
 	// Path is relative to [Job.Session].
 	Path    string
 	Content []byte
+	// Program: it can be run.
+	Program bool
 }
 
 // Start is how to start an agent.
@@ -123,6 +136,8 @@ type Reader interface {
 	Line(line []byte, cut int64) []Event
 	// Steer returns the input that gives the running agent one more prompt; nil if it can take none.
 	Steer(prompt string) []byte
+	// Answer returns the input with which a person's answer reaches the agent that asked; nil if it can take none.
+	Answer(to Ask, a Answer) []byte
 	// Interrupt returns how to ask the agent to stop and to keep what it has written: the input to write, or the signal to
 	// send if that is nil; neither if it cannot.
 	Interrupt() (input []byte, signal syscall.Signal)
@@ -148,6 +163,28 @@ type Event struct {
 	Settled bool
 	// Input is to be written to the agent's input, because it waits for an answer.
 	Input []byte
+	// Ask is what the agent asks people, and waits for. Unask is the id of an [Ask] for whose answer it waits no longer.
+	Ask   *Ask
+	Unask string
+}
+
+// Ask is what an agent asks people.
+type Ask struct {
+	// ID is the agent's name for it, and CallID that of the tool call that waits.
+	ID, CallID string
+	// Tool and Arguments are what runs if the answer is yes. The arguments are a JSON object.
+	Tool      string
+	Arguments json.RawMessage
+	// Question: it is a question, to which the answer is words.
+	Question bool
+}
+
+// Answer is what a person answers.
+type Answer struct {
+	Yes bool
+	// Words are what they said to it; they may be empty. Nobody: there was no answer in time.
+	Words  string
+	Nobody bool
 }
 
 // MaxLine is how long a line may be before the rest of it is dropped, in bytes.

@@ -42,6 +42,36 @@ const (
 	CutLength = "the answer was cut: it reached the model's limit of tokens"
 )
 
+// Seen is how the last call of an agent's model ended, as who passed it on saw it. The zero value is that there was none.
+type Seen struct {
+	// Called: there was a call. Answered: its whole answer was passed on, or its end at least.
+	Called, Answered bool
+	// Status is the model's HTTP status; 0 if it did not answer. Stop is why the answer ended; empty if that is not known.
+	Status int
+	Stop   entry.PiStop
+}
+
+// Failed says why an agent whose last call ended so has not succeeded, whatever it says itself; empty if it may have.
+func (s Seen) Failed() string {
+	switch {
+	case !s.Called:
+		return NoAnswer
+	case s.Status >= 400:
+		return "the model refused the last request (HTTP " + strconv.Itoa(s.Status) + ")"
+	case s.Status == 0 && !s.Answered:
+		return "the model did not answer the last request"
+	case s.Stop == entry.PiLength:
+		return CutLength
+	case s.Stop == entry.PiError:
+		return "the model's last answer failed"
+	case !s.Answered:
+		return "the model's last answer did not end"
+	case s.Stop == entry.PiToolUse:
+		return "the agent ended in the middle of its work"
+	}
+	return ""
+}
+
 // Tally is what [Reader]s count of a transcript, so that they decide alike. The zero value is ready to use.
 type Tally struct {
 	last    entry.PiAssistant

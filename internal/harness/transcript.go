@@ -1,31 +1,72 @@
 package harness
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // Transcript returns the conversation that the entries of a thread's log hold, oldest first: what was said up to position
-// after as messages of the user, and all of what the agents did. self is the author whose chats are the agent's own results,
+// after, or was taken for an agent, as messages of the user, and all of what the agents did. A message that was edited while it
+// waited has its last text, and one that was cancelled is left out. self is the author whose chats are the agent's own results,
 // which the transcript has already.
 //
 // It is whole whatever the entries are: a tool call without a result has one that says that it was interrupted, and a result
 // without a call is left out, because providers refuse both. A summary replaces what it covers.
 func Transcript(entries []entry.Entry, self string, after int64) []entry.PiMessage {
+	return transcribe(entries, toldOf(entries, self, after))
+}
+
+// told knows what of the chats an agent was told.
+type told struct {
+	self             string
+	after            int64
+	taken, cancelled map[string]bool
+	edited           map[string]string
+}
+
+func toldOf(entries []entry.Entry, self string, after int64) told {
+	t := told{self, after, map[string]bool{}, map[string]bool{}, map[string]string{}}
+	for _, e := range entries {
+		switch p := decode(e).(type) {
+		case entry.QueueEdited:
+			t.edited[p.EntryID] = p.Text
+		case entry.QueueCancelled:
+			t.cancelled[p.EntryID] = true
+		case entry.QueueTaken:
+			for _, id := range p.EntryIDs {
+				t.taken[id] = true
+			}
+		}
+	}
+	return t
+}
+
+// text returns what an agent was told of a chat; empty if it was not.
+func (t told) text(e entry.Entry, c entry.Chat) string {
+	switch {
+	case t.self != "" && e.Author == t.self, t.cancelled[e.ID], e.Seq > t.after && !t.taken[e.ID]:
+		return ""
+	}
+	if text, edited := t.edited[e.ID]; edited {
+		c.Text = text
+	}
+	return c.Plain()
+}
+
+func transcribe(entries []entry.Entry, told told) []entry.PiMessage {
 	var t transcript
 	for _, e := range entries {
 		switch p := decode(e).(type) {
 		case entry.Chat:
-			if e.Seq <= after && (self == "" || e.Author != self) {
-				t.say(p.Plain(), e.Time.UnixMilli())
-			}
+			t.say(told.text(e, p), e.Time.UnixMilli())
 		case entry.PiAssistant:
 			t.answer(p)
 		case entry.PiToolResult:
 			t.result(p)
 		case entry.PiCompaction:
-			t.compact(p, entries, self, after)
+			t.compact(p, entries, told)
 		}
 	}
 	t.interrupt()
@@ -106,7 +147,7 @@ func (t *transcript) insert(r entry.PiToolResult) {
 	for at > 0 && t.messages[at-1].PiRole() == (entry.PiUser{}).PiRole() {
 		at--
 	}
-	t.messages = append(t.messages[:at:at], append([]entry.PiMessage{r}, t.messages[at:]...)...)
+	t.messages = slices.Insert(t.messages, at, entry.PiMessage(r))
 }
 
 // interrupt ends the open calls.
@@ -118,7 +159,7 @@ func (t *transcript) interrupt() {
 }
 
 // compact replaces what a summary covers.
-func (t *transcript) compact(c entry.PiCompaction, entries []entry.Entry, self string, after int64) {
+func (t *transcript) compact(c entry.PiCompaction, entries []entry.Entry, told told) {
 	var kept []entry.Entry
 	for _, e := range entries {
 		if k := decode(e); k != nil && e.Seq >= c.FirstKeptSeq {
@@ -133,7 +174,7 @@ func (t *transcript) compact(c entry.PiCompaction, entries []entry.Entry, self s
 	t.open = nil
 	t.messages = []entry.PiMessage{entry.PiUser{Content: []entry.PiBlock{entry.PiText(c.Plain())}}}
 	if c.FirstKeptSeq > 0 {
-		t.messages = append(t.messages, Transcript(kept, self, after)...)
+		t.messages = append(t.messages, transcribe(kept, told)...)
 	}
 }
 

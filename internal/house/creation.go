@@ -40,7 +40,7 @@ func (h *Houses) mayCreateTx(ctx context.Context, tx pgx.Tx, agent string) error
 		return fault.New(fault.Forbidden, "only members of a house create houses here", "ask somebody for an invite, or an operator to change the setting house_creation")
 	case h.PerPerson > 0 && int(s.Owned) >= h.PerPerson:
 		return fault.Newf(fault.Exhausted, "make another person the owner of one, or ask an operator to raise the setting houses_per_person",
-			"%d houses belong to you, and no more may", s.Owned)
+			"%d houses belong to you, and no more may", s.Owned).WithReason(fault.LimitReached)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (h *Houses) CreateInvite(ctx context.Context, scope db.Scope, role, note st
 		if pending, err := h.q.CountPendingInvites(ctx, tx, scope.House); err != nil {
 			return err
 		} else if pending >= MaxPendingInvites {
-			return fault.Newf(fault.Exhausted, "revoke some of them", "the house already has %d pending invites", pending)
+			return fault.Newf(fault.Exhausted, "revoke some of them", "the house already has %d pending invites", pending).WithReason(fault.LimitReached)
 		}
 		r, err := h.q.InsertInvite(ctx, tx, query.InsertInviteParams{
 			HouseID: scope.House, Hash: inviteHash(token), Role: role, Note: note, CreatedBy: scope.Agent, Lasts: lasts.Seconds(),

@@ -143,11 +143,11 @@ func (h *Houses) nameOf(ctx context.Context, tx pgx.Tx, agentID string) (string,
 }
 
 func lastOwner() error {
-	return fault.New(fault.Precondition, "this is the last owner of the house", "make another member an owner first")
+	return fault.New(fault.Precondition, "this is the last owner of the house", "make another member an owner first").WithReason(fault.LastOwner)
 }
 
 func noOwner() error {
-	return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner")
+	return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner").WithReason(fault.OwnersOnly)
 }
 
 // Members returns up to limit members of the scope's house after a cursor, oldest first.

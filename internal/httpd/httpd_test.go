@@ -18,16 +18,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// stall is long enough for a busy machine to take what is there within it.
+// stall is long enough for a busy machine to read available data.
 const stall = time.Second
 
-// lenient is the limit where no client may be taken for one that stalls, because the machine may pause for long.
+// lenient is a limit for tests in which no client may count as stalled, because the machine may pause for long.
 const lenient = 8 * time.Second
 
-// soon is far more than a stall, and far less than for ever.
+// soon is far longer than a stall, but finite.
 const soon = time.Minute
 
-// serve serves a handler, and returns where, and a function that waits until no request is handled.
+// serve serves a handler. It returns the address, and a function that waits until no request is being handled.
 func serve(t *testing.T, l httpd.Limits, h http.HandlerFunc) (address string, idle func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func serve(t *testing.T, l httpd.Limits, h http.HandlerFunc) (address string, id
 		select {
 		case <-done:
 		case <-time.After(soon):
-			t.Error("a handler waits for its client still")
+			t.Error("a handler still waits for its client")
 		}
 	}
 }
@@ -85,7 +85,7 @@ func slow(t *testing.T) io.Reader {
 	return out
 }
 
-// The doors of a server, by what they do with a body.
+// handlers are handlers by what they do with a body.
 var handlers = map[string]http.HandlerFunc{
 	"reads the body":  func(w http.ResponseWriter, r *http.Request) { _, err := io.ReadAll(r.Body); failOn(w, err) },
 	"answers first":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
@@ -94,9 +94,9 @@ var handlers = map[string]http.HandlerFunc{
 		http.Error(w, "no", http.StatusUnauthorized)
 		r.Body.Close()
 	},
-	"says nothing":                    func(http.ResponseWriter, *http.Request) {},
-	"answers in parts":                func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "a"); w.(http.Flusher).Flush() },
-	"answers that there is no answer": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	"says nothing":            func(http.ResponseWriter, *http.Request) {},
+	"answers in parts":        func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "a"); w.(http.Flusher).Flush() },
+	"answers without content": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) },
 }
 
 func failOn(w http.ResponseWriter, err error) {
@@ -116,7 +116,7 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", header)
 				answer, err := io.ReadAll(conn) // until the server closes it
 				if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-					t.Error("the connection is open still")
+					t.Error("the connection is still open")
 				}
 				if !bytes.HasPrefix(answer, []byte("HTTP/1.1 ")) {
 					t.Errorf("it answers %q", answer)
@@ -149,7 +149,7 @@ func TestABodyThatDrips(t *testing.T) {
 			address, idle := serve(t, httpd.Limits{Rate: 1 << 20}, handlers["reads the body"])
 			out, in := io.Pipe()
 			defer in.Close()
-			go func() { // ever sooner than a stall, and far too slowly
+			go func() { // each byte within a stall, but far too slow in all
 				for tick := time.NewTicker(stall / 6); ; <-tick.C {
 					if _, err := in.Write([]byte("x")); err != nil {
 						return
@@ -186,7 +186,7 @@ func TestABodyThatArrives(t *testing.T) {
 			})
 			out, in := io.Pipe()
 			go func() {
-				for range parts { // longer than a stall in all
+				for range parts { // longer than a stall in total
 					time.Sleep(lenient / 4)
 					in.Write(make([]byte, each))
 				}
@@ -205,7 +205,7 @@ func TestABodyThatArrives(t *testing.T) {
 	}
 }
 
-// never writes an answer without end.
+// never writes an endless answer.
 func never(w http.ResponseWriter, r *http.Request) {
 	text := make([]byte, 1<<20)
 	for {
@@ -258,7 +258,7 @@ func TestAnAnswerThatIsNotTaken(t *testing.T) {
 			})
 		}
 	}
-	t.Run("whole, HTTP/1, once the handler is done", func(t *testing.T) {
+	t.Run("in one piece, HTTP/1, after the handler has returned", func(t *testing.T) {
 		t.Parallel()
 		address, _ := serve(t, httpd.Limits{}, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })
 		conn := dial(t, address)
@@ -322,7 +322,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 				t.Errorf("it took %d connections", connections)
 			}
 		})
-		t.Run(fmt.Sprint("is taken whole at the client's pace, HTTP/", version), func(t *testing.T) {
+		t.Run(fmt.Sprint("is received completely at the client's pace, HTTP/", version), func(t *testing.T) {
 			t.Parallel()
 			const size = 24 << 20
 			address, _ := serve(t, httpd.Limits{Stall: lenient}, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, size)) })
@@ -338,7 +338,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 				if read += n; err != nil {
 					break
 				}
-				time.Sleep(lenient / 16) // longer than a stall in all
+				time.Sleep(lenient / 16) // longer than a stall in total
 			}
 			if read != size {
 				t.Errorf("%d bytes came, want %d", read, size)
@@ -357,7 +357,7 @@ func TestAConnectionThatIsTakenOver(t *testing.T) {
 		}
 		go func() {
 			defer conn.Close()
-			time.Sleep(2 * stall) // its deadlines are no concern of the server's
+			time.Sleep(2 * stall) // the server no longer sets its deadlines
 			buffer := make([]byte, 2)
 			io.ReadFull(conn, buffer)
 			conn.Write(buffer)
@@ -389,7 +389,7 @@ func TestMemoryOfAnswers(t *testing.T) {
 	for range 20 {
 		conns = append(conns, get("greedy"))
 	}
-	for range 18 { // all but the two that hold as much as one may
+	for range 18 { // all but the two that hold the maximum for one client
 		<-ready
 	}
 	busy := 0
@@ -414,7 +414,7 @@ func TestMemoryOfAnswers(t *testing.T) {
 	idle()
 }
 
-func TestHowManyConnectionsThereMayBe(t *testing.T) {
+func TestTheLimitOfConnections(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -439,7 +439,7 @@ func TestHowManyConnectionsThereMayBe(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	if _, ok := answers(); ok {
-		t.Error("there are more than there may be")
+		t.Error("there are more connections than the limit")
 	}
 	conns[0].Close()
 	for deadline := time.Now().Add(soon); ; {
@@ -447,12 +447,12 @@ func TestHowManyConnectionsThereMayBe(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("a connection that was closed counts still")
+			t.Fatal("a closed connection still counts")
 		}
 	}
 }
 
-func TestHowManyRequestsACredentialMayHave(t *testing.T) {
+func TestTheLimitOfACredentialsRequests(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	begun, end := make(chan struct{}, 100), make(chan struct{})
@@ -498,7 +498,7 @@ func TestMemory(t *testing.T) {
 	t.Parallel()
 	m := httpd.NewMemory(10, 6)
 	take := m.Try
-	a := take("a", 100) // as much as each may hold
+	a := take("a", 100) // the maximum for each client
 	if a == nil || take("a", 1) != nil {
 		t.Fatal("one client may hold 6, and not more")
 	}
@@ -512,14 +512,14 @@ func TestMemory(t *testing.T) {
 	a.Shrink(1)
 	more := take("b", 2)
 	if more == nil {
-		t.Error("what was given back is not there")
+		t.Error("released memory is not free")
 	}
 	more.Release()
 	a.Release()
 	a.Release()
 	b.Release()
 	if take("c", 6) == nil {
-		t.Error("what was given back is not there")
+		t.Error("released memory is not free")
 	}
 	waiting := make(chan error)
 	go func() {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Memory limits the bytes that clients make the server hold, in total and for each client.
+// Memory limits the bytes that the server holds for clients, in total and for each client.
 type Memory struct {
 	total *semaphore.Weighted
 	each  int64
@@ -16,7 +16,7 @@ type Memory struct {
 	who map[string]*share
 }
 
-// share is what one client holds.
+// share is one client's part of a Memory.
 type share struct {
 	free *semaphore.Weighted
 	// users are the leases that exist or are being waited for. A share without any is removed, so that clients that

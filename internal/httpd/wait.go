@@ -164,18 +164,20 @@ type writer struct {
 
 	begun, taken bool
 	status       int
+	began        time.Time
 }
 
-// Status returns the status of an answer of a server made by [New]; 0 if it has not begun, or if w is no such answer.
-func Status(w http.ResponseWriter) int {
+// Begun returns the status of an answer of a server made by [New], and when it began. Both are zero if it has not begun, or if w is
+// not such an answer.
+func Begun(w http.ResponseWriter) (status int, at time.Time) {
 	for {
-		switch at := w.(type) {
+		switch next := w.(type) {
 		case *writer:
-			return at.status
+			return next.status, next.began
 		case interface{ Unwrap() http.ResponseWriter }:
-			w = at.Unwrap()
+			w = next.Unwrap()
 		default:
-			return 0
+			return 0, time.Time{}
 		}
 	}
 }
@@ -193,7 +195,7 @@ func (w *writer) SetWriteDeadline(time.Time) error { return nil }
 // server would wait for the body before and after the answer.
 func (w *writer) WriteHeader(status int) {
 	if status >= 200 && !w.begun {
-		w.begun, w.status = true, status
+		w.begun, w.status, w.began = true, status, time.Now()
 		if w.request.ProtoMajor == 1 && w.body != nil && !w.body.read {
 			w.Header().Set("Connection", "close")
 		}

@@ -26,7 +26,7 @@ const (
 	takeTimeout = 10 * time.Second
 )
 
-// fairDriver is the library's Postgres driver with another way to choose the next jobs.
+// fairDriver is the library's Postgres driver with our way to choose the next jobs.
 type fairDriver struct {
 	*riverpgxv5.Driver
 	pilot *fairPilot
@@ -38,7 +38,7 @@ func (d *fairDriver) chooses(c *river.Client[pgx.Tx]) bool {
 	return c.Pilot() == riverpilot.Pilot(d.pilot)
 }
 
-// fairPilot chooses the next jobs fairly by person, house and thread, and changes only jobs that its server holds (held.go). It
+// fairPilot chooses the next jobs fairly by person, house and thread, and changes only jobs that its server holds. It
 // leaves everything else to the library.
 type fairPilot struct {
 	riverpilot.StandardPilot
@@ -53,8 +53,8 @@ type fairPilot struct {
 	machineGone time.Duration
 
 	mu sync.Mutex
-	// unsure are jobs that this server may have taken, because the database did not confirm the commit. Otherwise they
-	// would count as running here, and nobody would run them.
+	// unsure are jobs that this server may have taken: the database did not confirm the commit. Otherwise they would
+	// count as running here, and nobody would run them.
 	unsure []int64
 }
 
@@ -70,7 +70,7 @@ type fairPilot struct {
 //	head       the oldest job of each house, found by jumping from house to house.
 //	chosen     the houses that come first. Each gives at least one job, unless its threads are at their limits (full).
 //	candidate  of each chosen house the first jobs of up to @threads threads, found by jumping from thread to thread,
-//	           and its oldest jobs. So every job comes to be the next, however many threads there are.
+//	           and its oldest jobs. Every job therefore becomes the next one at some time, however many threads there are.
 const take = `
 	with recursive machine as materialized (
 	  select '' as id union select unnest(@machines::text[]) union select m.id from machines m where m.seen_at < now() - @machine_gone::interval
@@ -138,8 +138,8 @@ const take = `
 	  select id from next n where n.place <= @most and (n.place <= @most - @reserve or n.person_place = 1)))
 	returning j.id`
 
-// The indexes of db/jobs.sql are on these expressions. A job that was committed since the transaction began is as due as one
-// before, so it is not compared with now().
+// The indexes of db/jobs.sql are on these expressions. A job that was committed after the transaction began is also
+// due, so the condition does not use now().
 const (
 	jobMachine  = "coalesce(metadata->>'machine', '')"
 	jobHouse    = "coalesce(args->>'house', id::text)"
@@ -147,11 +147,10 @@ const (
 	waitingJobs = db.JobSchema + ".river_job where queue = @queue and state = 'available' and scheduled_at <= statement_timestamp()"
 )
 
-// threadsLooked is how many threads of a house take looks at, besides those of its oldest jobs.
+// threadsLooked is how many threads of a house take considers, besides those of its oldest jobs.
 const threadsLooked = 64
 
-// byIndex makes the planner use the indexes, also for a plan that it makes while the table is small and keeps when it has
-// grown.
+// byIndex makes the planner use the indexes, because it may keep a plan from a time when the table was small.
 const byIndex = "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
 
 // JobGetAvailable takes the next jobs of a queue for this server. Servers do this one at a time, so that each counts
@@ -220,3 +219,50 @@ func (p *fairPilot) taken(ctx context.Context, tx pgx.Tx, server string) ([]int6
 // errNotFair reports that the library did not use our way to choose jobs. The server then does not start, because one
 // house could otherwise occupy all workers.
 var errNotFair = errors.New("the queue's library does not let us choose the next jobs")
+
+// JobSetStateIfRunningMany changes the states of those jobs that this server holds, and leaves the others as they are.
+// The library calls it for each result of a worker, but names jobs only by their ids. It expects that jobs may be
+// missing in what is returned, because jobs can be deleted.
+func (p *fairPilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.Executor, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
+	tx, within := exec.(riverdriver.ExecutorTx)
+	if !within {
+		begun, err := exec.Begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer begun.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it does nothing after the commit, and otherwise the connection is closed
+		tx = begun
+	}
+	var held []int64
+	// The rows stay locked, so that no other server takes a job over in between.
+	err := tx.QueryRow(ctx, `
+		select coalesce(array_agg(id), '{}') from (
+		  select id from `+db.JobSchema+`.river_job where id = any($1) and `+holder+` = $2 order by id for update) held`, params.ID, p.server.String()).Scan(&held)
+	if err != nil || len(held) == 0 {
+		return nil, err
+	}
+	rows, err := p.StandardPilot.JobSetStateIfRunningMany(ctx, tx, only(params, held))
+	if err == nil && !within {
+		err = tx.Commit(ctx)
+	}
+	return rows, err
+}
+
+// only returns the part of params for some of its jobs.
+func only(params *riverdriver.JobSetStateIfRunningManyParams, jobs []int64) *riverdriver.JobSetStateIfRunningManyParams {
+	part := &riverdriver.JobSetStateIfRunningManyParams{Now: params.Now, Schema: params.Schema}
+	for i, id := range params.ID {
+		if !slices.Contains(jobs, id) {
+			continue
+		}
+		part.ID = append(part.ID, id)
+		part.Attempt = append(part.Attempt, params.Attempt[i])
+		part.ErrData = append(part.ErrData, params.ErrData[i])
+		part.FinalizedAt = append(part.FinalizedAt, params.FinalizedAt[i])
+		part.MetadataDoMerge = append(part.MetadataDoMerge, params.MetadataDoMerge[i])
+		part.MetadataUpdates = append(part.MetadataUpdates, params.MetadataUpdates[i])
+		part.ScheduledAt = append(part.ScheduledAt, params.ScheduledAt[i])
+		part.State = append(part.State, params.State[i])
+	}
+	return part
+}

@@ -73,7 +73,7 @@ func TestAServerLeavesTheJobsThatAnotherOneTookOver(t *testing.T) {
 	if _, err := d.Owner(t).Exec(t.Context(), "update "+db.JobSchema+".river_job set attempted_by = array_append(attempted_by, 'arbe-1') where id = $1", id); err != nil {
 		t.Fatal(err)
 	}
-	// The server finds out when it has its lock again.
+	// The server finds out once it has its lock again.
 	if _, err := d.Owner(t).Exec(t.Context(), "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objid = ($1::bigint & 4294967295)::oid and classid = ($1::bigint >> 32)::oid", int64(j.Server())); err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// checkedVersion is the version of river for which this package's assumptions were read in river's code: that a client uses
-// the pilot of its driver for each search and each end of a job, that Snooze(0) does nothing to a job that does not run,
+// checkedVersion is the version of river in whose code this package's assumptions were checked: that a client uses the
+// pilot of its driver for each search and each end of a job, that Snooze(0) does nothing to a job that does not run,
 // that workers may be added until the start, and that metadata is changed by nobody else.
 const checkedVersion = "v0.51.0"
 
@@ -76,7 +76,7 @@ func TestAJobThatSomebodyCancels(t *testing.T) {
 			t.Errorf("found %v", found)
 		}
 		if cancel(id) || !<-ended {
-			t.Error("its work is not told that somebody cancelled it")
+			t.Error("its worker does not learn that somebody cancelled it")
 		}
 		comes(t, "it has ended", func() bool { return state(t, d, id) == "completed "+j.Server().String() })
 	})
@@ -89,7 +89,7 @@ func TestAJobThatSomebodyCancels(t *testing.T) {
 	})
 }
 
-// A job that its server hands over, or whose server dies, goes on with what was noted, as often as it takes.
+// A job that its server hands over, or whose server dies, continues with its note, however often that happens.
 func TestAJobGoesOnWithWhatWasNoted(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
@@ -141,7 +141,7 @@ func TestWorkWithoutAJobIsFoundAndRevived(t *testing.T) {
 	d := dbtest.New(t)
 	j := open(t, d.DB, Config{Queues: []Queue{errands}})
 	Add(j, Kind[errand]{Queue: errands.Name, Work: func(context.Context, *Job[errand]) error { return nil }})
-	// It is not started, so that nothing runs.
+	// The queue is not started, so that nothing runs.
 	later := time.Now().Add(time.Hour)
 	queue(t, j, errand{Name: "soon"}, Options{})
 	queue(t, j, errand{Name: "late"}, Options{Due: later})

@@ -21,8 +21,8 @@ import (
 type liveness struct {
 	server   Server
 	database *pgx.ConnConfig
-	// regained is called when the server has its lock again after it lost it: meanwhile it may
-	// have counted as dead.
+	// regained is called when the server has its lock again after a loss, because it may have counted as dead
+	// meanwhile.
 	regained func(context.Context, Server)
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
@@ -41,7 +41,7 @@ type Server int64
 // String returns the name under which the server takes jobs.
 func (s Server) String() string { return serverPrefix + strconv.FormatInt(int64(s), 16) }
 
-// parseServer returns a server by its name; zero for what is not such a name.
+// parseServer returns the server with this name; zero if it is not the name of a server.
 func parseServer(name string) Server {
 	key, err := strconv.ParseInt(strings.TrimPrefix(name, serverPrefix), 16, 64)
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			_, _ = conn.WaitForNotification(ctx) // none comes: it returns when the connection has ended
+			_, _ = conn.WaitForNotification(ctx) // there are none: it returns when the connection has ended
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {
@@ -111,7 +111,7 @@ func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger
 			}
 			continue
 		}
-		l.done.Go(func() { l.regained(ctx, l.server) }) // at the same time, because the lock may be lost again
+		l.done.Go(func() { l.regained(ctx, l.server) }) // in the background, because the lock may be lost again
 	}
 	if conn != nil {
 		conn.Close(context.WithoutCancel(ctx))

@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
-// open opens one more server on a database, for as long as the test runs.
+// open opens another server on a database until the test ends.
 func open(t *testing.T, d *db.DB, c Config) *Jobs {
 	t.Helper()
 	c.DB, c.Machines, c.MachineGone = d, func() []string { return nil }, time.Hour
@@ -73,12 +73,12 @@ func queue(t *testing.T, j *Jobs, args Args, o Options) (queued bool) {
 	return queued
 }
 
-// comes waits until something is true.
+// comes waits until a condition is true.
 func comes(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not come to that: %s", what)
+			t.Fatalf("it does not happen: %s", what)
 		}
 	}
 }

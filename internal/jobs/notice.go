@@ -12,17 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 )
 
-// notices are the messages that servers send each other through the database. HTTP would be faster, but then an operator
-// would have to give every server an address at which the others reach it. A notice is lost if the receiver's connection
-// is broken, so senders repeat it.
-type notices struct {
-	handlers map[string]func(ctx context.Context, from Server, message []byte) error
-	// handling counts the calls of handlers, because the server must not stop before they have returned.
-	handling sync.WaitGroup
-	stop     func()
-}
-
-// notice is one message. It holds less than 8,000 bytes, which is Postgres's limit.
+// notice is one message. It must be shorter than 8,000 bytes, which is Postgres' limit.
 type notice struct {
 	// Cancel is the id of a job of the receiver that was cancelled; zero if it is about something else.
 	Cancel int64 `json:",omitempty"`
@@ -74,14 +64,6 @@ func (j *Jobs) startNotices(ctx context.Context) error {
 	running.Go(func() { l.Run(ctx) })
 	j.notices.stop = func() { cancel(); running.Wait() }
 	return nil
-}
-
-// end receives no more notices, and waits until those that came are handled.
-func (n *notices) end() {
-	if n.stop != nil {
-		n.stop()
-	}
-	n.handling.Wait()
 }
 
 // notified receives a notice from another server.

@@ -3,18 +3,9 @@ package jobs
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/riverqueue/river"
 )
-
-// Task is a task that one of all servers runs regularly, and soon after the first of them starts. The task itself checks
-// whether there is anything to do.
-type Task struct {
-	Name  string
-	Every time.Duration
-	Do    func(context.Context) error
-}
 
 func (j *Jobs) periodic(t Task) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(t.Every), func() (river.JobArgs, *river.InsertOpts) {

@@ -32,8 +32,8 @@ type Queue struct {
 }
 
 // Limits restrict the jobs of one queue of each thread, of each house, and of all houses of each person, on all servers
-// together. To whom a house belongs is in houses.belongs_to: of its owners who are people, the one who joined first, which
-// is who created it, as long as they are an owner of it.
+// together. houses.belongs_to says whom a house belongs to: of its owners who are people, the one who joined first.
+// That is its creator, as long as the creator is an owner.
 type Limits struct {
 	// ThreadRunning, HouseRunning and PersonRunning are how many may run at once.
 	ThreadRunning, HouseRunning, PersonRunning int
@@ -41,7 +41,7 @@ type Limits struct {
 	ThreadWaiting, HouseWaiting, PersonWaiting int
 }
 
-// Or returns the limits with those of another value in place of the fields that are zero or less.
+// Or returns l with the fields of other in place of those that are zero or less.
 func (l Limits) Or(other Limits) Limits {
 	or := func(a, b int) int {
 		if a > 0 {
@@ -55,12 +55,12 @@ func (l Limits) Or(other Limits) Limits {
 	}
 }
 
-// Load is the number of jobs in a queue of a house, of one of its threads, and of all houses of its person, that have not
-// ended.
+// Load is the number of jobs in a queue that have not ended: of a house, of one of its threads, and of all houses of
+// its person.
 type Load struct {
 	Person, House, Thread int
-	// Admitted are those jobs of the house that the limits of their threads let run. A job does not wait for the others,
-	// because they do not use the house's limit.
+	// Admitted is the number of the house's jobs that the limits of their threads allow to run. A job does not wait for
+	// the other jobs, because these do not use the house's limit.
 	Admitted int
 }
 
@@ -81,4 +81,12 @@ func (q Queue) LoadTx(ctx context.Context, tx pgx.Tx, house, thread string) (l L
 func WakeTx(ctx context.Context, tx pgx.Tx, queue string) error {
 	_, err := tx.Exec(ctx, "select pg_notify($1, $2)", db.JobSchema+".river_insert", fmt.Sprintf(`{"queue": %q}`, queue))
 	return err
+}
+
+// Task is a task that one server runs regularly, and soon after the first server starts. The task itself checks whether
+// there is anything to do.
+type Task struct {
+	Name  string
+	Every time.Duration
+	Do    func(context.Context) error
 }

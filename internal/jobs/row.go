@@ -15,20 +15,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// This file queues, finds and changes jobs on which this server does not work.
+// This file queues, finds and changes jobs that this server is not working on.
 
-// Options are how a job is queued.
+// Options say how to queue a job.
 type Options struct {
 	// Due is when it may run. Defaults to the zero time: at once.
 	Due time.Time
 	// Machine is the machine whose servers must run it. Defaults to "": any server may.
 	Machine string
-	// Note is noted of the job, as a struct that JSON can hold. Defaults to nil: nothing.
+	// Note is the job's first note, a struct that JSON can hold. Defaults to nil: none.
 	Note any
 }
 
 // InsertTx queues a job when tx commits, and wakes the servers if it is due. queued is false if its kind is unique and
-// such a job is there.
+// the same job already exists.
 func (j *Jobs) InsertTx(ctx context.Context, tx pgx.Tx, args Args, o Options) (queued bool, err error) {
 	metadata := map[string]any{}
 	if o.Note != nil {
@@ -71,7 +71,7 @@ func (r Row) ID() int64 { return r.row.ID }
 // Args decodes the arguments.
 func (r Row) Args(into Args) error { return json.Unmarshal(r.row.EncodedArgs, into) }
 
-// Note decodes what is noted of the job. Of another version's note it decodes what it can.
+// Note decodes the job's note. It decodes as much as it can of another version's note.
 func (r Row) Note(into any) { note(r.row, into) }
 
 // Running reports whether a server works on the job.
@@ -85,17 +85,13 @@ func (r Row) Server() (s Server, ok bool) {
 	return parseServer(r.row.AttemptedBy[len(r.row.AttemptedBy)-1]), true
 }
 
-func note(row *rivertype.JobRow, into any) {
-	_ = json.Unmarshal(row.Metadata, into) // another version's note may be unreadable, which must not block the job
-}
-
 // Filter selects jobs.
 type Filter struct {
 	// Kind is the kind of the jobs.
 	Kind string
 	// Args are the values of some arguments.
 	Args map[string]string
-	// Argument, if it is not empty, is the name of one more argument, whose value begins with Prefix.
+	// Argument, if not empty, is the name of another argument, whose value begins with Prefix.
 	Argument, Prefix string
 	// Running leaves out jobs that wait.
 	Running bool
@@ -103,7 +99,7 @@ type Filter struct {
 	Most int
 }
 
-// FindTx returns jobs that wait or run.
+// FindTx returns jobs that are waiting or running.
 func (j *Jobs) FindTx(ctx context.Context, tx pgx.Tx, f Filter) ([]Row, error) {
 	states := []rivertype.JobState{rivertype.JobStateRunning}
 	if !f.Running {
@@ -131,7 +127,7 @@ func (j *Jobs) FindTx(ctx context.Context, tx pgx.Tx, f Filter) ([]Row, error) {
 	return rows, nil
 }
 
-// GetNote decodes what is noted of a job.
+// GetNote decodes the note of a job.
 func (j *Jobs) GetNote(ctx context.Context, id int64, into any) error {
 	var text []byte
 	err := j.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
@@ -152,7 +148,8 @@ func (j *Jobs) NoteTx(ctx context.Context, tx pgx.Tx, id int64, note any) error 
 	return err
 }
 
-// NoteWaitingTx adds to the note of a job that waits, and reports whether it did: not if the note has all of that.
+// NoteWaitingTx adds to the note of a waiting job, and reports whether it did. It does nothing if the note already
+// contains all of it.
 func (j *Jobs) NoteWaitingTx(ctx context.Context, tx pgx.Tx, id int64, note any) (noted bool, err error) {
 	text, err := json.Marshal(note)
 	if err != nil {
@@ -172,9 +169,9 @@ type Waiting struct {
 	Away bool
 }
 
-// Unstarted returns up to most jobs of a kind that no server has taken for some time since they were due, and whose note
-// does not have all of without. A machine counts as away if it was not seen for away, and a job that needs a machine is
-// returned so much later.
+// Unstarted returns up to most jobs of a kind that are overdue by more than after, that no server has taken, and whose
+// note does not contain all of without. A machine counts as away if it was not seen for that long, and a job that needs
+// such a machine is returned that much later.
 func (j *Jobs) Unstarted(ctx context.Context, kind string, after, away time.Duration, without any, most int) (list []Waiting, err error) {
 	text, err := json.Marshal(without)
 	if err != nil {
@@ -210,12 +207,12 @@ func (j *Jobs) CancelTx(ctx context.Context, tx pgx.Tx, id int64) (ended bool, e
 	return row.State == rivertype.JobStateCancelled, err
 }
 
-// LeaveCancelledTx records for the server that takes a job next that it was cancelled; see [Job.Cancelled].
+// LeaveCancelledTx tells the next server that takes a job that it was cancelled; see [Job.Cancelled].
 func (j *Jobs) LeaveCancelledTx(ctx context.Context, tx pgx.Tx, id int64) error {
 	return j.NoteTx(ctx, tx, id, map[string]bool{"cancelled": true})
 }
 
-// RescheduleTx makes the jobs of a kind with an argument that wait due at a time; at once if it is zero.
+// RescheduleTx makes the waiting jobs of a kind with an argument due at a time; zero means now.
 func (j *Jobs) RescheduleTx(ctx context.Context, tx pgx.Tx, kind, argument, value string, due time.Time) error {
 	_, err := tx.Exec(ctx, `
 		update `+db.JobSchema+`.river_job set
@@ -228,9 +225,9 @@ func (j *Jobs) RescheduleTx(ctx context.Context, tx pgx.Tx, kind, argument, valu
 	return WakeTx(ctx, tx, j.kind(kind).queue)
 }
 
-// ReplaceTx ends the running job of a kind with an argument, and queues another one in its place, which is due at a time.
-// The worker of the first one must return nil. The queue reports the end of a job by its id a moment later: it would take a
-// job that has begun once more for the one that ended.
+// ReplaceTx ends the running job of a kind with an argument, and queues a new one, due at a time, in its place. The
+// worker of the old job must return nil. The same job cannot be reused: the queue reports ends by job id, a moment
+// later, and would end a job that had started again.
 func (j *Jobs) ReplaceTx(ctx context.Context, tx pgx.Tx, args Args, argument, value string, due time.Time) error {
 	_, err := tx.Exec(ctx, `
 		update `+db.JobSchema+`.river_job set state = 'completed', finalized_at = now(), unique_key = null
@@ -245,14 +242,13 @@ func (j *Jobs) ReplaceTx(ctx context.Context, tx pgx.Tx, args Args, argument, va
 	return err
 }
 
-// Wanted is work for which there must be a job: the value of the argument that names it, and whether its job may wait for
-// as long as it likes.
+// Wanted is work that needs a job: the value of the argument that names it, and whether its job may wait for any time.
 type Wanted struct {
 	Value string
 	Waits bool
 }
 
-// LostTx returns up to most of some work for which no job of a kind runs or will run soon.
+// LostTx returns the wanted work, up to most, for which no job of a kind runs or will run soon.
 func (j *Jobs) LostTx(ctx context.Context, tx pgx.Tx, kind, argument string, wanted []Wanted, soon time.Duration, most int) ([]string, error) {
 	values, waits := make([]string, len(wanted)), make([]bool, len(wanted))
 	for i, w := range wanted {
@@ -269,7 +265,7 @@ func (j *Jobs) LostTx(ctx context.Context, tx pgx.Tx, kind, argument string, wan
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// ReviveTx makes the jobs of a kind with an argument run that do not run, also those that have ended. It returns false if
+// ReviveTx makes all jobs of a kind with an argument run again, including those that have ended. It returns false if
 // there are none.
 func (j *Jobs) ReviveTx(ctx context.Context, tx pgx.Tx, kind, argument, value string) (found bool, err error) {
 	err = tx.QueryRow(ctx, `
@@ -284,8 +280,8 @@ func (j *Jobs) ReviveTx(ctx context.Context, tx pgx.Tx, kind, argument, value st
 	return found, WakeTx(ctx, tx, j.kind(kind).queue)
 }
 
-// UnbindTx lets any server run the jobs of a house that wait for a machine, of the given threads, and those whose note has
-// all of noted.
+// UnbindTx lets any server run jobs of a house that wait for a machine: those of the given threads, and those whose
+// note contains all of noted.
 func (j *Jobs) UnbindTx(ctx context.Context, tx pgx.Tx, house, machine string, threads []string, noted any) error {
 	text, err := json.Marshal(noted)
 	if err != nil {
@@ -308,17 +304,20 @@ func (j *Jobs) UnbindTx(ctx context.Context, tx pgx.Tx, house, machine string, t
 	return err
 }
 
-// Count is how many jobs of a kind are in a state, on all servers together.
+// Count is the number of jobs of a kind in a state, on all servers together.
 type Count struct {
 	Kind, State string
 	N           int64
+	// Oldest is how long the oldest of them has waited since it was due; 0 unless State is "queued".
+	Oldest time.Duration
 }
 
-// Count counts the jobs that wait or run, and those that failed for good and are still recorded. Jobs of the given kinds
-// that wait and that run are counted also when there are none.
+// Count counts the jobs that wait or run, and those that failed for good and are still recorded. For the given kinds,
+// it includes the counts of waiting and running jobs even if they are zero.
 func (j *Jobs) Count(ctx context.Context, kinds ...string) ([]Count, error) {
 	rows, err := j.db.Pool().Query(ctx, `
-		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*)
+		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*),
+			coalesce(extract(epoch from max(greatest(now() - scheduled_at, '0')) filter (where state = 'available')), 0) * interval '1 second'
 		from `+db.JobSchema+`.river_job where state in ('available', 'scheduled', 'pending', 'retryable', 'running', 'discarded') group by 1, 2 order by 1, 2`)
 	if err != nil {
 		return nil, db.Explain(err)

@@ -19,7 +19,7 @@ type sweepArgs struct{}
 // Kind is the job's kind.
 func (sweepArgs) Kind() string { return "sweep_commands" }
 
-// sweep looks for jobs of dead servers, and for whatever else a server may have left.
+// sweep looks for jobs of dead servers, and calls the functions of [Jobs.OnSweep].
 func (j *Jobs) sweep(ctx context.Context, _ *Job[sweepArgs]) error {
 	all := append([]func(context.Context) error{j.recover}, j.sweeps...)
 	failed := make([]error, len(all))
@@ -88,8 +88,8 @@ func (j *Jobs) suspects(ctx context.Context) (list []orphan, err error) {
 	return list, err
 }
 
-// interrupt queues a job of a dead server again, unless the server has come back: then it still works on the job, and
-// another worker would disturb it.
+// interrupt queues a job of a dead server again, unless the server has come back: it then still works on the job, and
+// another worker would interfere.
 func (j *Jobs) interrupt(ctx context.Context, o orphan) error {
 	return j.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		if gone, err := parseServer(o.Server).GoneTx(ctx, tx); err != nil || !gone {
@@ -100,7 +100,7 @@ func (j *Jobs) interrupt(ctx context.Context, o orphan) error {
 	})
 }
 
-// requeueTx queues a job again on which a server no longer works, unless another server works on it by now.
+// requeueTx queues a job again that its server has abandoned, unless another server already works on it.
 func (j *Jobs) requeueTx(ctx context.Context, tx pgx.Tx, o orphan) error {
 	k := j.kind(o.Kind)
 	var queue string

@@ -44,7 +44,7 @@ func BenchmarkTake(b *testing.B) {
 						if taken, err := pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(taken) != 16 {
 							return fmt.Errorf("%d jobs were taken: %w", len(taken), err)
 						}
-						return tx.Rollback(context.WithoutCancel(b.Context())) // so that the next choice finds the same
+						return tx.Rollback(context.WithoutCancel(b.Context())) // so that the next choice finds the same jobs
 					})
 					if err != nil && err != pgx.ErrTxClosed {
 						b.Fatal(err)

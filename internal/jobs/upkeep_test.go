@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// heard keeps what is logged.
+// heard keeps log lines.
 type heard struct {
 	mu      sync.Mutex
 	records []slog.Record

@@ -31,8 +31,7 @@ type activity struct {
 	logger  *slog.Logger
 
 	mu sync.Mutex
-	// due is when to touch the thread of a stream. quiet is until when a thread that was just touched is not touched
-	// again.
+	// due is when to touch the thread of a stream. quiet is when a thread that was just touched may be touched again.
 	due, quiet map[int64]time.Time
 	// repair reports that notifications may have been lost, so that all threads must be touched.
 	repair bool

@@ -8,12 +8,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// focus is one thread with its sandbox, environment, parent, source and forks. What does not exist is nil.
+// focus is one thread with its sandbox, environment, parent, source, forks and children. What does not exist is nil.
 type focus struct {
 	thread      *thread.Thread
 	parent      *thread.Thread
 	source      *thread.Thread
 	forks       []*thread.Thread
+	children    []*thread.Thread
 	box         *sandbox.Sandbox
 	environment *sandbox.Environment
 }
@@ -43,6 +44,13 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 		}
 		for _, id := range forked {
 			r.forked[id] = true
+		}
+		parents, err := p.of.Threads.WithChildren(ctx, p.scope, ids)
+		if err != nil {
+			return err
+		}
+		for _, id := range parents {
+			r.parents[id] = true
 		}
 	}
 	for id, f := range p.focused {
@@ -82,17 +90,11 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	if f.source, err = related(ctx, p, r, f.source, source, all); err != nil {
 		return err
 	}
-	if all && !r.forked[f.thread.ID] {
-		f.forks = nil
-	} else if all || f.forksMarked(r) {
-		list, err := p.of.Threads.List(ctx, p.scope, thread.Filter{ForkedFrom: f.thread.ID, Limit: MaxForks})
-		if err != nil {
-			return err
-		}
-		f.forks = nil
-		for _, t := range list {
-			f.forks = append(f.forks, share(p, Key{Thread, t.ID}, &t))
-		}
+	if f.forks, err = family(ctx, p, r, f.forks, thread.Filter{ForkedFrom: f.thread.ID, Limit: MaxForks}, all, r.forked[f.thread.ID]); err != nil {
+		return err
+	}
+	if f.children, err = family(ctx, p, r, f.children, thread.Filter{ParentThread: f.thread.ID, Limit: MaxChildren}, all, r.parents[f.thread.ID]); err != nil {
+		return err
 	}
 	id := f.thread.Sandbox
 	switch {
@@ -115,8 +117,8 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	return err
 }
 
-// related returns the thread with this id, which another one names, or nil if there is none. had is what the last round
-// returned, which is read again only if it may have changed.
+// related returns the thread with this id, or nil if there is none. had is the result of the last round. It is read
+// again only if it may have changed.
 func related(ctx context.Context, p *picture, r *round, had *thread.Thread, id string, all bool) (*thread.Thread, error) {
 	if id == "" {
 		return nil, nil
@@ -132,11 +134,27 @@ func related(ctx context.Context, p *picture, r *round, had *thread.Thread, id s
 	return now[id], err
 }
 
-// forksMarked reports whether a fork of the thread changed, was created or was deleted.
-func (f *focus) forksMarked(r *round) bool {
+// family returns the forks or children that a filter selects. had is the result of the last round. They are read again
+// only if one of them was changed, created or deleted. With all, exist says whether there are any.
+func family(ctx context.Context, p *picture, r *round, had []*thread.Thread, f thread.Filter, all, exist bool) ([]*thread.Thread, error) {
+	switch {
+	case all && !exist:
+		return nil, nil
+	case !all && !familyMarked(r, had, f):
+		return had, nil
+	}
+	list, err := p.of.Threads.List(ctx, p.scope, f)
+	var now []*thread.Thread
+	for _, t := range list {
+		now = append(now, share(p, Key{Thread, t.ID}, &t))
+	}
+	return now, err
+}
+
+func familyMarked(r *round, had []*thread.Thread, f thread.Filter) bool {
 	for id, t := range r.threads {
-		isFork := t != nil && t.Origin != nil && t.Origin.Thread == f.thread.ID
-		if isFork || slices.ContainsFunc(f.forks, func(had *thread.Thread) bool { return had.ID == id }) {
+		belongs := t != nil && (f.ParentThread != "" && t.ParentThread == f.ParentThread || f.ForkedFrom != "" && t.Origin != nil && t.Origin.Thread == f.ForkedFrom)
+		if belongs || slices.ContainsFunc(had, func(h *thread.Thread) bool { return h.ID == id }) {
 			return true
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	// proveEvery is the time between two checks of the listening connection, and proveTimeout limits each. Without them, a
 	// connection whose other end has vanished would look like one on which nothing happens.
 	proveEvery, proveTimeout = 20 * time.Second, 20 * time.Second
-	// connectTimeout limits how long making a connection may take. Otherwise it could wait for ever for a database that
+	// connectTimeout limits how long making a connection may take. Otherwise it could wait forever for a database that
 	// does not answer.
 	connectTimeout = 10 * time.Second
 )

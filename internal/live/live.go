@@ -7,8 +7,8 @@
 //
 // Triggers notify of every row that a transaction changed, with its commit. listen.go receives the notification and
 // marks the row in its house's picture. picture.go reads marked rows again within the house's scope; window.go keeps
-// the first threads of the list, and focus.go single threads with all that belongs to them. view.go compares what
-// watchers have with the current rows. activity.go updates a thread's row when its log grows.
+// the first threads of the list, focus.go single threads with all that belongs to them, and read.go the inboxes of those who
+// watch. view.go compares what watchers have with the current rows. activity.go updates a thread's row when its log grows.
 //
 // The rule to remember: a notification is only a hint to read. Lost ones are repaired when the listening connection is
 // replaced, and once a minute.
@@ -25,6 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -37,6 +38,8 @@ const (
 	// MaxForks is how many forks of a thread a picture holds: one more than a page shows, so that the page knows
 	// whether there are others.
 	MaxForks = 21
+	// MaxChildren is how many children of a thread a picture holds: one more than a page shows.
+	MaxChildren = 101
 	// MaxMembers is how many members of a house a picture holds.
 	MaxMembers = 1000
 )
@@ -45,10 +48,13 @@ const (
 type Want struct {
 	// Threads is how many threads to watch from the start of the house's list, at most [MaxThreads].
 	Threads int
-	// IDs are threads to watch together with their sandbox, environment, parent, source and forks.
+	// IDs are threads to watch together with their sandbox, environment, parent, source, forks and children.
 	IDs []string
 	// Members says whether to watch the members of the house, Bots whether to watch its bots.
 	Members, Bots bool
+	// Reader is the member whose inbox to watch; empty for none. The inbox includes how far they have read the first
+	// hundred threads and the threads of Threads and IDs.
+	Reader string
 }
 
 // Kind is the kind of a row.
@@ -62,6 +68,8 @@ const (
 	Environment Kind = "environment"
 	Member      Kind = "member"
 	Bot         Kind = "bot"
+	// Inbox is what needs a member and what they have read; its id is the member's.
+	Inbox Kind = "inbox"
 	// TheRest says where the list of threads continues after the first ones. It has no id.
 	TheRest Kind = "rest"
 )
@@ -83,8 +91,8 @@ type Rest struct {
 type Change struct {
 	Key Key
 	// Row is a *[house.House] without a role, *[thread.Thread], *[sandbox.Sandbox], *[sandbox.Environment],
-	// *[house.Member], *[bot.Bot] without its instructions, or *[Rest]. It is nil if the row was deleted or is no longer wanted. Do not change it, because
-	// watchers share it.
+	// *[house.Member], *[bot.Bot] without its instructions, *[inbox.Inbox], or *[Rest]. It is nil if the row is deleted
+	// or no longer wanted. Do not change it, because watchers share it.
 	Row any
 	// CaughtUp reports, without a row, that everything that existed at the start has been sent. It is sent once.
 	CaughtUp bool
@@ -103,6 +111,7 @@ type Config struct {
 	Threads *thread.Threads
 	Houses  *house.Houses
 	Bots    *bot.Bots
+	Inboxes *inbox.Inboxes
 	Boxes   Boxes
 	Logger  *slog.Logger
 }
@@ -181,7 +190,7 @@ func (p *Pictures) Watch(ctx context.Context, scope db.Scope, want Want) iter.Se
 }
 
 func stopping() error {
-	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment")
+	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment").WithReason(fault.ServerStopping)
 }
 
 // Len returns how many houses have a picture.

@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -37,7 +38,7 @@ type bench struct {
 	house   house.House
 }
 
-// noDriver has a name, and makes nothing.
+// noDriver is a driver that only has a name.
 type noDriver struct{ sandbox.Driver }
 
 func setup(t testing.TB) *bench {
@@ -52,7 +53,7 @@ func setup(t testing.TB) *bench {
 	b.boxes = sandbox.NewResolver(sandbox.Config{DB: b.DB, Log: b.log, Threads: b.threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: noDriver{}}, Logger: quiet})
 	b.bots = bot.New(b.DB, b.threads)
 	b.houses = house.New(b.DB, b.log, b.threads, b.boxes, b.bots)
-	b.live, err = live.Open(ctx, live.Config{DB: b.DB, Log: b.log, Threads: b.threads, Houses: b.houses, Bots: b.bots, Boxes: b.boxes, Logger: quiet})
+	b.live, err = live.Open(ctx, live.Config{DB: b.DB, Log: b.log, Threads: b.threads, Houses: b.houses, Bots: b.bots, Inboxes: inbox.New(b.DB), Boxes: b.boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(b.live.Close)
 	b.scope.Agent, err = b.houses.CreatePerson(ctx, "Ada")
@@ -82,18 +83,18 @@ func (b *bench) say(t testing.TB, th thread.Thread, text string) {
 	must(t, err)
 }
 
-// exec changes rows past row-level security, as any program with the database may.
+// exec changes rows without row-level security, as any program with access to the database can.
 func (b *bench) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	_, err := b.Owner(t).Exec(t.Context(), statement, args...)
 	must(t, err)
 }
 
-// seen is what somebody who watches has seen.
+// seen is what a watcher has received.
 type seen struct {
 	changes chan live.Change
 	rows    map[live.Key]any
-	// order is in what order threads were told last, told how many changes came.
+	// order is the order in which threads were last sent, sent the number of changes.
 	order []string
 	sent  int
 	err   error
@@ -123,7 +124,7 @@ func (b *bench) watch(t testing.TB, want live.Want) *seen {
 	return s
 }
 
-// until takes changes until what was seen is as wanted.
+// until receives changes until a condition is true.
 func (s *seen) until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	late := time.After(30 * time.Second)
@@ -172,7 +173,7 @@ func TestAHouseIsWatched(t *testing.T) {
 	first := b.thread(t, thread.Draft{Name: "first"})
 	s := b.watch(t, live.Want{Threads: 10})
 
-	t.Run("first all there is, in the order of the list", func(t *testing.T) {
+	t.Run("sends all rows first, in the order of the list", func(t *testing.T) {
 		s.caughtUp(t)
 		if want := []string{b.house.PrimaryThread, first.ID}; !slices.Equal(s.order, want) {
 			t.Errorf("the threads are %q, want %q", s.order, want)
@@ -188,13 +189,13 @@ func TestAHouseIsWatched(t *testing.T) {
 		second := b.thread(t, thread.Draft{Name: "second"})
 		s.until(t, "it is there", func() bool { return row[*thread.Thread](s, live.Thread, second.ID) != nil })
 	})
-	t.Run("the first thread, in which its house was announced, is moved to its place", func(t *testing.T) {
+	t.Run("then the first thread, whose log announced the house, moved to its place", func(t *testing.T) {
 		s.until(t, "it is there", func() bool {
 			th := row[*thread.Thread](s, live.Thread, b.house.PrimaryThread)
 			return th.Tail == 1 && th.ActiveAt.Equal(th.LastActivity)
 		})
 	})
-	t.Run("a changed one, and only that", func(t *testing.T) {
+	t.Run("then a changed thread, and nothing else", func(t *testing.T) {
 		before, name := s.sent, "renamed"
 		_, err := b.threads.Update(t.Context(), b.scope, first.ID, thread.Change{Name: &name})
 		must(t, err)
@@ -203,21 +204,21 @@ func TestAHouseIsWatched(t *testing.T) {
 			t.Errorf("%d changes were sent for one", s.sent-before)
 		}
 	})
-	t.Run("one in which something is said", func(t *testing.T) {
+	t.Run("then a thread in which something is said", func(t *testing.T) {
 		b.say(t, first, "hello")
 		s.until(t, "it has the entry and its place", func() bool {
 			th := row[*thread.Thread](s, live.Thread, first.ID)
 			return th.Tail == 1 && th.ActiveAt.Equal(th.LastActivity)
 		})
 	})
-	t.Run("one that is gone", func(t *testing.T) {
+	t.Run("then a deleted thread", func(t *testing.T) {
 		must(t, b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
 			_, err := b.threads.DeleteTx(t.Context(), tx, first.ID)
 			return err
 		}))
 		s.until(t, "it is gone", func() bool { return row[*thread.Thread](s, live.Thread, first.ID) == nil })
 	})
-	t.Run("and the house", func(t *testing.T) {
+	t.Run("and a changed house", func(t *testing.T) {
 		name := "Cottage"
 		_, err := b.houses.Update(t.Context(), b.scope, house.Change{Name: &name})
 		must(t, err)
@@ -253,7 +254,7 @@ func TestAWindowHasTheFirstThreads(t *testing.T) {
 	primary := b.house.PrimaryThread // pinned when the house was made
 	s.until(t, "it has the first three", has(primary, made[4].ID, made[3].ID))
 	if r := row[*live.Rest](s, live.TheRest, ""); !r.More || r.After.ID != made[3].ID {
-		t.Errorf("the rest begins behind %v", r)
+		t.Errorf("the rest begins after %v", r)
 	}
 	b.say(t, made[0], "to the top")
 	s.until(t, "another thread is active", has(primary, made[0].ID, made[4].ID))
@@ -300,6 +301,17 @@ func TestAThreadIsWatchedWithWhatBelongsToIt(t *testing.T) {
 		b.exec(t, "update threads set parent_thread_id = null where id = $1", th.ID)
 		s.until(t, "it is gone", func() bool { return row[*thread.Thread](s, live.Thread, parent.ID) == nil })
 	})
+	t.Run("its children, and the progress of their runs", func(t *testing.T) {
+		child := b.thread(t, thread.Draft{ParentThread: th.ID})
+		s.until(t, "it is there", func() bool { return row[*thread.Thread](s, live.Thread, child.ID) != nil })
+		b.exec(t, "update threads set heartbeat_at = now(), run_doing = 'running bash', run_cost = 7 where id = $1", child.ID)
+		s.until(t, "its progress is shown", func() bool {
+			r := row[*thread.Thread](s, live.Thread, child.ID).Run
+			return r.Doing == "running bash" && r.CostMicros == 7
+		})
+		b.exec(t, "delete from threads where id = $1", child.ID)
+		s.until(t, "it is gone", func() bool { return row[*thread.Thread](s, live.Thread, child.ID) == nil })
+	})
 	t.Run("its forks, and its source", func(t *testing.T) {
 		fork, err := b.threads.Fork(t.Context(), b.scope, th.ID, thread.Fork{})
 		must(t, err)
@@ -309,12 +321,12 @@ func TestAThreadIsWatchedWithWhatBelongsToIt(t *testing.T) {
 			return row[*thread.Thread](s, live.Thread, source.ID) == nil && row[*thread.Thread](s, live.Thread, fork.ID) == nil
 		})
 	})
-	t.Run("and nothing of others", func(t *testing.T) {
+	t.Run("and nothing of other threads", func(t *testing.T) {
 		if len(s.rows) != 5 { // the house, the thread, its box and environment, and that it caught up
 			t.Errorf("it has %v", s.rows)
 		}
 	})
-	t.Run("one that is not there is not found", func(t *testing.T) {
+	t.Run("a missing thread is not found", func(t *testing.T) {
 		for _, id := range []string{"nonesuch", source.ID} {
 			for _, err := range b.live.Watch(t.Context(), b.scope, live.Want{IDs: []string{th.ID, id}}) {
 				if fault.CodeOf(err) != fault.NotFound {
@@ -373,8 +385,8 @@ func TestAnotherHouseIsNotSeen(t *testing.T) {
 	}
 }
 
-// Whoever changes rows must not be heard for the picture to become right.
-func TestLostNotificationsAreMadeGood(t *testing.T) {
+// The picture becomes correct even if notifications of changes are lost.
+func TestLostNotificationsAreRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	th := b.thread(t, thread.Draft{Name: "before"})
@@ -386,8 +398,8 @@ func TestLostNotificationsAreMadeGood(t *testing.T) {
 	s.until(t, "it connects again and reads everything", func() bool { return row[*thread.Thread](s, live.Thread, th.ID).Name == "after" })
 }
 
-// A killed server leaves threads where they were in the list: the next one moves them.
-func TestUntouchedThreadsAreHealed(t *testing.T) {
+// A killed server may leave threads at their old place in the list. The next server moves them.
+func TestUntouchedThreadsAreRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	th := b.thread(t, thread.Draft{})
@@ -401,12 +413,12 @@ func TestUntouchedThreadsAreHealed(t *testing.T) {
 	updated, err := b.threads.Get(t.Context(), b.scope, th.ID)
 	must(t, err)
 	if !updated.UpdatedAt.Equal(th.UpdatedAt) {
-		t.Error("to be active counts as a change of the thread")
+		t.Error("activity counts as a change of the thread")
 	}
 	b.exec(t, "update threads set active_at = '2000-01-01' where id = $1", th.ID)
 	must(t, b.threads.RepairActivity(t.Context()))
 	if !active() {
-		t.Error("it is not where its last entry puts it")
+		t.Error("it is not at the place of its last entry")
 	}
 }
 

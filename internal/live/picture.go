@@ -48,6 +48,7 @@ type picture struct {
 	focused map[string]*focus
 	members []*house.Member // nil if not read
 	bots    []*bot.Bot      // nil if not read
+	readers map[string]*reader
 	// rows holds every row of the picture, so that a row that is read again unchanged keeps its pointer: publish compares
 	// pointers.
 	rows map[Key]any
@@ -56,7 +57,7 @@ type picture struct {
 func newPicture(of *Pictures, houseID string) *picture {
 	return &picture{
 		of: of, scope: db.Scope{House: houseID}, marked: map[Key]struct{}{}, all: true, wake: make(chan struct{}, 1),
-		views: map[string]*view{}, focused: map[string]*focus{}, rows: map[Key]any{},
+		views: map[string]*view{}, focused: map[string]*focus{}, readers: map[string]*reader{}, rows: map[Key]any{},
 	}
 }
 
@@ -91,10 +92,12 @@ type round struct {
 	all    bool
 	// wanted is the union of what all views want.
 	wanted Want
+	// readers are the members whose inboxes are wanted, and the threads whose readings each wants.
+	readers map[string]wantedReadings
 	// threads are the marked threads as they are now; nil for a deleted one.
 	threads map[string]*thread.Thread
-	// forked are the threads, of those that are read completely, that have forks.
-	forked map[string]bool
+	// forked are the completely read threads that have forks, and parents those that have children.
+	forked, parents map[string]bool
 	// read holds the sandboxes and environments read in this round, because many threads share them.
 	read map[Key]any
 }
@@ -109,13 +112,17 @@ func (r *round) isMarked(kind Kind, id string) bool {
 func (p *picture) take() *round {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := &round{marked: p.marked, all: p.all, threads: map[string]*thread.Thread{}, forked: map[string]bool{}, read: map[Key]any{}}
+	r := &round{marked: p.marked, all: p.all, threads: map[string]*thread.Thread{}, forked: map[string]bool{}, parents: map[string]bool{}, read: map[Key]any{}, readers: map[string]wantedReadings{}}
 	p.marked, p.all = map[Key]struct{}{}, false
 	for _, v := range p.views {
 		r.wanted.Threads = max(r.wanted.Threads, v.want.Threads)
 		r.wanted.IDs = append(r.wanted.IDs, v.want.IDs...)
 		r.wanted.Members = r.wanted.Members || v.want.Members
 		r.wanted.Bots = r.wanted.Bots || v.want.Bots
+		if reader := v.want.Reader; reader != "" {
+			r.readers[reader] = r.readers[reader].with(v.want)
+			r.wanted.Threads = max(r.wanted.Threads, readingsOf)
+		}
 	}
 	return r
 }
@@ -184,7 +191,7 @@ func (p *picture) read(r *round) error {
 		if err != nil {
 			return err
 		}
-		at.Role = "" // it depends on the member who asks, and all share this row
+		at.Role = "" // it depends on the member who asks, but all members share this row
 		p.house = share(p, Key{House, at.ID}, &at)
 	}
 	if err := p.readMarked(ctx, r); err != nil {
@@ -199,7 +206,10 @@ func (p *picture) read(r *round) error {
 	if err := p.readMembers(ctx, r); err != nil {
 		return err
 	}
-	return p.readBots(ctx, r)
+	if err := p.readBots(ctx, r); err != nil {
+		return err
+	}
+	return p.readInboxes(ctx, r)
 }
 
 // readMarked reads the marked threads. If everything is marked, they are read as parts of the picture instead of one by
@@ -358,6 +368,9 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 		for _, fork := range f.forks {
 			add(Key{Thread, fork.ID}, fork)
 		}
+		for _, child := range f.children {
+			add(Key{Thread, child.ID}, child)
+		}
 	}
 	if want.Members {
 		for _, m := range p.members {
@@ -369,11 +382,13 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 			add(Key{Bot, b.ID}, b)
 		}
 	}
+	if at := p.readers[want.Reader]; at != nil {
+		add(Key{Inbox, want.Reader}, at.inbox)
+	}
 	return slices.Clip(keys), rows, missing
 }
 
-// The pauses before a failed step is repeated. Each is twice the previous one, so that a database in trouble gets less
-// and less work from it.
+// The pauses before a failed step is repeated. Each is twice the previous one, to relieve a database in trouble.
 const (
 	minRetryPause = 50 * time.Millisecond
 	maxRetryPause = 5 * time.Second

@@ -7,13 +7,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// view is what watchers with equal wants have been sent. They share it, so that changes are found only once for all of
-// them. The picture's lock guards it.
+// view is what was sent to watchers with equal wants. They share it, so that changes are found once for all of them.
+// The picture's lock guards it.
 type view struct {
 	want     Want
 	watchers map[*watcher]struct{}
-	// ready reports that rows are up to date; until then its watchers wait. missing is one of its thread ids that does
-	// not exist.
+	// ready reports that rows are up to date; until then its watchers wait. missing is a wanted thread id that does not
+	// exist.
 	ready   bool
 	missing string
 	keys    []Key
@@ -40,7 +40,7 @@ type watcher struct {
 func (p *picture) watch(want Want) *watcher {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := fmt.Sprintf("%d %t %t %q", want.Threads, want.Members, want.Bots, want.IDs)
+	id := fmt.Sprintf("%d %t %t %q %q", want.Threads, want.Members, want.Bots, want.IDs, want.Reader)
 	v := p.views[id]
 	if v == nil {
 		v = &view{want: want, watchers: map[*watcher]struct{}{}}
@@ -123,6 +123,9 @@ func (v *view) behind(p *picture) bool {
 		if _, read := p.focused[id]; !read {
 			return true
 		}
+	}
+	if v.want.Reader != "" && !p.readers[v.want.Reader].has(v.want) {
+		return true
 	}
 	return v.want.Threads > 0 && p.window.threads == nil || v.want.Members && p.members == nil || v.want.Bots && p.bots == nil
 }

@@ -37,7 +37,7 @@ func (w *window) read(ctx context.Context, p *picture, r *round) error {
 			return nil
 		}
 	}
-	list, err := p.of.Threads.List(ctx, p.scope, thread.Filter{Limit: kept + 1})
+	list, err := p.of.Threads.List(ctx, p.scope, thread.Filter{Limit: kept + 1, Shared: true})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (w *window) read(ctx context.Context, p *picture, r *round) error {
 // put moves a thread to its place, or removes it if it was deleted.
 func (w *window) put(id string, t *thread.Thread) {
 	w.threads = slices.DeleteFunc(w.threads, func(had *thread.Thread) bool { return had.ID == id })
-	if t == nil {
+	if t == nil || len(t.People) > 0 { // what is listed for some people only is in their inboxes
 		return
 	}
 	at, _ := slices.BinarySearchFunc(w.threads, t, func(a, b *thread.Thread) int { return a.Cursor().Compare(b.Cursor()) })

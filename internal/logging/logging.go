@@ -22,7 +22,7 @@ const (
 // RequestKey is the key of a request's id.
 const RequestKey = "request"
 
-// New makes a logger that writes lines of one format, from a level on.
+// New returns a logger that writes lines of one format, at or above a level.
 func New(w io.Writer, format string, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == JSON {
@@ -31,7 +31,7 @@ func New(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(handler{slog.NewTextHandler(w, options)})
 }
 
-// subject is what the lines of a context are about. It is safe for concurrent use, because goroutines of one request
+// subject holds the attributes of a context's lines. It is safe for concurrent use, because goroutines of one request
 // share its context.
 type subject struct {
 	mu    sync.Mutex
@@ -96,7 +96,7 @@ func (s *subject) set(attrs []slog.Attr) {
 	}
 }
 
-// handler adds the attributes of the context to each line, except those whose key the line has itself: otherwise the
+// handler adds the attributes of the context to each line, except those whose key the line already has: otherwise the
 // key would be in the line twice.
 type handler struct{ slog.Handler }
 

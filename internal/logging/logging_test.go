@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/logging"
 )
 
-// line is what one line of a JSON log says.
+// line returns the fields of one line of a JSON log.
 func line(t *testing.T, write func(*slog.Logger)) map[string]any {
 	t.Helper()
 	var log bytes.Buffer
@@ -27,13 +27,13 @@ func line(t *testing.T, write func(*slog.Logger)) map[string]any {
 func TestALineSaysWhatItIsAbout(t *testing.T) {
 	t.Parallel()
 	ctx := logging.With(t.Context(), slog.String("request", "r1"))
-	t.Run("as the context says it", func(t *testing.T) {
+	t.Run("with the attributes of the context", func(t *testing.T) {
 		said := line(t, func(l *slog.Logger) { l.InfoContext(ctx, "hello", "status", 200) })
 		if said["request"] != "r1" || said["status"] != 200.0 || said["msg"] != "hello" || said["level"] != "INFO" {
 			t.Errorf("it says %v", said)
 		}
 	})
-	t.Run("also what somebody further in added", func(t *testing.T) {
+	t.Run("with attributes that inner code added", func(t *testing.T) {
 		ctx := logging.With(ctx)
 		inner, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -43,21 +43,21 @@ func TestALineSaysWhatItIsAbout(t *testing.T) {
 			t.Errorf("it says %v", said)
 		}
 	})
-	t.Run("but not what belongs to another request", func(t *testing.T) {
+	t.Run("without attributes of another request", func(t *testing.T) {
 		logging.Add(logging.With(ctx), slog.String("thread", "t3"))
 		logging.Add(t.Context(), slog.String("thread", "t4"))
 		if said := line(t, func(l *slog.Logger) { l.InfoContext(ctx, "hello") }); said["thread"] != nil {
 			t.Errorf("it says %v", said)
 		}
 	})
-	t.Run("each thing once, and what the line itself says first", func(t *testing.T) {
+	t.Run("each key once, and the line's own value wins", func(t *testing.T) {
 		var log bytes.Buffer
 		logging.New(&log, logging.Text, slog.LevelInfo).With("server", "s").InfoContext(ctx, "hello", "request", "own")
 		if got := log.String(); strings.Count(got, "request=") != 1 || !strings.Contains(got, "request=own") || !strings.Contains(got, "server=s") {
 			t.Errorf("it says %s", got)
 		}
 	})
-	t.Run("from its level on", func(t *testing.T) {
+	t.Run("at its level or above", func(t *testing.T) {
 		var log bytes.Buffer
 		logging.New(&log, logging.Text, slog.LevelWarn).InfoContext(ctx, "hello")
 		if log.Len() > 0 {

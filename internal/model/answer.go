@@ -16,48 +16,48 @@ import (
 const (
 	maxBlocks   = 256
 	maxCallName = 64
-	// maxID limits the id of a call; one that is longer gets an id of ours. maxPartID limits what providers may send: some
-	// servers put a signature into it.
+	// maxID limits the id of a call; a longer one is replaced by our own. maxPartID limits the ids that providers may
+	// send, because some servers put a signature into them.
 	maxID, maxPartID = 256, 64 << 10
-	// blockSize is what a block adds to the size of its texts: the names of its fields, and memory.
+	// blockSize is the size of a block besides its texts: the names of its fields, and memory.
 	blockSize = 128
 )
 
 // errFull ends an answer that has become too long.
 var errFull = errors.New("the answer is too long")
 
-// finish is how an answer ended; empty if it did not.
+// finish is how an answer ended; empty if it has not ended.
 type finish string
 
 const (
-	endPlain  finish = "plain" // the model had said everything, or waits for results
+	endPlain  finish = "plain" // the model is done, or waits for results
 	endLength finish = "length"
 	endFilter finish = "filter" // the model, or a filter of its provider, refused
 	endError  finish = "error"
 )
 
-// reader makes an answer of the events of a dialect. An event may lack whatever the dialect says it has.
+// reader builds an answer from the events of a dialect. Any field of an event may be missing.
 type reader interface {
-	// read takes an event, and returns how the answer ended with it; empty if more may come.
+	// read handles an event, and returns how it ended the answer; empty if more may follow.
 	read(data []byte) (finish, error)
-	// end returns how the answer ended behind which no more came; empty if it was cut.
+	// end returns how the answer ended after the last event; empty if it was cut.
 	end() finish
 }
 
-// stream gathers an answer as a dialect reads it, and gives its deltas. What belongs to one block comes under one key, which
-// no other block has while that one is being written. A block begins with its first piece.
+// stream collects an answer while a dialect reads it, and emits its deltas. All pieces of a block have one key, which
+// no other block has while that block is open. A block begins with its first piece.
 type stream struct {
 	each  func(Delta)
 	limit int
-	size  int // of the JSON of the blocks, about
+	size  int // approximately that of the JSON of the blocks
 
 	blocks []entry.PiBlock
-	text   []strings.Builder // what is written of each block
+	text   []strings.Builder // the text so far of each block
 	whole  []bool            // whether a call was finished
-	open   map[string]int    // the blocks that are being written, by kind and key
+	open   map[string]int    // the open blocks, by kind and key
 }
 
-// grow adds to the size. If there is no room for that, the answer is full.
+// grow adds to the size. If that exceeds the limit, the answer is full.
 func (s *stream) grow(by int) error {
 	if s.size+by > s.limit {
 		s.size = s.limit
@@ -86,7 +86,7 @@ func (s *stream) block(key string, b entry.PiBlock) (at int, err error) {
 	return at, nil
 }
 
-// write adds to the text of the block under a key as much as there is room for.
+// write adds as much text to the block with a key as the limit allows.
 func (s *stream) write(key, kind string, d Delta) error {
 	at, err := s.block(key, entry.PiBlock{Type: kind})
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *stream) write(key, kind string, d Delta) error {
 	return err
 }
 
-// stored returns how many bytes a text has in JSON, at most.
+// stored returns the largest size of a text in JSON, in bytes.
 func stored(text string) (size int) {
 	for _, c := range text {
 		size += storedRune(c)
@@ -138,10 +138,10 @@ func (s *stream) say(key, text string) error {
 // said ends a text.
 func (s *stream) said(key string) { delete(s.open, "text"+key) }
 
-// think adds to what the model thinks.
+// think adds to a thought.
 func (s *stream) think(key, text string) error {
 	if _, begun := s.open["think"+key]; !begun {
-		text = strings.TrimLeft(text, "\n") // responses begin with a line break
+		text = strings.TrimLeft(text, "\n") // in responses, thoughts begin with a line break
 	}
 	if text == "" {
 		return nil
@@ -149,7 +149,7 @@ func (s *stream) think(key, text string) error {
 	return s.write("think"+key, entry.PiThinkingBlock, Delta{Kind: ThinkingDelta, Text: text})
 }
 
-// prove adds to a provider's proof of thinking. Redacted thinking is nothing but its proof.
+// prove adds to a provider's proof of thinking. Redacted thinking consists only of its proof.
 func (s *stream) prove(key, proof string, redacted bool) error {
 	if proof == "" {
 		return nil
@@ -186,7 +186,7 @@ func (s *stream) call(key, id, name string) error {
 	return err
 }
 
-// argue adds to the arguments of a call that began.
+// argue adds to the arguments of a call.
 func (s *stream) argue(key, text string) error {
 	if _, begun := s.open["call"+key]; !begun || text == "" {
 		return nil
@@ -194,7 +194,8 @@ func (s *stream) argue(key, text string) error {
 	return s.write("call"+key, entry.PiCallBlock, Delta{Kind: CallArgsDelta, Text: text})
 }
 
-// called ends a call that began. whole are its arguments as the provider repeats them; what was written comes first.
+// called ends a call. whole are the complete arguments if the provider repeats them; the written pieces take
+// precedence.
 func (s *stream) called(key, whole string) error {
 	at, begun := s.open["call"+key]
 	if !begun {
@@ -212,8 +213,8 @@ func (s *stream) called(key, whole string) error {
 	return nil
 }
 
-// arguments returns what a model wrote as arguments, as a JSON string if it is broken or too deep. Broken JSON is not
-// repaired: half of a command is another command.
+// arguments returns the arguments that a model wrote, as a JSON string if they are broken or too deep. Broken JSON is
+// not repaired, because half of a command is a different command.
 func arguments(written string) json.RawMessage {
 	text := strings.TrimSpace(written)
 	switch {
@@ -229,10 +230,10 @@ func arguments(written string) json.RawMessage {
 	return quoted
 }
 
-// answer puts the answer together.
+// answer assembles the answer.
 func (s *stream) answer(e Endpoint, model string, w *wire, ends finish, failed error, r Request) Answer {
 	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id}
-	if len(w.id) > maxID { // it is only told
+	if len(w.id) > maxID { // it is only shown
 		m.ResponseID = ""
 	}
 	calls := 0
@@ -255,13 +256,13 @@ func (s *stream) answer(e Endpoint, model string, w *wire, ends finish, failed e
 		m.StopReason, m.ErrorMessage = entry.PiError, failed.Error()
 	case ends == endLength:
 		m.StopReason = entry.PiLength
-	case calls > 0: // whatever the server calls it
+	case calls > 0: // whatever finish reason the server gives
 		m.StopReason = entry.PiToolUse
 	default:
 		m.StopReason = entry.PiStopped
 	}
 	a := Answer{Message: m, Usage: w.usage}
-	if w.status == http.StatusOK && w.data { // what was refused costs nothing, whatever the status says
+	if w.status == http.StatusOK && w.data { // a refused call costs nothing, whatever its status
 		if a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite == 0 {
 			a.Usage.Input, a.Estimated = r.Estimate(), true
 		}

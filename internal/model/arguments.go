@@ -26,7 +26,7 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	}
 	var written string
 	switch {
-	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer keeps what is not JSON
+	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer stores arguments that are not JSON
 		return wrong("the arguments are not JSON: %s", entry.Clip(written, 200))
 	case deep(cmp.Or(written, string(trimmed))):
 		return wrong("the arguments are nested more than %d levels deep", maxDepth)
@@ -62,8 +62,8 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 // maxChecks limits the work of checking arguments: each part of a schema may be applied to each value of the arguments.
 const maxChecks = 10_000_000
 
-// compiled returns what a schema says to a provider ([sendable]), ready to check arguments, and how many parts it has. The
-// schema as its author wrote it may refer to itself so often that checking a single value never ends.
+// compiled returns a schema in the form that providers get ([sendable]), compiled to check arguments, and its number of
+// parts. The original schema may refer to itself so often that checking a single value never ends.
 func compiled(schema json.RawMessage) (_ *jsonschema.Schema, parts int, err error) {
 	sent, err := sendable(schema)
 	if err != nil {
@@ -79,7 +79,7 @@ func compiled(schema json.RawMessage) (_ *jsonschema.Schema, parts int, err erro
 	return s, countNodes(text), err
 }
 
-// countNodes returns about how many values a JSON text has; at least one.
+// countNodes estimates the number of values in a JSON text; at least one.
 func countNodes(text []byte) int {
 	n, quoted := 1, false
 	for i := 0; i < len(text); i++ {
@@ -96,7 +96,7 @@ func countNodes(text []byte) int {
 }
 
 // maxDepth is how deep arguments may be nested. Go's decoder refuses more than 10,000 levels in a document, and the
-// arguments become a part of several: an entry, and the next request.
+// arguments become part of several documents: an entry, and the next request.
 const maxDepth = 100
 
 // deep reports whether JSON is nested deeper than [maxDepth].
@@ -120,13 +120,14 @@ func deep(text string) bool {
 	return false
 }
 
-// collect gathers the reasons at the leaves of a result, whose places are relative to the results above them. Those
-// above only say that something below is wrong, but for what is missing: below, that looks like a wrong null.
+// collect collects the reasons at the leaves of a result, whose locations are relative to the results above. Results
+// above the leaves only say that something below is wrong, except for missing properties, which look like a wrong null
+// below.
 func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 	if r.IsValid() {
 		return
 	}
-	if step := place(r); where == "" {
+	if step := location(r); where == "" {
 		where = step
 	} else if step != "" {
 		where += "." + step
@@ -144,7 +145,7 @@ func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 		say(missing)
 	}
 	for _, d := range r.Details {
-		if step := place(d); step == "" || !strings.Contains(missing, "'"+step+"'") {
+		if step := location(d); step == "" || !strings.Contains(missing, "'"+step+"'") {
 			collect(d, where, why)
 		}
 	}
@@ -160,20 +161,20 @@ func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
 	}
 }
 
-// place is where a result is, below the one above it: "env.PATH".
-func place(r *jsonschema.EvaluationResult) string {
+// location returns the location of a result relative to the one above it, such as "env.PATH".
+func location(r *jsonschema.EvaluationResult) string {
 	return strings.ReplaceAll(strings.Trim(r.InstanceLocation, "/"), "/", ".")
 }
 
-// maxDefinitions is how deep definitions may refer to each other in a schema that is sent, and maxNodes how large it may
-// become: definitions that refer to each other twice double at each level.
+// maxDefinitions is how deep definitions may refer to each other in a sent schema. maxNodes is how large it may become,
+// because definitions that refer to each other twice double at each level.
 const (
 	maxDefinitions = 8
 	maxNodes       = 20_000
 )
 
-// sendable returns a schema as every provider takes it: with properties, and without references. Definitions are put in where
-// they are referred to.
+// sendable returns a schema in the form that every provider accepts: with properties, and with definitions inlined
+// instead of references.
 func sendable(schema json.RawMessage) (map[string]any, error) {
 	if len(bytes.TrimSpace(schema)) == 0 {
 		return map[string]any{"type": "object", "properties": map[string]any{}}, nil
@@ -211,11 +212,12 @@ func sendable(schema json.RawMessage) (map[string]any, error) {
 	return sent, nil
 }
 
-// references are the words of a schema that refer to another place in it, besides $ref, or give a place a name. Without
-// them, nothing in a schema can refer to what is around it.
+// references are the keywords, besides $ref, that refer to another location in a schema or name one. Without them, no
+// part of a schema can refer to its surroundings.
 var references = []string{"$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"}
 
-// inliner replaces references by what they refer to; one that goes too deep, as in a recursive schema, by anything.
+// inliner replaces references by their definitions. A reference that goes too deep, as in a recursive schema, becomes a
+// schema that accepts anything.
 type inliner struct {
 	definitions map[string]any
 	left        int

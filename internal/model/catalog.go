@@ -13,15 +13,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// DefaultContextWindow is the context window that is assumed of a model that the catalog does not know, in tokens.
+// DefaultContextWindow is the assumed context window of a model that is not in the catalog, in tokens.
 const DefaultContextWindow = 32_000
 
 // Info is what is known about a model.
 type Info struct {
 	// Known reports whether the catalog has the model. If not, ContextWindow is a guess and the rest is empty.
 	Known bool
-	// ContextWindow is how many tokens a request and its answer may have together, and MaxTokens how many an answer is
-	// allowed by default; 0 if that is not known.
+	// ContextWindow is how many tokens a request and its answer may have together, and MaxTokens the default limit of
+	// an answer; 0 if unknown.
 	ContextWindow int64
 	MaxTokens     int64
 	// Thinks and SeesImages say what it can do.
@@ -30,7 +30,7 @@ type Info struct {
 	// Price is nil if it is not known.
 	Price *Price
 
-	levels []string // the levels of thinking that it has, the lowest first; empty if it takes a number, or none is known
+	levels []string // its levels of thinking, lowest first; empty if it takes a number, or if they are unknown
 }
 
 // Money is an amount in US dollars, in millionths of a millionth: fine enough to be exact for single tokens.
@@ -61,10 +61,10 @@ type Price struct{ Input, Output, CacheRead, CacheWrite Money }
 // Usage counts the tokens of a call. Input does not overlap with the caches, and Output includes thinking.
 type Usage struct{ Input, Output, CacheRead, CacheWrite int64 }
 
-// Total is the sum of all tokens.
+// Total returns the sum of all tokens.
 func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
-// Of returns what a use of tokens costs.
+// Of returns the cost of tokens.
 func (p Price) Of(u Usage) Money {
 	return Money(u.Input)*p.Input + Money(u.Output)*p.Output + Money(u.CacheRead)*p.CacheRead + Money(u.CacheWrite)*p.CacheWrite
 }
@@ -81,7 +81,7 @@ func (u Usage) pi(price *Price) entry.PiUsage {
 	return pi
 }
 
-// catalog is catwalk's table of providers, by the names that it gives them. Decoding it takes some milliseconds.
+// catalog is catwalk's table of providers, by catwalk's names. Decoding it takes some milliseconds.
 var catalog = sync.OnceValue(func() map[Provider]catwalk.Provider {
 	ours := map[catwalk.InferenceProvider]Provider{
 		catwalk.InferenceProviderAnthropic: Anthropic, catwalk.InferenceProviderOpenAI: OpenAI,
@@ -99,10 +99,10 @@ var catalog = sync.OnceValue(func() map[Provider]catwalk.Provider {
 // dated is the end of an id that pins a version of a model.
 var dated = regexp.MustCompile(`-(20\d{6}|20\d\d-\d\d-\d\d|latest)$`)
 
-// Lookup returns what the embedded catalog knows about a model. It asks nobody. An id that pins a version is found
-// under the id without it, and the reverse.
+// Lookup returns what the embedded catalog knows about a model. It makes no requests. An id that pins a version is
+// found under the id without it, and the reverse.
 func Lookup(p Provider, id string) Info {
-	if p == Ollama { // runs on one's own machine and bills nothing
+	if p == Ollama { // runs on the operator's machine and bills nothing
 		return Info{ContextWindow: DefaultContextWindow, Price: &Price{}}
 	}
 	models := catalog()[p].Models
@@ -124,12 +124,12 @@ func Lookup(p Provider, id string) Info {
 	return Info{ContextWindow: DefaultContextWindow}
 }
 
-// price reads the prices of a model. In catwalk "in cached" is what writing a cache costs and "out cached" what reading
-// it does. Some entries have the price of reading in the first: it is lower than that of plain input, which a price of
-// writing never is. A cache's price that is missing is that of plain input.
+// price reads the prices of a model. In catwalk, "in cached" is the price of writing to a cache and "out cached" the
+// price of reading from it. Some entries have the price of reading in the first field: it is then lower than the price
+// of plain input, which a price of writing never is. A missing price of a cache is the price of plain input.
 func price(p Provider, m catwalk.Model) *Price {
 	if m.CostPer1MIn == 0 && m.CostPer1MOut == 0 && !(p == OpenRouter && strings.HasSuffix(m.ID, ":free")) {
-		return nil // nothing is free by omission
+		return nil // a missing price does not mean free
 	}
 	read, write := m.CostPer1MOutCached, m.CostPer1MInCached
 	if write < m.CostPer1MIn {
@@ -145,7 +145,7 @@ func price(p Provider, m catwalk.Model) *Price {
 	return &Price{Input: each(m.CostPer1MIn), Output: each(m.CostPer1MOut), CacheRead: each(read), CacheWrite: each(write)}
 }
 
-// defaultModel returns the id of the model that is used of a provider unless someone chooses; empty if there is none.
+// defaultModel returns the id of a provider's default model; empty if there is none.
 func defaultModel(p Provider) string { return catalog()[p].DefaultLargeModelID }
 
 // DefaultModels returns the ids of a provider's models that the catalog recommends: a large one and a small, cheap one;
@@ -155,14 +155,14 @@ func DefaultModels(p Provider) (large, small string) {
 	return c.DefaultLargeModelID, c.DefaultSmallModelID
 }
 
-// Sees reports whether a model can be shown images. One that the catalog does not know may see.
+// Sees reports whether a model accepts images. A model that is not in the catalog is assumed to.
 func Sees(e Endpoint, id string) bool {
 	info := Lookup(e.Provider, id)
 	return !info.Known || info.SeesImages
 }
 
-// EstimateTokens returns about how many tokens a text has, without asking anyone. It is meant to be high rather than
-// low: a context that is thought too long is compacted early, one that is too long is refused.
+// EstimateTokens estimates the tokens of a text without a request. The estimate is rather high: an overestimated
+// context is only compacted early, and an underestimated one is refused.
 func EstimateTokens(text string) int64 {
 	var ascii, other int64
 	for _, r := range text {
@@ -175,7 +175,7 @@ func EstimateTokens(text string) int64 {
 	return (ascii*2+6)/7 + other // 3.5 letters of English or code, and about one character of Chinese
 }
 
-// Estimate returns about how many tokens the request has.
+// Estimate estimates the tokens of the request.
 func (r Request) Estimate() int64 {
 	tokens := EstimateTokens(r.System)
 	for _, t := range r.Tools {
@@ -187,7 +187,7 @@ func (r Request) Estimate() int64 {
 	return tokens
 }
 
-// EstimateMessage returns about how many tokens a message has.
+// EstimateMessage estimates the tokens of a message.
 func EstimateMessage(m entry.PiMessage) int64 {
 	var blocks []entry.PiBlock
 	switch m := m.(type) {
@@ -202,8 +202,8 @@ func EstimateMessage(m entry.PiMessage) int64 {
 	for _, b := range blocks {
 		switch b.Type {
 		case entry.PiImageBlock:
-			// Anthropic counts a token for 750 pixels, and the others fewer. 1,600 are those of the largest image that it does
-			// not shrink, and 85 those of OpenAI's smallest.
+			// Anthropic counts one token per 750 pixels, and the others count fewer. 1,600 is the count of the largest
+			// image that Anthropic does not shrink, and 85 that of OpenAI's smallest.
 			if tokens += 1600; b.Width > 0 && b.Height > 0 {
 				tokens += min(max(int64(b.Width)*int64(b.Height)/750, 85), 1600) - 1600
 			}

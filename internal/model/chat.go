@@ -54,7 +54,8 @@ func writeChat(p prompt) any {
 	return body
 }
 
-// chatContent writes what somebody says: a text alone as it is, and anything else in parts. marked marks the end of what is cached.
+// chatContent writes a message's content: a single text as a string, anything else in parts. marked marks the end of
+// the cached part.
 func chatContent(blocks []entry.PiBlock, marked bool) any {
 	if len(blocks) == 1 && blocks[0].Type == entry.PiTextBlock && !marked {
 		return blocks[0].Text
@@ -105,16 +106,17 @@ func chatMessage(m message, marked bool) object {
 			written["reasoning_content"] = strings.Join(thoughts, "\n")
 		}
 	}
-	if marked { // only what users say has parts everywhere
+	if marked { // only user messages have parts at all servers
 		written["cache_control"] = cacheMark
 	}
 	return written
 }
 
-// chatReader reads chunks of an answer. It has one text, until a call begins, and one thought, until anything else comes.
+// chatReader reads chunks of an answer. It has one text, which ends when a call begins, and one thought, which ends
+// when anything else begins.
 type chatReader struct {
 	*stream
-	calls  map[int]bool // by their index; whether arguments were written
+	calls  map[int]bool // by index: whether arguments were written
 	reason string
 }
 
@@ -139,8 +141,8 @@ func (c *chatReader) read(data []byte) (finish, error) {
 	return "", nil // its usage may follow
 }
 
-// chatDelta is what a chunk adds. Servers have two names for what a model thinks; OpenRouter has a third with proofs, which are not
-// sent back.
+// chatDelta is the content of a chunk. Servers have two names for thinking; OpenRouter has a third with proofs, which
+// are not sent back.
 type chatDelta struct {
 	Content          string `json:"content"`
 	ReasoningContent string `json:"reasoning_content"`
@@ -160,7 +162,7 @@ type chatDelta struct {
 	} `json:"tool_calls"`
 }
 
-// thinking returns what the chunk adds to what the model thinks.
+// thinking returns the chunk's piece of thinking.
 func (d chatDelta) thinking() string {
 	text := cmp.Or(d.ReasoningContent, d.Reasoning)
 	if text == "" {
@@ -186,7 +188,7 @@ func (c *chatReader) take(d chatDelta) error {
 		key := strconv.Itoa(call.Index)
 		if _, begun := c.calls[call.Index]; !begun {
 			switch {
-			case call.Function.Name == "" && call.Function.Arguments == "": // Ollama sends some that are empty
+			case call.Function.Name == "" && call.Function.Arguments == "": // Ollama sends some empty ones
 				continue
 			case call.Type != "" && call.Type != "function":
 				return outOfBounds("it calls what is no function")
@@ -206,8 +208,8 @@ func (c *chatReader) take(d chatDelta) error {
 	return nil
 }
 
-// end finishes the calls of an answer that was not cut. Some servers do not say why an answer with calls ends: then it is whole if
-// all arguments are.
+// end finishes the calls of an answer that was not cut. Some servers do not say why an answer with calls ends; it is
+// then complete if all arguments are.
 func (c *chatReader) end() finish {
 	switch c.reason {
 	case "length":

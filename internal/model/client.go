@@ -19,21 +19,23 @@ type Client struct {
 	// within it. Default to 3 and 2 minutes. How long an answer takes altogether is limited by the caller's context.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
-	// MinRate is how fast an answer must grow, in bytes per second, thinking included. Defaults to 16, and to 2 where the
-	// operator named the address, which may be a small machine. An answer may be slower for SlowTime altogether, which
-	// defaults to 5 minutes; while it is faster, that time comes back.
+	// MinRate is how fast an answer must grow, in bytes per second, including thinking. Defaults to 16, or to 2 at
+	// addresses that the operator named, which may be small machines. An answer may be slower for SlowTime in total,
+	// which defaults to 5 minutes and recovers while the answer is faster.
 	MinRate  float64
 	SlowTime time.Duration
-	// MaxAnswer is the most that an answer may have, in bytes of the JSON in which it is stored, with its calls and
-	// signatures. It then ends as if the limit of tokens were reached. Defaults to 2 MiB.
+	// MaxAnswer is the largest size of an answer, in bytes of its stored JSON, with calls and signatures. The answer
+	// then ends as if it had reached its limit of tokens. Defaults to 2 MiB.
 	MaxAnswer int
+	// Observe is called when a call of [Client.Stream] or [Client.Forward] has ended. It must be quick. Defaults to nil.
+	Observe func(Call)
 
 	once   sync.Once
 	public http.RoundTripper
 	open   http.RoundTripper
 }
 
-// DeltaKind is what a [Delta] is.
+// DeltaKind is the kind of a [Delta].
 type DeltaKind string
 
 // The kinds of deltas.
@@ -48,38 +50,37 @@ const (
 // Delta is one piece of an answer as it is written.
 type Delta struct {
 	Kind DeltaKind
-	// Block is the index of the block that it belongs to. Blocks are counted as they begin; the answer leaves out calls
-	// that were not finished.
+	// Block is the index of its block. Blocks are counted as they begin; the answer leaves out unfinished calls.
 	Block int
-	// Text is what is added to a text, to thinking, or to the arguments of a call as they are written.
+	// Text is a piece of a text, of thinking, or of the arguments of a call as the model writes them.
 	Text string
-	// CallID and CallName are those of the call, in its start; its other deltas have the CallID.
+	// CallID and CallName identify the call, in its start; its other deltas have only the CallID.
 	CallID   string
 	CallName string
 }
 
-// Answer is what a model answered.
+// Answer is a model's answer.
 type Answer struct {
-	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most
-	// 100 levels, or a JSON string with what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
+	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most 100 levels,
+	// or a JSON string with what the model wrote instead. Run them only if its StopReason is [entry.PiToolUse].
 	Message entry.PiAssistant
-	// Usage is what was used, and Estimated whether a part of it is a guess, because the call ended before the provider
-	// said it.
+	// Usage is what the call used. Estimated reports that part of it is a guess, because the call ended before the
+	// provider reported it.
 	Usage     Usage
 	Estimated bool
-	// Cost is what it cost. CostKnown is false if the model's price is not known; Cost is 0 then.
+	// Cost is the cost of the call. If the model's price is unknown, CostKnown is false and Cost is 0.
 	Cost      Money
 	CostKnown bool
 }
 
 // Stream asks a model and returns its answer. It passes the pieces to each as they arrive, in their order, from the
-// calling goroutine, and never after it returned; a slow receiver slows the reading down.
+// calling goroutine, and never after it has returned; a slow receiver slows the reading down.
 //
-// The request is sent once. Whether it helps to send it again says [Error.Passing]; when to do so is for the caller to
-// decide, who knows how much time there is and who waits.
+// Stream sends the request once. [Error.Passing] says whether a retry may help. The caller decides when to retry,
+// because it knows how much time there is and who waits.
 //
 // The error is an [*Error]; the context's if that ended; or a [fault.Error] if the request or the endpoint is wrong.
-// With the first two the answer has what was written until then, with what it used and cost, and the StopReason
+// With the first two, the answer has what was written until then, its usage and cost, and the StopReason
 // [entry.PiError] or [entry.PiAborted]. When Stream returns, the connection is closed or free for the next call.
 func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, request Request, each func(Delta)) (Answer, error) {
 	if err := endpoint.Check(); err != nil {
@@ -98,6 +99,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 	w, ends, err := c.attempt(ctx, p, request.Pace, s)
 	answer := s.answer(endpoint, model, w, ends, err, request)
 	answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
+	c.observe(ctx, endpoint, began, answer.Usage, answer.Cost, err)
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 		answer.Message.StopReason, answer.Message.ErrorMessage = entry.PiAborted, "stopped"
 		return answer, fmt.Errorf("calling %s: %w", endpoint.Name, ctxErr)
@@ -113,7 +115,7 @@ func (c *Client) Patience(begun bool) time.Duration {
 	return cmp.Or(c.HeaderTimeout, 3*time.Minute)
 }
 
-// attempt sends a request once, and gathers the answer in s.
+// attempt sends a request once, and collects the answer in s.
 func (c *Client) attempt(ctx context.Context, p prompt, pace func(int) func(), s *stream) (w *wire, ends finish, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // closes the connection of an answer that is not read to its end
@@ -163,8 +165,8 @@ func (c *Client) wire(e Endpoint, cancel context.CancelCauseFunc) *wire {
 	return w
 }
 
-// drain reads what may follow the end of an answer, which is nothing, so that its connection can be used again. It does
-// not wait for a server that keeps its response open.
+// drain reads to the end of the response, where nothing should follow the answer, so that the connection can be reused.
+// It does not wait for a server that keeps its response open.
 func (w *wire) drain() {
 	if w.body == nil {
 		return

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// protocol is what differs between dialects.
+// protocol has the differences between dialects.
 type protocol struct {
-	// path is where a prompt is sent, below the endpoint's root, and write returns what is sent.
+	// path returns the path of a prompt below the endpoint's root, and write its body.
 	path  func(prompt) string
 	write func(prompt) any
 	// reader reads the answer into a stream.
@@ -40,10 +40,10 @@ func (d Dialect) protocol() (protocol, error) {
 func (d protocol) request(ctx context.Context, p prompt) (*http.Request, error) {
 	path := d.path(p)
 	switch {
-	case slices.Contains(strings.Split(path, "/"), ".."): // the id of a model may have slashes
+	case slices.Contains(strings.Split(path, "/"), ".."): // the id of a model may contain slashes
 		return nil, errors.New("it is not the id of a model")
 	case p.endpoint.Provider == Google && strings.Contains(p.model, "claude"):
-		return nil, errors.New("it has none of Anthropic's models") // its cloud has, at another address
+		return nil, errors.New("it has none of Anthropic's models") // its cloud has them, at another address
 	}
 	body, err := marshal(d.write(p))
 	if err != nil {
@@ -58,10 +58,10 @@ func (d protocol) request(ctx context.Context, p prompt) (*http.Request, error) 
 	return r, nil
 }
 
-// object is a JSON object whose fields depend on what there is to say.
+// object is a JSON object with varying fields.
 type object map[string]any
 
-// marshal writes JSON in which < and & stay as they are.
+// marshal writes JSON without escaping < and &.
 func marshal(v any) ([]byte, error) {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)
@@ -70,5 +70,5 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }
 
-// decode reads an event as far as its fields have the types that a dialect gives them.
+// decode reads an event. It skips fields with other types than the dialect's.
 func decode(data []byte, into any) error { return passable(json.Unmarshal(data, into)) }

@@ -35,34 +35,34 @@ const (
 	Cut          Kind = "cut"              // the connection ended within the answer
 	Idle         Kind = "idle"             // the provider was silent for too long
 	Slow         Kind = "slow"             // the answer grew too slowly for too long
-	Unreadable   Kind = "unreadable"       // what came is no answer in the endpoint's dialect
+	Unreadable   Kind = "unreadable"       // the response is not an answer in the endpoint's dialect
 	Unknown      Kind = "unknown"          // the provider says something else
 )
 
-// Error is why a call failed. It wraps a [fault.Error] with words and a next step for people, so that [fault.From] finds
-// it. Neither has the key or the request.
+// Error is why a call failed. It wraps a [fault.Error] with a message and a next step for people, so that [fault.From]
+// finds it. Neither contains the key or the request.
 type Error struct {
 	Kind Kind
 	// Status is the HTTP status; 0 if there was no response.
 	Status int
-	// RetryAfter is how long the provider wants to be left alone; 0 if it does not say.
+	// RetryAfter is how long the provider asks to wait before a retry; 0 if it does not.
 	RetryAfter time.Duration
 	// Said is what the provider said, on one line, shortened, without the key; empty if it said nothing. It is untrusted.
 	Said string
 
 	permanent bool
-	// unlisted says that the server has no list of models for this key, which is no verdict on the key.
+	// unlisted reports that the server has no list of models for this key, which says nothing about the key.
 	unlisted bool
 	fault    *fault.Error
 }
 
-// Error returns the words for people.
+// Error returns the message for people.
 func (e *Error) Error() string { return e.fault.Error() }
 
 // Unwrap returns the [fault.Error].
 func (e *Error) Unwrap() error { return e.fault }
 
-// Passing reports whether the same request may succeed later without anybody mending something: the provider is
+// Passing reports whether the same request may succeed later without anybody fixing something: the provider is
 // overloaded, cannot be reached, or broke off.
 func (e *Error) Passing() bool {
 	switch e.Kind {
@@ -72,7 +72,7 @@ func (e *Error) Passing() bool {
 	return false
 }
 
-// Brief says in a few words what a passing error is: "overloaded". They follow the name of the provider.
+// Brief describes a passing error in a few words, such as "overloaded", which follow the name of the provider.
 func (e *Error) Brief() string {
 	said := e.Said
 	brief := "it fails"
@@ -82,7 +82,7 @@ func (e *Error) Brief() string {
 	case Overload:
 		if overload := "overloaded"; e.Status == 503 || e.Status == 529 || strings.Contains(strings.ToLower(said), "overload") {
 			brief = overload
-			if len(said) < 2*len(overload) { // it says no more than that
+			if len(said) < 2*len(overload) { // it says nothing more than that
 				said = ""
 			}
 		}
@@ -99,7 +99,7 @@ func (e *Error) Brief() string {
 	return brief
 }
 
-// words are a kind's code, what went wrong (of an endpoint and a model), and what to do.
+// words are the code of each kind, its message (about an endpoint and a model), and what to do.
 var words = map[Kind]struct {
 	code    fault.Code
 	message string
@@ -121,7 +121,7 @@ var words = map[Kind]struct {
 	Unknown:      {fault.Unavailable, "the call of %[2]q at %[1]s failed", "try again, or choose another model"},
 }
 
-// newError makes an error in the words of its kind.
+// newError returns an error with the words of its kind.
 func newError(k Kind, e Endpoint, model string, said string, cause error) *Error {
 	w := words[k]
 	message := fmt.Sprintf(w.message, e.Name, entry.Clip(model, 100))
@@ -139,12 +139,12 @@ func newError(k Kind, e Endpoint, model string, said string, cause error) *Error
 	return made
 }
 
-// shown makes a text of a provider fit to be shown.
+// shown prepares a provider's text to be shown.
 func shown(text, key string) string {
 	return entry.OneLine(strings.ToValidUTF8(secret.NewRedactor([]byte(key)).String(text), "\uFFFD"), 300)
 }
 
-// failure says why a call failed: what the provider said comes before err, which knows less.
+// failure returns why a call failed. The provider's own message takes precedence over err, which says less.
 func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 	e := w.endpoint
 	made := func(k Kind, said string) *Error {
@@ -158,7 +158,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		return made(Unreadable, bad.Error())
 	case errors.Is(cause, errIdle):
 		return made(Idle, "")
-	case errors.Is(cause, errSlow) && w.size() == 0: // it only shows that it is there
+	case errors.Is(cause, errSlow) && w.size() == 0: // it only sends keep-alives
 		return made(Idle, "")
 	case errors.Is(cause, errSlow):
 		return made(Slow, "")
@@ -172,7 +172,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 				return failed
 			}
 			if said.Message = cmp.Or(w.page, http.StatusText(w.status)); w.page != "" && w.status == http.StatusForbidden {
-				// Providers explain in their dialect what a key may not do.
+				// Providers explain in their dialect what a key does not allow.
 				failed := made(Unreachable, said.Message)
 				failed.permanent = true
 				return failed
@@ -180,7 +180,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		}
 		return made(classify(w.status, said), said.Message)
 	}
-	if !w.said.empty() { // an error within the answer, or in its place
+	if !w.said.empty() { // an error within the answer, or instead of it
 		return made(classify(0, w.said), w.said.Message)
 	}
 	var refused *outbound.RefusedError
@@ -216,7 +216,7 @@ func isEnd(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || strings.Contains(err.Error(), "connection reset")
 }
 
-// reason is the innermost of an error of the network, without the address and the URL, which say nothing new.
+// reason returns the innermost cause of a network error, without the address and the URL, which say nothing new.
 func reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -231,7 +231,7 @@ func reason(err error) string {
 	}
 }
 
-// classify tells from a provider's error what kind it is. status is 0 for an error within an answer.
+// classify returns the kind of a provider's error. status is 0 for an error within an answer.
 func classify(status int, e wireError) Kind {
 	code := strings.ToLower(e.code() + " " + e.Type + " " + e.Status)
 	text := strings.ToLower(e.Message)

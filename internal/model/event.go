@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Limits of the events of an answer, whose sender is not trusted. They are checked before an event is decoded, so that no
-// decoder has to. Nothing that a provider sends comes near these limits.
+// Limits of the events of an answer, whose sender is not trusted. They are checked before an event is decoded, so that
+// decoders need no checks. Real providers stay far below these limits.
 const (
-	// maxEvent is how many bytes an event may have. The last one of responses repeats the whole answer.
+	// maxEvent is the largest size of an event, in bytes. The last event of responses repeats the whole answer.
 	maxEvent = 4 << 20
-	// maxLevels is how deep an event may be nested. Arguments are a part of it in some dialects.
+	// maxLevels is how deep an event may be nested. In some dialects it contains the arguments of calls.
 	maxLevels = maxDepth + 28
 	// maxValues is how many values an event may have, and maxElements how many an array may have.
 	maxValues, maxElements = 20_000, 1024
@@ -24,16 +24,16 @@ const (
 	maxNumber = 64
 	// maxRefusal is how long a refusal may be, in bytes.
 	maxRefusal = 16 << 10
-	// maxNames is how many bytes the names of called functions may have together.
+	// maxNames limits the names of all called functions together, in bytes.
 	maxNames = 64 << 10
-	// maxSignatures is in how many pieces the signature of one block may come.
+	// maxSignatures is the largest number of pieces of one block's signature.
 	maxSignatures = 64
 	// maxItems is how many blocks or items an answer may begin.
 	maxItems = 1024
 )
 
-// Without progress, which is an answer that grows, a server may send quietBytes and quietEvents. Each byte by which the
-// answer grows is good for some more.
+// A server may send quietBytes and quietEvents without progress. Progress is growth of the answer; each byte of it
+// allows some more.
 const (
 	quietBytes, bytesEach   = 8 << 20, 128
 	quietEvents, eventsEach = 16 << 10, 1
@@ -44,7 +44,7 @@ type allowance struct{ left, most, each float64 }
 
 func allow(most, each float64) allowance { return allowance{most, most, each} }
 
-// spend takes from the allowance, and reports whether there was so much.
+// spend takes n from the allowance, and reports whether it had so much.
 func (a *allowance) spend(n float64) bool {
 	a.left -= n
 	return a.left >= 0
@@ -53,7 +53,7 @@ func (a *allowance) spend(n float64) bool {
 // earn adds for progress.
 func (a *allowance) earn(progress int) { a.left = min(a.left+float64(progress)*a.each, a.most) }
 
-// boundsError says what is wrong with an event. It has no words of the server.
+// boundsError says what is wrong with an event. It contains no text of the server.
 type boundsError struct{ words string }
 
 func (e *boundsError) Error() string { return e.words }
@@ -62,28 +62,28 @@ func outOfBounds(format string, args ...any) error { return &boundsError{fmt.Spr
 
 // event is one event of an answer that is within bounds.
 type event struct {
-	// data is a JSON object. It is valid until the next event is asked for.
+	// data is a JSON object. It is valid until the next call of next.
 	data []byte
-	// failed says that its sender calls it an error.
+	// failed reports that its sender calls it an error.
 	failed bool
 }
 
-// events reads a stream of events (SSE). It leaves out comments, empty events and what the dialect does not have.
+// events reads a stream of events (SSE). It skips comments, empty events and events that the dialect does not have.
 type events struct {
 	from    io.Reader
 	dialect Dialect
-	// size returns how large the answer is so far.
+	// size returns the size of the answer so far.
 	size func() int
 	// pace waits until n bytes may be checked; see [Request].
 	pace func(n int) (end func())
 
 	chunk   []byte
 	line    []byte // the beginning of a line
-	failed  bool   // the event that is being read is called an error
+	failed  bool   // the current event is called an error
 	data    []byte // its data
 	hasData bool
-	out     []byte // the data of the events that were checked and not returned yet
-	ready   []span // where in out they are
+	out     []byte // the data of checked events that were not returned yet
+	ready   []span // their positions in out
 	err     error
 
 	grown        int
@@ -92,8 +92,8 @@ type events struct {
 	names        int
 	items        int
 	started      bool        // messages: the message has begun
-	open         map[int]int // messages: the pieces of signatures of the blocks that are being written
-	deltas       int         // messages: how often its end was announced
+	open         map[int]int // messages: the number of signature pieces of each open block
+	deltas       int         // messages: the number of message_delta events
 }
 
 // span is where an event is.
@@ -122,7 +122,7 @@ func (e *events) next() (event, error) {
 			e.grown = grown
 		}
 		if !e.bytes.spend(float64(n)) {
-			e.err = outOfBounds("it sends more and more that is no part of an answer")
+			e.err = outOfBounds("it keeps sending data that is not part of an answer")
 			continue
 		}
 		end := e.pace(n)
@@ -131,7 +131,7 @@ func (e *events) next() (event, error) {
 		if e.err != nil || err == nil {
 			continue
 		}
-		if e.err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err); err == io.EOF { // some servers do not end their last event
+		if e.err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err); err == io.EOF { // some servers do not terminate their last event
 			e.err = cmp.Or(e.take(e.line), e.take(nil), io.EOF)
 		}
 	}
@@ -140,7 +140,7 @@ func (e *events) next() (event, error) {
 	return event{e.out[s.from:s.to], s.failed}, nil
 }
 
-// feed takes a piece of the stream.
+// feed handles a piece of the stream.
 func (e *events) feed(text []byte) error {
 	for len(text) > 0 {
 		part, rest, ends := bytes.Cut(text, []byte("\n"))
@@ -163,7 +163,7 @@ func (e *events) feed(text []byte) error {
 	return nil
 }
 
-// take takes a line. The empty line ends an event.
+// take handles a line. An empty line ends an event.
 func (e *events) take(line []byte) error {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) == 0 {
@@ -181,17 +181,17 @@ func (e *events) take(line []byte) error {
 		e.failed = string(value) == "error"
 	case "data":
 		if e.hasData {
-			e.data = append(e.data, ' ') // a line break means nothing between the tokens of JSON, and is not allowed within
+			e.data = append(e.data, ' ') // between JSON tokens a line break is white space, and inside them it is not allowed
 		}
 		e.data, e.hasData = append(e.data, value...), true
 	}
 	return nil
 }
 
-// check takes an event. Those that are within bounds, and are known, become ready.
+// check handles a complete event. Events within bounds, of a known kind, become ready.
 func (e *events) check(failed bool, data []byte) error {
 	if !e.count.spend(1) {
-		return outOfBounds("it sends more and more events that are no part of an answer")
+		return outOfBounds("it keeps sending events that are not part of an answer")
 	}
 	switch {
 	case len(data) == 0:
@@ -229,7 +229,7 @@ func (e *events) check(failed bool, data []byte) error {
 	return nil
 }
 
-// message reports whether an event of messages has to be read, and counts the pieces of what is gathered.
+// message reports whether an event of messages must be read, and counts pieces of blocks and signatures.
 func (e *events) message(w walk) (known bool, err error) {
 	pieces, isOpen := e.open[w.index]
 	switch w.kind {
@@ -265,7 +265,7 @@ func (e *events) message(w walk) (known bool, err error) {
 	return false, nil
 }
 
-// walk goes through the JSON of an event once, which is known to be valid.
+// walk passes once over the JSON of an event, which is known to be valid.
 type walk struct {
 	data    []byte
 	dialect Dialect
@@ -277,18 +277,18 @@ type walk struct {
 	kind  string
 	index int
 	inner string
-	// refusal and names are how many bytes of those it has.
+	// refusal and names are the sizes of the event's refusal and of names of functions, in bytes.
 	refusal, names int
 }
 
-// level is an object or an array that is being read.
+// level is an object or array that is being read.
 type level struct {
 	isArray bool
-	// key is the key of the value that is being read, in small letters; of an array, that of the array itself.
+	// key is the key of the current value, in lower case; inside an array, the key of the array.
 	key  string
 	keys []string
 	n    int
-	// free: this is a part of a call's arguments, whose keys and numbers a model chooses.
+	// free reports that this is part of a call's arguments, whose keys and numbers the model chooses.
 	free bool
 }
 
@@ -355,7 +355,7 @@ func (w *walk) walk() error {
 	return nil
 }
 
-// string reads a string, as it is written, without its quotes.
+// string reads a string in its written form, without quotes.
 func (w *walk) string() []byte {
 	w.at++
 	from := w.at
@@ -381,7 +381,7 @@ func (w *walk) isKey() bool {
 	return false
 }
 
-// begin takes the key of an object.
+// begin handles a key of an object.
 func (w *walk) begin(top *level, written []byte) error {
 	key := string(written)
 	if bytes.IndexByte(written, '\\') >= 0 { // "\u0069ndex" is the same key
@@ -389,7 +389,7 @@ func (w *walk) begin(top *level, written []byte) error {
 			return outOfBounds("it sends an event with a key that cannot be read")
 		}
 	}
-	top.key = strings.ToLower(key) // the decoder does not distinguish them
+	top.key = strings.ToLower(key) // the decoder ignores case
 	if top.free {
 		return nil
 	}
@@ -409,7 +409,7 @@ func (w *walk) begin(top *level, written []byte) error {
 	return nil
 }
 
-// skip goes behind a value.
+// skip moves past a value.
 func (w *walk) skip() {
 	for depth := 0; ; {
 		switch c := w.data[w.at]; c {
@@ -422,7 +422,7 @@ func (w *walk) skip() {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth == 0 { // behind a word or a number
+			if depth == 0 { // after a literal or a number
 				return
 			}
 			if depth--; depth == 0 {
@@ -466,7 +466,7 @@ func (w *walk) value(top *level, c byte) error {
 // maxChoices is how many choices or candidates an event may have. Only one is asked for.
 const maxChoices = 8
 
-// text takes a value that is a string.
+// text handles a string value.
 func (w *walk) text(top *level, written []byte) {
 	if top == nil || top.isArray || top.free {
 		return
@@ -494,7 +494,7 @@ func (w *walk) text(top *level, written []byte) {
 	}
 }
 
-// number takes a number.
+// number handles a number.
 func (w *walk) number(top *level) error {
 	from := w.at
 	for w.at < len(w.data) && strings.IndexByte("+-.0123456789eE", w.data[w.at]) >= 0 {

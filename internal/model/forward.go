@@ -12,25 +12,28 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Forward is a request that somebody else wrote in a dialect, and whose answer somebody else reads: a coding agent.
+// Forward is a request in a dialect that a coding agent wrote. The agent also reads the answer.
 type Forward struct {
-	// Model is the id of the model that it asks.
+	// Model is the id of the requested model.
 	Model string
-	// Path is where it is sent, below the endpoint's root: "/v1/messages". Query is its query, without the question mark.
+	// Path is its path below the endpoint's root, such as "/v1/messages". Query is its query, without the question
+	// mark.
 	Path, Query string
-	// Header are its headers. A credential in them is replaced by the endpoint's key.
+	// Header has its headers. The endpoint's key replaces a credential in them.
 	Header http.Header
 	Body   []byte
 }
 
 // Forwarded is the answer to a [Forward]. It is used from one goroutine, which closes it.
 type Forwarded struct {
-	// Status and Header are those of the response. Of a refusal, Refusal says why; it is nil if Status is a success.
+	// Status and Header are those of the response. Refusal says why the provider refused the request; nil if Status is
+	// a success.
 	Status  int
 	Header  http.Header
 	Refusal *Error
@@ -43,11 +46,15 @@ type Forwarded struct {
 	passed   int
 	refused  []byte // the body of a refusal
 	meter    *meter
+
+	client *Client
+	began  time.Time
+	failed error // why the answer was not passed on whole
 }
 
-// Forward sends a request, and returns the response as soon as that begins. Nothing is sent twice, and no redirect is
-// followed. Only what the endpoint's address may be is connected to, as by [Client.Stream]. The error is an [*Error], the
-// context's, or a [fault.Error] if the endpoint is wrong.
+// Forward sends a request, and returns the response as soon as it begins. It sends nothing twice, follows no redirects,
+// and has the same limits of addresses as [Client.Stream]. The error is an [*Error], the context's, or a [fault.Error]
+// if the endpoint is wrong.
 func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Forwarded, error) {
 	if err := endpoint.Check(); err != nil {
 		return nil, err
@@ -55,14 +62,16 @@ func (c *Client) Forward(ctx context.Context, endpoint Endpoint, f Forward) (*Fo
 	e := endpoint.withDefaults()
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := c.wire(e, cancel)
-	to := &Forwarded{call: f, endpoint: e, ctx: ctx, cancel: cancel, wire: w}
+	to := &Forwarded{call: f, endpoint: e, ctx: ctx, cancel: cancel, wire: w, client: c, began: time.Now()}
 	w.size = func() int { return to.passed }
 	if err := to.send(); err != nil {
-		defer to.Close()
+		defer to.release()
+		failure := w.failure(ctx, f.Model, err)
+		c.observe(ctx, e, to.began, Usage{}, 0, failure)
 		if stopped := ctx.Err(); stopped != nil && !errors.Is(context.Cause(ctx), errIdle) {
 			return nil, fmt.Errorf("calling %s: %w", e.Name, stopped)
 		}
-		return nil, w.failure(ctx, f.Model, err)
+		return nil, failure
 	}
 	return to, nil
 }
@@ -106,9 +115,15 @@ func (f *Forwarded) isStream() bool {
 	return strings.HasPrefix(f.wire.contentType, "text/event-stream")
 }
 
-// Copy passes the body on as it comes: each piece is written and flushed before the next is read, and only then looked at for
-// what it says was used. The error is an [*Error] if the provider broke off, the context's, or that of writing.
+// Copy forwards the body as it arrives. It writes and flushes each piece before it reads the next one, and only then
+// parses the piece for its usage. The error is an [*Error] if the provider broke off, the context's, or that of
+// writing.
 func (f *Forwarded) Copy(to io.Writer, flush func() error) error {
+	f.failed = f.copy(to, flush)
+	return f.failed
+}
+
+func (f *Forwarded) copy(to io.Writer, flush func() error) error {
 	if f.Refusal != nil {
 		_, err := to.Write(f.refused)
 		return err
@@ -142,26 +157,36 @@ func (f *Forwarded) Copy(to io.Writer, flush func() error) error {
 
 // Close closes the connection, or gives it back if the response is over.
 func (f *Forwarded) Close() {
+	bill, err := f.Bill(), f.failed
+	if f.Refusal != nil {
+		err = f.Refusal
+	}
+	f.client.observe(f.ctx, f.endpoint, f.began, bill.Usage, bill.Cost, err)
+	f.release()
+}
+
+func (f *Forwarded) release() {
 	f.wire.close()
 	f.cancel(nil)
 }
 
-// Bill is what a forwarded call used and how it ended.
+// Bill is a forwarded call's usage and how the call ended.
 type Bill struct {
 	Usage Usage
-	// Estimated: a part of Usage is a guess, because the provider did not say it.
+	// Estimated reports that part of Usage is a guess, because the provider did not report it.
 	Estimated bool
 	Cost      Money
 	CostKnown bool
-	// Stop is why the answer ended: [entry.PiStopped], [entry.PiToolUse], [entry.PiLength], or [entry.PiError] if the provider
-	// says within it that it failed or will not answer. It is empty if the answer did not end, or is not understood.
+	// Stop is why the answer ended: [entry.PiStopped], [entry.PiToolUse], [entry.PiLength], or [entry.PiError] if the
+	// provider says within it that it failed or will not answer. It is empty if the answer did not end, or could not be
+	// parsed.
 	Stop entry.PiStop
 }
 
-// Bill returns what was used until now.
+// Bill returns what the call has used so far.
 func (f *Forwarded) Bill() Bill {
 	if f.Refusal != nil {
-		return Bill{CostKnown: true} // what was refused costs nothing
+		return Bill{CostKnown: true} // a refused call costs nothing
 	}
 	b := Bill{Usage: f.wire.usage, Stop: f.meter.stop}
 	if b.Usage.Input+b.Usage.CacheRead+b.Usage.CacheWrite == 0 {
@@ -174,13 +199,13 @@ func (f *Forwarded) Bill() Bill {
 	return b
 }
 
-// EstimateForward returns how many tokens a request has, about; at most as many as its model can read.
+// EstimateForward estimates the tokens of a request, limited to what its model can read.
 func EstimateForward(e Endpoint, f Forward) int64 {
 	return min(int64(len(f.Body))/4, max(Lookup(e.withDefaults().Provider, f.Model).ContextWindow, 200_000))
 }
 
-// meter reads a passing answer for what it says was used, and how it ended. It holds no more of it than an answer may have.
-// What is out of bounds it does not understand, and reads no further.
+// meter reads an answer's usage and how it ended while the answer is forwarded. It holds no more of the answer than the
+// size limit. If the answer is out of bounds, it stops reading.
 type meter struct {
 	wire   *wire
 	events *events
@@ -188,7 +213,7 @@ type meter struct {
 	answer *stream
 	blind  bool
 	ended  bool
-	whole  []byte // an answer that is no stream
+	whole  []byte // an answer that is not a stream
 	stop   entry.PiStop
 	passed int
 }
@@ -204,7 +229,7 @@ func newMeter(w *wire, isStream bool) *meter {
 	return m
 }
 
-// take takes a piece of the answer.
+// take handles a piece of the answer.
 func (m *meter) take(piece []byte) {
 	m.passed += len(piece)
 	switch {
@@ -221,7 +246,7 @@ func (m *meter) take(piece []byte) {
 	}
 }
 
-// read reads the events that are there, and ends with them if err says so.
+// read reads the available events, and ends if err says so.
 func (m *meter) read(err error) {
 	for _, s := range m.events.ready {
 		data := m.events.out[s.from:s.to]
@@ -241,7 +266,7 @@ func (m *meter) read(err error) {
 		}
 	}
 	switch {
-	case err == io.EOF: // the dialect's own end
+	case err == io.EOF: // the end in the dialect
 		m.finish()
 	case err != nil:
 		m.blind = true
@@ -260,7 +285,7 @@ func (m *meter) finish() {
 		return
 	}
 	m.events.out, m.events.ready = m.events.out[:0], m.events.ready[:0]
-	if cmp.Or(m.events.take(m.events.line), m.events.take(nil)) == nil { // some servers do not end their last event
+	if cmp.Or(m.events.take(m.events.line), m.events.take(nil)) == nil { // some servers do not terminate their last event
 		m.read(nil)
 	}
 	if m.stop == "" && m.from != nil {
@@ -329,7 +354,7 @@ func (m *meter) readWhole() {
 	}
 }
 
-// written returns how many tokens were written, about.
+// written estimates the tokens of the answer so far.
 func (m *meter) written() int64 {
 	if m.events == nil || m.blind {
 		return int64(m.passed) / 4
@@ -341,7 +366,7 @@ func (m *meter) written() int64 {
 	return size
 }
 
-// Refuse writes a refusal in the shape of a dialect, with words of ours, so that programs which speak it show them.
+// Refuse returns a refusal in the shape of a dialect with our own message, so that programs of that dialect show it.
 func Refuse(d Dialect, status int, message string) []byte {
 	text, _ := json.Marshal(refusal(d, status, message)) // texts and numbers can always be encoded
 	return text

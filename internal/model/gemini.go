@@ -12,7 +12,7 @@ import (
 
 // This file is the dialect [Gemini]: Google's generateContent.
 
-// geminiPart is a part of what somebody says, in requests and in answers.
+// geminiPart is a part of a message, in requests and in answers.
 type geminiPart struct {
 	Text             string          `json:"text,omitempty"`
 	Thought          bool            `json:"thought,omitempty"`
@@ -50,7 +50,7 @@ type geminiFunction struct {
 	Parameters  geminiSchema `json:"parameters"`
 }
 
-// geminiSchema is what Google has of JSON schema.
+// geminiSchema is Google's subset of JSON schema.
 type geminiSchema struct {
 	Type        string                   `json:"type"`
 	Description string                   `json:"description,omitempty"`
@@ -66,7 +66,7 @@ type geminiThinking struct {
 	ThinkingLevel   string `json:"thinkingLevel,omitempty"`
 }
 
-// leastGeminiBudget is the least budget that Google's models take.
+// leastGeminiBudget is the least budget that Google's models accept.
 const leastGeminiBudget = 128
 
 func geminiPath(p prompt) string {
@@ -81,7 +81,7 @@ func writeGemini(p prompt) any {
 	var contents []geminiContent
 	for i, m := range p.messages {
 		parts := geminiParts(m)
-		// The results of the calls of one answer are one content.
+		// The results of one answer's calls are one content.
 		if m.role == toolRole && i > 0 && p.messages[i-1].role == toolRole {
 			last := &contents[len(contents)-1]
 			last.Parts = append(last.Parts, parts...)
@@ -96,7 +96,7 @@ func writeGemini(p prompt) any {
 	body := object{"contents": contents}
 	switch gemma := strings.HasPrefix(strings.ToLower(p.model), "gemma-"); {
 	case p.system == "":
-	case gemma && contents[0].Role == "user": // which has no place for it
+	case gemma && contents[0].Role == "user": // Gemma accepts no system prompt
 		contents[0].Parts = append([]geminiPart{{Text: p.system + "\n\n"}}, contents[0].Parts...)
 	default:
 		body["systemInstruction"] = geminiContent{"user", []geminiPart{{Text: p.system}}}
@@ -126,7 +126,8 @@ func writeGemini(p prompt) any {
 	return body
 }
 
-// geminiParts writes a message. The proof of thinking goes with what followed from it, and the thinking itself stays away.
+// geminiParts writes a message. The proof of thinking is attached to the part after it, and the thinking itself is left
+// out.
 func geminiParts(m message) (parts []geminiPart) {
 	if m.role == toolRole {
 		return []geminiPart{{FunctionResponse: &geminiResponse{m.call, m.tool, map[string]string{"result": m.text()}}}}
@@ -180,12 +181,12 @@ func geminiProperties(properties any) map[string]*geminiSchema {
 	return schemas
 }
 
-// geminiReader reads chunks of an answer. A text or a thought goes on until another part comes.
+// geminiReader reads chunks of an answer. A text or a thought continues until another part begins.
 type geminiReader struct {
 	*stream
-	part     int    // counts the parts that began
-	writes   string // the key of the text that is being written; empty if none is
-	thinks   string // the key of the thought
+	part     int    // the number of parts so far
+	writes   string // the key of the open text; empty if there is none
+	thinks   string // the key of the open thought
 	hasCalls bool
 	ends     finish
 }
@@ -276,13 +277,13 @@ func (g *geminiReader) take(part geminiPart) error {
 	return nil
 }
 
-// key returns the key of a part that begins.
+// key returns the key of a new part.
 func (g *geminiReader) key() string {
 	g.part++
 	return strconv.Itoa(g.part)
 }
 
-// prove ends the thought that is being written, if one is. The proof came with what followed from it.
+// prove ends the open thought, if there is one. Its proof arrives with the part after it.
 func (g *geminiReader) prove(proof string) error {
 	key := cmp.Or(g.thinks, g.key())
 	g.thinks = ""

@@ -53,8 +53,8 @@ func CheckSecret(name, value string) error {
 	return nil
 }
 
-// Keys returns those of some names that are the secrets with keys of models: each provider's, whether it is set or not, and
-// those of the house's servers. Callers let only owners set, delete or bind them, as [Houses.SetEndpoint].
+// Keys returns which of some names are secrets with keys of models: those of providers, whether set or not, and those
+// of the house's servers. Callers let only owners set, delete or bind them, as [Houses.SetEndpoint].
 func (h *Houses) Keys(ctx context.Context, house string, names ...string) (keys []string, err error) {
 	var added []query.ModelEndpoint
 	if err := h.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
@@ -72,21 +72,21 @@ func (h *Houses) Keys(ctx context.Context, house string, names ...string) (keys 
 }
 
 const (
-	// probeEvery is how long it is believed what the machine offers: models are pulled into an Ollama, and it is
-	// restarted.
+	// probeEvery is how long what the machine offers is assumed to be unchanged. Models may be pulled into an Ollama,
+	// or it may be restarted.
 	probeEvery = time.Minute
 	// maxEndpoints limits the endpoints that a house adds.
 	maxEndpoints = 20
 )
 
-// Installation is what the operator's machine offers, looked at again now and then. It is safe for concurrent use.
+// Installation is what the operator's machine offers, probed from time to time. It is safe for concurrent use.
 type Installation struct {
 	look func(context.Context) Environment
 
 	mu      sync.Mutex
 	found   Environment
 	at      time.Time
-	looking chan struct{} // closed when the present look ends; nil if there is none
+	looking chan struct{} // closed when the probe in progress ends; nil if there is none
 }
 
 // NewInstallation returns the Installation of [FromEnvironment], which it calls for the first time at once, in the
@@ -111,7 +111,7 @@ func (i *Installation) lookAgain() {
 	}()
 }
 
-// Environment returns what was found when it was last looked. It waits only for the first look, at most until ctx ends.
+// Environment returns the result of the last probe. It waits only for the first one, at most until ctx ends.
 func (i *Installation) Environment(ctx context.Context) (Environment, error) {
 	i.mu.Lock()
 	if i.looking == nil && time.Since(i.at) > probeEvery {
@@ -135,8 +135,9 @@ func (i *Installation) Environment(ctx context.Context) (Environment, error) {
 // Houses says which models houses can use: those of their own keys and endpoints, and those of the installation. It is
 // safe for concurrent use.
 type Houses struct {
-	// PrivateHosts are hosts at private addresses whose servers houses may add. No others may be, because members could
-	// make this server call addresses that only it reaches. Defaults to none; set it before the first use.
+	// PrivateHosts are hosts at private addresses whose servers houses may add. Other private hosts are refused,
+	// because members could make this server call addresses that only it can reach. Defaults to none; set it before the
+	// first use.
 	PrivateHosts outbound.Hosts
 	// SharedWith are the houses that use the models of the installation. Defaults to nil: all do.
 	SharedWith []string
@@ -160,20 +161,21 @@ type Models struct {
 	// Found are the endpoints: the house's own first, then those of the installation whose names the house does not use
 	// itself.
 	Found []Found
-	// Default is the model of bots that name none; the zero Ref if there is none.
+	// Default is the model of bots without one of their own; the zero Ref if there is none.
 	Default Ref
-	// Chosen is what the house chose as that; empty if it follows the installation.
+	// Chosen is the default that the house chose; empty if it follows the installation.
 	Chosen string
 	// Problem says why Default cannot be used, or that there is none; nil if it can be used.
 	Problem error
-	// Fallbacks are the refs of the models that bots ask, in this order, while the provider of their own does not answer.
+	// Fallbacks are the refs of the models that bots ask, in this order, while the provider of their own model does not
+	// answer.
 	Fallbacks []string
 }
 
-// noModel is the error of a house that can use none.
+// noModel is the error of a house without models.
 func noModel() error {
 	return fault.New(fault.Precondition, "this house has no model yet",
-		"paste a key under Settings, Models; or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
+		"paste a key under Settings, Models; or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)").WithReason(fault.NoModel)
 }
 
 // Endpoints returns the endpoints of a house, with their keys, for the server's own use.
@@ -182,8 +184,8 @@ func (h *Houses) Endpoints(ctx context.Context, house string) ([]Found, error) {
 	return m.Found, err
 }
 
-// Models returns what a house can use. The keys are in it, for the server's own use. It asks the database twice and no
-// provider.
+// Models returns what a house can use. The result has the keys, for the server's own use. Models asks the database
+// twice and no provider.
 func (h *Houses) Models(ctx context.Context, house string) (m Models, err error) {
 	environment, err := h.installation.Environment(ctx)
 	if err != nil {
@@ -234,7 +236,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		f := Found{Endpoint: h.endpoint(e, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
 		f.Endpoint.KeyName = e.SecretName
 		if e.SecretName != "" && keys[e.SecretName] == "" {
-			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
+			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName).WithReason(fault.NoModelKey)
 		}
 		add(f)
 	}
@@ -260,7 +262,7 @@ func (h *Houses) endpoint(row query.ModelEndpoint, key string) Endpoint {
 	return e.withDefaults()
 }
 
-// names are the names of the endpoints.
+// names returns the names of the endpoints.
 func (m Models) names() (names []string) {
 	for _, f := range m.Found {
 		names = append(names, f.Endpoint.Name)
@@ -268,7 +270,7 @@ func (m Models) names() (names []string) {
 	return names
 }
 
-// choose sets the default: what the house chose, else what the installation has, else what is found first.
+// choose sets the default: the house's choice, else the installation's default, else the first model that was found.
 func (m *Models) choose(installation Environment) {
 	switch {
 	case m.Chosen != "":
@@ -287,9 +289,9 @@ func (m *Models) choose(installation Environment) {
 	}
 	if m.Default == (Ref{}) {
 		m.Problem = noModel()
-		// It is not known which of a server's models is a good one.
+		// Nothing says which of a server's models is a good one.
 		if slices.ContainsFunc(m.Found, func(f Found) bool { return f.Problem == nil }) {
-			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL")
+			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL").WithReason(fault.NoModel)
 		}
 		return
 	}
@@ -310,12 +312,12 @@ func (m Models) find(ref Ref) (Found, error) {
 	if name := KeySecret(Provider(ref.Endpoint)); name != "" {
 		next = "set its key with: arbe secret set " + name
 	}
-	return Found{}, fault.Newf(fault.Precondition, next+"; or use another model: arbe model list", "this house has no key for %s, which has the model %s", ref.Endpoint, ref)
+	return Found{}, fault.Newf(fault.Precondition, next+"; or use another model: arbe model list", "this house has no key for %s, which has the model %s", ref.Endpoint, ref).WithReason(fault.NoModelKey)
 }
 
-// Resolve returns the endpoint and the ref of a model that a house is about to use; of its default if model is empty. It
-// records the use of the secret with the key. The error is a [fault.Error] that says what to do, for people of the
-// house.
+// Resolve returns the endpoint and the ref of a model that a house is about to use, or of its default if model is
+// empty. It records the use of the secret with the key. The error is a [fault.Error] that says what to do, for people
+// of the house.
 func (h *Houses) Resolve(ctx context.Context, house, model string) (Endpoint, Ref, error) {
 	m, err := h.Models(ctx, house)
 	if err != nil {
@@ -341,9 +343,9 @@ func (h *Houses) Resolve(ctx context.Context, house, model string) (Endpoint, Re
 	return f.Endpoint, ref, nil
 }
 
-// SetDefault sets the model of bots of the scope's house that name none; empty to follow the installation. A model whose
-// key is missing is accepted, because the key may be set next. The errors and unverified are those of [Houses.CheckModel];
-// skip leaves it unchecked whether the model exists.
+// SetDefault sets the model of the house's bots without one of their own; empty to follow the installation. A model
+// whose key is missing is accepted, because the key may be set next. The errors and unverified are those of
+// [Houses.CheckModel]; skip accepts the model without checking that it exists.
 func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string, skip bool) (set Models, unverified string, err error) {
 	if model != "" {
 		m, err := h.Models(ctx, scope.House)
@@ -365,7 +367,8 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string, s
 	return set, unverified, err
 }
 
-// accept returns the ref of a model that is about to be set, as text. One that was set before is not checked again.
+// accept returns the ref of a model that is about to be set, as text. It does not check a model again that was set
+// before.
 func (h *Houses) accept(ctx context.Context, house string, m Models, model string, skip bool, before ...string) (ref, unverified string, err error) {
 	parsed, err := ParseRef(model, m.names()...)
 	if err != nil || slices.Contains(before, parsed.String()) {
@@ -378,18 +381,18 @@ func (h *Houses) accept(ctx context.Context, house string, m Models, model strin
 	return parsed.String(), unverified, err
 }
 
-// Fallbacks are the models that bots ask while the provider of their own does not answer.
+// Fallbacks are the models that bots ask while the provider of their own model does not answer.
 type Fallbacks struct {
-	// Models are their refs, the preferred one first.
+	// Models are their refs, preferred first.
 	Models []string
-	// Problem says why one of them cannot be used now, and Unverified why it is not known whether one exists; nil and empty
-	// if neither is so.
+	// Problem says why one of them cannot be used now; nil if all can. Unverified says why it is unknown whether one
+	// exists; empty if that is known.
 	Problem    error
 	Unverified string
 }
 
-// SetFallbacks sets the models that bots of the scope's house ask, in this order, while the provider of their own does not
-// answer. As with [Houses.SetDefault], a key may be set next.
+// SetFallbacks sets the models that bots of the scope's house ask, in this order, while the provider of their own model
+// does not answer. As with [Houses.SetDefault], a key may be set next.
 func (h *Houses) SetFallbacks(ctx context.Context, scope db.Scope, models []string, skip bool) (Fallbacks, error) {
 	m, err := h.Models(ctx, scope.House)
 	if err != nil {
@@ -424,8 +427,8 @@ func (h *Houses) Fallbacks(ctx context.Context, scope db.Scope) (models []string
 	return models, err
 }
 
-// SecretUses is a [secret.Uses]: the default model of a house and its bots use the secrets with the keys of their models. A
-// default that nobody chose is one, too, because the bots that name no model fail without its key.
+// SecretUses is a [secret.Uses]: the default model of a house and its bots use the secrets with the keys of their
+// models. A default that nobody chose counts too, because bots without their own model fail without its key.
 func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
 	q := query.New()
 	chosen, err := q.ModelOfHouse(ctx, tx, house)
@@ -461,7 +464,7 @@ func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) 
 	return uses, err
 }
 
-// eachUse calls add with the ref of each model that a house uses, of which chosen is its default.
+// eachUse calls add with the ref of each model that a house uses. chosen is the house's default.
 func eachUse(ctx context.Context, tx pgx.Tx, house, chosen string, add func(ref string, u secret.Use)) error {
 	if chosen != "" {
 		add(chosen, secret.Use{Kind: "default model", Name: chosen})
@@ -481,7 +484,7 @@ func eachUse(ctx context.Context, tx pgx.Tx, house, chosen string, add func(ref 
 	return err
 }
 
-// Uses returns what uses the models of an endpoint of the scope's house, by its name: the default, fallbacks and bots.
+// Uses returns what uses the models of an endpoint of the scope's house: the default, fallbacks and bots.
 func (h *Houses) Uses(ctx context.Context, scope db.Scope, endpoint string) (uses []secret.Use, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		chosen, err := h.q.ModelOfHouse(ctx, tx, scope.House)
@@ -497,8 +500,8 @@ func (h *Houses) Uses(ctx context.Context, scope db.Scope, endpoint string) (use
 	return uses, err
 }
 
-// followed returns the ref of the model that is the default of a house that chose none; empty if that is none, or one
-// that needs no secret of the house.
+// followed returns the ref of the default model of a house that chose none; empty if there is none, or if it needs no
+// secret of the house.
 func (i *Installation) followed(ctx context.Context, tx pgx.Tx, house string) (string, error) {
 	environment, err := i.Environment(ctx)
 	if err != nil || environment.Default != (Ref{}) {

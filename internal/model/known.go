@@ -14,21 +14,22 @@ import (
 )
 
 const (
-	// listFresh is how long a list is believed, and listFailed how long an endpoint that could not be asked is left alone.
+	// listFresh is how long a list is valid, and listFailed how long an endpoint that could not be asked is not asked
+	// again.
 	listFresh, listFailed = 10 * time.Minute, time.Minute
-	// listAgain is how old a list must be to be asked for again because it lacks a model.
+	// listAgain is the least age at which a list is requested again because it lacks a model.
 	listAgain = 15 * time.Second
-	// listTime is how long an endpoint may take to list its models, and listWait how long somebody waits for that who only
-	// looks.
+	// listTime is how long an endpoint may take to list its models, and listWait how long a mere display waits for it.
 	listTime, listWait = 5 * time.Second, 2 * time.Second
 	// maxLists is how many lists a server keeps, and maxAsking how many endpoints of a house it asks at once.
 	maxLists, maxAsking = 500, 6
 )
 
-// errBusy is why an endpoint is not asked.
+// errBusy is the reason why an endpoint is not asked.
 var errBusy = errors.New("other servers of the house are being asked")
 
-// lists are the lists of endpoints' models. Each is asked for by one at a time. It is safe for concurrent use.
+// lists holds the lists of endpoints' models. Each list is requested by one caller at a time. It is safe for concurrent
+// use.
 type lists struct {
 	ask Asker
 
@@ -42,10 +43,10 @@ type keptList struct {
 	err    error
 	at     time.Time
 	used   time.Time
-	asking chan struct{} // closed when the present question ends; nil if there is none
+	asking chan struct{} // closed when the request in progress ends; nil if there is none
 }
 
-// listKey tells endpoints of a house apart. Those of the installation are the same for all houses.
+// listKey distinguishes the endpoints of a house. Those of the installation are the same for all houses.
 func listKey(house string, e Endpoint) ([32]byte, string) {
 	if e.Shared {
 		house = ""
@@ -53,7 +54,7 @@ func listKey(house string, e Endpoint) ([32]byte, string) {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", house, e.Provider, e.BaseURL, e.Dialect, e.Key)), house
 }
 
-// put keeps a list that was just asked for.
+// put stores a list that was just received.
 func (l *lists) put(house string, e Endpoint, list Listing) {
 	key, _ := listKey(house, e)
 	l.mu.Lock()
@@ -62,7 +63,7 @@ func (l *lists) put(house string, e Endpoint, list Listing) {
 	k.list, k.err, k.at = list, nil, time.Now()
 }
 
-// of returns the place of a list, and makes room for it.
+// of returns the slot of a list, and creates it if necessary.
 func (l *lists) of(key [32]byte) *keptList {
 	k := l.kept[key]
 	if k == nil {
@@ -86,8 +87,8 @@ func (l *lists) of(key [32]byte) *keptList {
 	return k
 }
 
-// get returns the list of an endpoint that is at most as old as fresh, and asks for it otherwise; at most until ctx ends. The
-// error is that of [Asker.Models], or the context's.
+// get returns the list of an endpoint. It requests the list if it is older than fresh, and waits at most until ctx
+// ends. The error is that of [Asker.Models], or the context's.
 func (l *lists) get(ctx context.Context, house string, e Endpoint, fresh time.Duration) (Listing, error) {
 	key, house := listKey(house, e)
 	l.mu.Lock()
@@ -118,12 +119,12 @@ func (l *lists) get(ctx context.Context, house string, e Endpoint, fresh time.Du
 	return k.list, k.err
 }
 
-// look asks an endpoint. Whoever wanted to know may be gone, and others still want to know.
+// look asks an endpoint, even after its caller has left, because others may wait for the list.
 func (l *lists) look(k *keptList, house string, e Endpoint) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), listTime, errIdle)
 	defer cancel()
 	list, err := l.ask.Models(ctx, e)
-	if e.Shared { // what the operator's account has made for itself is not told
+	if e.Shared { // hides models that the operator's account created for itself
 		list.Models = slices.DeleteFunc(list.Models, func(id string) bool { return strings.HasPrefix(id, "ft:") })
 	}
 	l.mu.Lock()
@@ -136,8 +137,8 @@ func (l *lists) look(k *keptList, house string, e Endpoint) {
 	}
 }
 
-// List asks the endpoints which models they have, where that is not known yet, and fills in what they say. It waits for two
-// seconds at most; of an endpoint that takes longer, or cannot be asked, m stays as it is.
+// List asks the endpoints whose models are not known yet, and fills in their lists. It waits for two seconds at most.
+// For an endpoint that takes longer, or cannot be asked, it leaves m unchanged.
 func (h *Houses) List(ctx context.Context, house string, m *Models) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
@@ -157,8 +158,8 @@ func (h *Houses) List(ctx context.Context, house string, m *Models) {
 }
 
 // CheckModel reports whether a model exists that a house is about to use. The error is a [fault.Invalid] if the ref is
-// wrong, names an endpoint that the house does not have, or a model that its endpoint does not list. unverified says why it
-// is not known whether the model exists; empty if it does.
+// wrong, names an endpoint that the house does not have, or a model that its endpoint does not list. unverified says
+// why it is unknown whether the model exists; empty if it exists.
 //
 // It asks the endpoint if its list is not known, for five seconds at most.
 func (h *Houses) CheckModel(ctx context.Context, house, model string) (ref Ref, unverified string, err error) {
@@ -175,7 +176,7 @@ func (h *Houses) check(ctx context.Context, house string, m Models, model string
 	}
 	f, problem := m.find(ref)
 	switch {
-	case problem != nil && f.Endpoint.Shared: // what is wrong there is the operator's
+	case problem != nil && f.Endpoint.Shared: // the operator must fix it
 		return ref, f.Endpoint.Title() + " cannot be used now", nil
 	case problem != nil:
 		return ref, fault.From(problem).Message, nil
@@ -196,16 +197,16 @@ func (h *Houses) check(ctx context.Context, house string, m Models, model string
 			return ref, "", nil
 		case !list.Complete:
 			return ref, f.Endpoint.Title() + " does not list all its models", nil
-		case fresh == listAgain: // it may be younger than the list
+		case fresh == listAgain: // the model may be newer than the list
 			return Ref{}, "", list.noSuch(f.Endpoint, ref.Model)
 		}
 	}
 	return ref, "", nil
 }
 
-// Admit returns the endpoint at which a house may ask a model, by its ref, and records the use of the secret with the key. The
-// error is a [fault.Error] for people of the house: a [fault.NotFound] if the house has no such model, as far as that is known
-// within two seconds.
+// Admit returns the endpoint at which a house may call a model, and records the use of the secret with the key. The
+// error is a [fault.Error] for people of the house: a [fault.NotFound] if, as far as is known within two seconds, the
+// house has no such model.
 func (h *Houses) Admit(ctx context.Context, house, model string) (Endpoint, Ref, error) {
 	m, err := h.Models(ctx, house)
 	if err != nil {

@@ -24,29 +24,29 @@ const (
 	maxListPages  = 5
 )
 
-// tryTime is how long a key or a server is tried.
+// tryTime limits a trial of a key or a server.
 const tryTime = 10 * time.Second
 
 // Listing is what an endpoint says about its models.
 type Listing struct {
-	// Models are the ids as a [Ref] has them, in the endpoint's order: at most 2,000, of 64 KiB together.
+	// Models are the ids, as in a [Ref], in the endpoint's order: at most 2,000, of 64 KiB together.
 	Models []string
 	// Complete reports whether these are all: a model that is not among them does not exist there. It is false if the
 	// endpoint has more models than are kept, or lists patterns.
 	Complete bool
 }
 
-// Trial is what came of trying an endpoint with its key.
+// Trial is the result of trying an endpoint with its key.
 type Trial struct {
 	Listing
-	// Accepted reports that the endpoint accepted the key. It is false if the endpoint has no key, or accepts every
-	// one where it was asked.
+	// Accepted reports that the endpoint accepted the key. It is false if the endpoint has no key, or accepts every key
+	// where it was asked.
 	Accepted bool
 	// Unlisted says why the models are not known; empty if they are.
 	Unlisted string
 }
 
-// Models asks an endpoint which models it has. That costs nothing. The error is an [*Error], the context's, or a
+// Models asks an endpoint which models it has. The request is free. The error is an [*Error], the context's, or a
 // [fault.Error].
 func (c *Client) Models(ctx context.Context, endpoint Endpoint) (list Listing, err error) {
 	if err := endpoint.Check(); err != nil {
@@ -85,9 +85,10 @@ func (c *Client) Models(ctx context.Context, endpoint Endpoint) (list Listing, e
 	return Listing{Models: g.models}, nil
 }
 
-// Try asks an endpoint whether it accepts its key, for ten seconds at most. That costs nothing: it lists the models,
-// and a server that does so for everybody, or for nobody, also gets a request that it has to refuse. The error is as of
-// [Client.Models]; [BadKey] is the verdict that the key is wrong, and with any other the key was not judged.
+// Try asks an endpoint, for at most ten seconds, whether it accepts its key. The requests are free: Try lists the
+// models. If the server lists them for everybody, or for nobody, Try also sends a request that the server must refuse.
+// The errors are those of [Client.Models]. [BadKey] means that the key is wrong; any other error says nothing about the
+// key.
 func (c *Client) Try(ctx context.Context, endpoint Endpoint) (Trial, error) {
 	if err := endpoint.Check(); err != nil {
 		return Trial{}, err
@@ -115,7 +116,7 @@ func (c *Client) Try(ctx context.Context, endpoint Endpoint) (Trial, error) {
 		return Trial{Listing: list, Accepted: true}, nil
 	case isError && e.Provider == OpenRouter:
 		return Trial{Accepted: true, Unlisted: failed.Brief()}, nil
-	case isError && failed.unlisted && failed.Kind == BadKey: // a key of OpenAI that may ask models and not list them
+	case isError && failed.unlisted && failed.Kind == BadKey: // a key of OpenAI that may call models but not list them
 		return Trial{Accepted: true, Unlisted: "the key may not list them"}, nil
 	case isError && failed.unlisted && e.Provider == Compatible && e.Dialect != Gemini:
 		if err := c.knock(ctx, e); err != nil {
@@ -132,12 +133,12 @@ func isKind(err error, k Kind) bool {
 	return is && failed.Kind == k
 }
 
-// knock sends a request that no server can answer, because it is empty. It returns nil if the server refuses it as such: it
-// speaks the dialect, and does not mind the key.
+// knock sends an empty request, which no server can answer. It returns nil if the server refuses it for being empty:
+// the server then speaks the dialect and accepts the key.
 func (c *Client) knock(ctx context.Context, e Endpoint) error {
 	path := map[Dialect]string{Chat: "/chat/completions", Responses: "/responses", Messages: "/v1/messages"}[e.Dialect]
 	if path == "" {
-		return nil // no other has an address without a model
+		return nil // only these have an address without a model
 	}
 	err := c.request(ctx, e, http.MethodPost, e.root()+path, strings.NewReader("{}"), drop)
 	failed, is := errors.AsType[*Error](err)
@@ -155,7 +156,7 @@ func (c *Client) knock(ctx context.Context, e Endpoint) error {
 
 func drop(io.Reader) error { return nil }
 
-// get reads what an endpoint answers at an address, with its key.
+// get requests an address of an endpoint with its key, and reads the answer.
 func (c *Client) get(ctx context.Context, e Endpoint, at string, read func(io.Reader) error) error {
 	return c.request(ctx, e, http.MethodGet, at, nil, read)
 }
@@ -200,7 +201,7 @@ func (c *Client) request(ctx context.Context, e Endpoint, method, at string, bod
 	return failed
 }
 
-// listing gathers what the pages of a list say.
+// listing collects the pages of a list.
 type listing struct {
 	models   []string
 	left     int
@@ -211,8 +212,8 @@ type listing struct {
 	more       bool
 }
 
-// read reads one page. The forms are {"data":[{"id":…}]}, Gemini's {"models":[{"name":…}]}, and an array alone. Each
-// element is read for itself, so that a list costs no more memory than what is kept of it.
+// read reads one page. The forms are {"data":[{"id":…}]}, Gemini's {"models":[{"name":…}]}, and a plain array. It reads
+// each element separately, so that a list costs no more memory than the kept part.
 func (l *listing) read(r io.Reader) error {
 	d := json.NewDecoder(r)
 	open, err := d.Token()
@@ -237,7 +238,7 @@ func (l *listing) read(r io.Reader) error {
 		case name == "data" || name == "models":
 			found = true
 			if open, err = d.Token(); err != nil || open == nil {
-				continue // null is an empty list, and an error comes again
+				continue // null is an empty list, and an error is returned again
 			}
 			if open != json.Delim('[') {
 				return errors.New("it is no list")
@@ -265,7 +266,7 @@ func (l *listing) read(r io.Reader) error {
 	return nil
 }
 
-// passable returns nil for a value of another type than was expected, which the decoder has passed.
+// passable returns nil for the error that a value has an unexpected type, because the decoder skips such values.
 func passable(err error) error {
 	if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
 		return nil
@@ -273,7 +274,7 @@ func passable(err error) error {
 	return err
 }
 
-// elements reads an array after its bracket. When the limits are reached, it stops where it is.
+// elements reads an array after its bracket. It stops once the limits are reached.
 func (l *listing) elements(d *json.Decoder) error {
 	for d.More() {
 		var one struct {
@@ -304,8 +305,8 @@ func (l *listing) elements(d *json.Decoder) error {
 	return err
 }
 
-// has reports whether a list has a model. Providers accept more names than they list: an id without its date or
-// with "latest" for it, Ollama's without a tag, and OpenRouter's with a variant or for a choice of its own.
+// has reports whether a list has a model. Providers accept more names than they list: an id without its date or with
+// "latest" instead, an Ollama id without a tag, an OpenRouter id with a variant, and OpenRouter's own routers.
 func (l Listing) has(e Endpoint, id string) bool {
 	plain := func(id string) string {
 		id = strings.ToLower(id)
@@ -327,7 +328,7 @@ func (l Listing) has(e Endpoint, id string) bool {
 	return slices.ContainsFunc(l.Models, func(listed string) bool { return plain(listed) == want })
 }
 
-// near returns the listed ids that are most like one, the best first; the first ones of the list if none is.
+// near returns the listed ids that are most similar to one, best first; the first ids of the list if none is similar.
 func (l Listing) near(id string, most int) []string {
 	type match struct {
 		id   string
@@ -354,7 +355,7 @@ func (l Listing) near(id string, most int) []string {
 	return ids
 }
 
-// distance is how many bytes must be added, removed or replaced to make b of a.
+// distance is the edit distance of a and b, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -11,7 +11,7 @@ import (
 
 // This file is the dialect [Messages]: Anthropic's.
 
-// cacheMark ends what Anthropic is asked to cache, also through OpenRouter.
+// cacheMark ends the part that Anthropic is asked to cache, directly or through OpenRouter.
 var cacheMark = object{"type": "ephemeral"}
 
 func writeMessages(p prompt) any {
@@ -21,7 +21,7 @@ func writeMessages(p prompt) any {
 	}
 	if len(p.tools) > 0 {
 		var tools []object
-		for _, f := range p.tools { // some other words of a schema are refused at its top
+		for _, f := range p.tools { // some other keywords are refused at the top of a schema
 			schema := object{"type": "object", "properties": f.schema["properties"]}
 			if required := f.schema["required"]; required != nil {
 				schema["required"] = required
@@ -30,7 +30,7 @@ func writeMessages(p prompt) any {
 		}
 		body["tools"] = tools
 	}
-	if think, effort := p.thinking.messages(p.model); think != nil { // a model that is not told to think does not
+	if think, effort := p.thinking.messages(p.model); think != nil { // without this field, a model does not think
 		body["thinking"] = think
 		if effort != "" {
 			body["output_config"] = object{"effort": effort}
@@ -39,7 +39,7 @@ func writeMessages(p prompt) any {
 	return body
 }
 
-// messages returns the request's thinking field for a model of Anthropic, and the effort for a model that chooses its budget
+// messages returns the thinking field for a model of Anthropic, and the effort for a model that chooses its budget
 // itself. The field is nil if the request says nothing about thinking.
 func (t thinking) messages(id string) (think object, effort string) {
 	hides := hidesThinking(id)
@@ -50,7 +50,7 @@ func (t thinking) messages(id string) (think object, effort string) {
 		think, effort = object{"type": "adaptive"}, t.level
 	case t.budget < leastBudget || !t.begins:
 		return nil, ""
-	case hides: // it takes no budget
+	case hides: // it accepts no budget
 		think = object{"type": "adaptive"}
 	default:
 		think = object{"type": "enabled", "budget_tokens": t.budget}
@@ -61,7 +61,7 @@ func (t thinking) messages(id string) (think object, effort string) {
 	return think, effort
 }
 
-// hidesThinking reports whether a model shows what it thinks only if it is asked to: Claude Opus from 4.7, and the preview of
+// hidesThinking reports whether a model shows its thinking only on request: Claude Opus from 4.7, and the preview of
 // Mythos.
 func hidesThinking(id string) bool {
 	id = strings.ToLower(id)
@@ -71,7 +71,7 @@ func hidesThinking(id string) bool {
 	return err == nil && digits <= 2 && minor >= 7 || strings.Contains(id, "claude-mythos-preview")
 }
 
-// messagesOf writes messages. Those of one side that follow each other are one.
+// messagesOf writes messages. It merges consecutive messages of one side.
 func messagesOf(messages []message) (written []object) {
 	var blocks []object
 	for i, m := range messages {
@@ -116,7 +116,7 @@ func messagesBlocks(m message) (blocks []object) {
 		}
 		blocks = []object{result}
 	}
-	if m.cached && !thinks { // thinking takes no mark
+	if m.cached && !thinks { // thinking cannot be marked
 		blocks[len(blocks)-1]["cache_control"] = cacheMark
 	}
 	return blocks
@@ -125,8 +125,8 @@ func messagesBlocks(m message) (blocks []object) {
 // messagesReader reads the events of a message, whose blocks have an index.
 type messagesReader struct {
 	*stream
-	kinds map[int]string // of the blocks that are being written
-	input map[int]string // the arguments with which a call began
+	kinds map[int]string // of the open blocks
+	input map[int]string // the arguments in the start of a call
 	ends  finish
 }
 
@@ -202,7 +202,7 @@ func (m *messagesReader) read(data []byte) (finish, error) {
 	return "", nil
 }
 
-// begin begins a block. A kind that is not known, such as a tool that the provider runs, is left out.
+// begin begins a block. Unknown kinds, such as tools that the provider runs, are left out.
 func (m *messagesReader) begin(e messagesEvent, key string) error {
 	m.kinds[e.Index] = e.Block.Type
 	switch e.Block.Type {
@@ -234,5 +234,5 @@ func messagesFinish(reason string) finish {
 	return endPlain
 }
 
-// end is never reached by a message that is whole.
+// end is not called for a complete message.
 func (m *messagesReader) end() finish { return "" }

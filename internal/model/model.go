@@ -2,10 +2,10 @@
 //
 // [Client.Stream] asks a model once and returns its answer in pi's shape ([entry.PiAssistant]), with what it used and
 // cost. The loop around it (running the tools that an answer wants, and asking again) belongs to the caller, who can
-// store each step before the next. Everything that was written is returned, also when a call fails or is stopped.
+// store each step before the next. Stream returns everything that was written, even if a call fails or is stopped.
 //
-// An [Endpoint] says where the models are and with which key. The key goes into the request's header at the last
-// moment and into nothing else: no error, log or dump of a request has it. [FromEnvironment] finds the endpoints of the
+// An [Endpoint] says where models are, and has the key to them. The key goes into the request's header at the last
+// moment and into nothing else: no error, log or dump of a request contains it. [FromEnvironment] finds the endpoints of the
 // operator's machine, [Lookup] knows prices and limits, and [CheckArguments] checks a tool call before it is run.
 //
 // Each [Dialect] is a file with the JSON of its requests and events: messages.go, chat.go, responses.go and gemini.go. A request
@@ -26,7 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// Provider is a kind of service that has models.
+// Provider is a kind of service with models.
 type Provider string
 
 // The providers.
@@ -51,7 +51,7 @@ type Ref struct {
 	Model string
 }
 
-// String returns the ref as [ParseRef] reads it; the empty string for the zero Ref.
+// String returns the ref in the form that [ParseRef] reads; the empty string for the zero Ref.
 func (r Ref) String() string {
 	if r == (Ref{}) {
 		return ""
@@ -124,8 +124,8 @@ func ParseDialect(word string) (Dialect, error) {
 	return "", fault.Newf(fault.Invalid, "use chat, messages (Anthropic's), responses (OpenAI's) or gemini (Google's)", "dialect: there is no dialect %q", entry.Clip(word, 40))
 }
 
-// dialectOf returns the dialect that is spoken at an address of a known form: a provider's own, or one that ends as those
-// where others offer Anthropic's. It is chat for any other, which is what most servers speak.
+// dialectOf returns the dialect at an address of a known form: a provider's own, or one with the usual ending for
+// Anthropic's dialect. For any other address it returns chat, which most servers speak.
 func dialectOf(baseURL string) Dialect {
 	u, err := url.Parse(baseURL)
 	if err != nil {
@@ -151,17 +151,17 @@ type Endpoint struct {
 	// BaseURL is an http or https address without the dialect's own path: "https://api.openai.com/v1". Defaults to the
 	// provider's own; required for Compatible.
 	BaseURL string
-	// Key is the secret with which it is asked; empty if it wants none.
+	// Key is the API key; empty if the endpoint needs none.
 	Key string `json:"-"`
-	// KeyName is what people call the key: the name of the secret or of the variable that has it. Empty if it has none.
+	// KeyName is people's name for the key: the name of the secret or variable that holds it. Empty if there is none.
 	KeyName string `json:"-"`
-	// Dialect is what it speaks. Defaults to the provider's: for OpenAI, responses at its own address and chat at any
-	// other, because few compatible servers speak responses.
+	// Dialect is the dialect that it speaks. Defaults to the provider's: for OpenAI, responses at its own address and
+	// chat at any other, because few compatible servers speak responses.
 	Dialect Dialect
-	// Trusted says that the operator named the address, so that it may be on this machine or its network. Without it,
-	// only addresses of the public internet are connected to.
+	// Trusted reports that the operator named the address, which may therefore be on this machine or its network.
+	// Otherwise only public addresses are used.
 	Trusted bool
-	// Shared says that it is the installation's: what is asked there counts against the money of the installation.
+	// Shared reports that it belongs to the installation: its calls count against the installation's budget.
 	Shared bool
 }
 
@@ -200,8 +200,8 @@ func (e Endpoint) withDefaults() Endpoint {
 	return e
 }
 
-// root is the address to which the dialect's paths are added. Those of messages and Gemini begin with a version, which people
-// write all the same.
+// root is the address to which the dialect's paths are added. The paths of messages and Gemini begin with a version,
+// which people nevertheless put into the address.
 func (e Endpoint) root() string {
 	switch {
 	case e.Dialect == Messages:
@@ -212,7 +212,7 @@ func (e Endpoint) root() string {
 	return e.BaseURL
 }
 
-// metadata are addresses at which clouds give their machines' credentials to whoever asks.
+// metadata are addresses at which clouds give their machines' credentials to anybody who asks.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"),     // AWS, Google, Azure and others; all of link-local
 	netip.MustParsePrefix("fe80::/10"),          // link-local
@@ -228,12 +228,12 @@ func isMetadata(ip netip.Addr) bool {
 	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// numberHost matches hosts that some resolvers take for IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518, so that
-// they would be a second spelling of what is refused. No name ends in a number.
+// numberHost matches hosts that some resolvers take for IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518, which
+// would be a second spelling of a refused address. No name ends in a number.
 var numberHost = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 
 // Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name
-// that leads to a forbidden address is found when it is connected to.
+// that resolves to a forbidden address is refused when connecting.
 func (e Endpoint) Check() error {
 	e = e.withDefaults()
 	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }
@@ -276,7 +276,7 @@ func (e Endpoint) Check() error {
 	return nil
 }
 
-// Title is what people call the endpoint: "Anthropic", or the name that its house gave it.
+// Title is people's name for the endpoint: "Anthropic", or the name that its house gave it.
 func (e Endpoint) Title() string {
 	e = e.withDefaults()
 	if title := titles[e.Provider]; title != "" && e.Name == string(e.Provider) {
@@ -285,7 +285,7 @@ func (e Endpoint) Title() string {
 	return e.Name
 }
 
-// titles are the names of the providers as they write them.
+// titles are the providers' names in their own spelling.
 var titles = map[Provider]string{Anthropic: "Anthropic", OpenAI: "OpenAI", Google: "Google", OpenRouter: "OpenRouter", Ollama: "Ollama"}
 
 // String returns the endpoint without its key.

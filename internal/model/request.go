@@ -11,27 +11,27 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Request is what a model is asked.
+// Request is a request to a model.
 //
 // Its messages may come from any model and need not be tidy: a call without a result gets one that says so, results
-// move behind their calls, and a result without a call becomes text. Of an answer that failed or was stopped only the
-// text is sent. Thinking is sent to the model that thought it, and to no other.
+// move after their calls, and a result without a call becomes text. Only the text of an answer that failed or was
+// stopped is sent. Thinking is sent to the model that thought it, and to no other.
 type Request struct {
 	// System is the system prompt; it may be empty.
 	System string
-	// Messages are what was said so far; the last one is a user's or a tool's. There must be one.
+	// Messages are the messages so far; the last one is a user's or a tool's. At least one is required.
 	Messages []entry.PiMessage
-	// Once is how many of the last messages only this request has. Later requests begin with those before them, so these
-	// are what a provider is asked to cache.
+	// Once is how many of the last messages belong to this request only. Later requests begin with the messages before
+	// them, so the provider is asked to cache those.
 	Once  int
 	Tools []Tool
-	// MaxTokens is the most that the answer may have. Defaults to the model's own default, or to 8192 where a provider
-	// demands a number.
+	// MaxTokens limits the answer. Defaults to the model's own default, or to 8192 where a provider demands a number.
 	MaxTokens int64
-	// Effort is how hard the model thinks. Defaults to what the provider does. See [NoteOn].
+	// Effort is how hard the model thinks. Defaults to the provider's default. See [NoteOn].
 	Effort entry.Effort
-	// Pace waits until the next n bytes of the response may be checked, and end says that they were. It lets a server share
-	// among houses what it spends on responses, which may come as fast as the network is. Defaults to nil: nothing waits.
+	// Pace waits until the next n bytes of the response may be checked; end reports that they were. It lets a server
+	// divide its time for responses among houses, because responses may arrive at the speed of the network. Defaults to
+	// nil: nothing waits.
 	Pace func(n int) (end func())
 }
 
@@ -43,37 +43,37 @@ type Tool struct {
 	Schema json.RawMessage
 }
 
-// defaultMaxTokens is the most that an answer may have if neither the request nor the catalog says.
+// defaultMaxTokens limits an answer if neither the request nor the catalog does.
 const defaultMaxTokens = 8192
 
-// toolName is what every provider takes as the name of a tool.
+// toolName is the form of a tool's name that every provider accepts.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// prompt is a request as every dialect can write it: tidy, with what its model may have.
+// prompt is a request in a form that every dialect can write: tidy, and limited to what its model accepts.
 type prompt struct {
 	endpoint Endpoint
 	model    string
 	system   string
 	messages []message
 	tools    []function
-	// limit is the most tokens that the answer may have; 0 if the provider decides.
+	// limit is the largest number of tokens of the answer; 0 if the provider decides.
 	limit    int64
 	thinking thinking
 }
 
-// message is one message of a prompt. The result of each call is a message of its own, which follows the answer with the call.
+// message is one message of a prompt. Each result of a call is a separate message, after the answer with the call.
 type message struct {
 	role role
-	// blocks are what it says. Calls have arguments that are an object, and thinking has a proof that the dialect takes.
+	// blocks are its content. The arguments of calls are objects, and thinking has a proof that the dialect accepts.
 	blocks []entry.PiBlock
-	// call and tool are the id and the tool of the call whose result this is, and failed says that the call failed.
+	// call and tool are the id and the tool of the call whose result this is. failed reports that the call failed.
 	call, tool string
 	failed     bool
-	// cached marks the end of what the provider is asked to cache.
+	// cached marks the end of the part that the provider is asked to cache.
 	cached bool
 }
 
-// role is who says a message.
+// role is the author's role.
 type role int
 
 const (
@@ -82,7 +82,7 @@ const (
 	toolRole
 )
 
-// text is what the message says, without its thinking and images.
+// text returns the text of the message, without thinking and images.
 func (m message) text() string {
 	var texts []string
 	for _, b := range m.blocks {
@@ -93,13 +93,13 @@ func (m message) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// function is a tool of a prompt. Its schema has properties, and no references.
+// function is a tool of a prompt. Its schema has properties and no references.
 type function struct {
 	name, description string
 	schema            map[string]any
 }
 
-// prompt makes a request ready to be written for a model.
+// prompt prepares a request to be written for a model.
 func (r Request) prompt(e Endpoint, id string) (prompt, error) {
 	invalid := func(next, format string, args ...any) (prompt, error) {
 		return prompt{}, fault.Newf(fault.Invalid, next, format, args...)
@@ -148,10 +148,10 @@ type translator struct {
 	images   bool
 }
 
-// messages translates a request's messages, and marks for Anthropic's cache what later requests begin with, besides the system
-// prompt with the tools before it: the last message before the last answers, which is where the request before this one
-// ended; and the last message that later requests have, too. Without the former, a step with many calls, or much that was said
-// since, would miss the cache: Anthropic looks back only 20 blocks from a mark.
+// messages translates a request's messages, and marks two points for Anthropic's cache, besides the system prompt with
+// the tools: the last message before the last answers, where the previous request ended, and the last message that
+// later requests also have. Without the first mark, a step with many calls, or with many messages since, would miss the
+// cache, because Anthropic looks back only 20 blocks from a mark.
 func (t translator) messages(r Request) (all []message) {
 	lasting := 0
 	used := make([]bool, len(r.Messages))
@@ -178,12 +178,12 @@ func (t translator) messages(r Request) (all []message) {
 					seen = append(seen, images...)
 				}
 			}
-			if len(seen) > 0 { // behind all results, because providers want these to follow their calls
+			if len(seen) > 0 { // after all results, because providers want these to follow their calls
 				all = append(all, message{role: userRole, blocks: seen})
 			}
 		case entry.PiToolResult:
 			if !used[i] { // its call was compacted away, or belongs to an answer that failed
-				text, err := json.Marshal(m.Text()) // a JSON string, so that no line of it reads as what a user says
+				text, err := json.Marshal(m.Text()) // a JSON string, so that no line of it looks like a user's text
 				if err != nil {
 					panic(err) // cannot happen for a string
 				}
@@ -199,7 +199,7 @@ func (t translator) messages(r Request) (all []message) {
 	return all
 }
 
-// mark marks up to where messages are cached: their last one, and the last one before their last answers.
+// mark marks the ends of the cached parts: the last message, and the last one before the last answers.
 func mark(messages []message) {
 	last := len(messages) - 1
 	before := last
@@ -219,8 +219,9 @@ func mark(messages []message) {
 // noResult is what a model reads as the result of a call that has none.
 const noResult = "there is no result: the tool was interrupted, and may or may not have done its work"
 
-// resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
-// servers restart their ids with each answer. images are those of the result that the dialect cannot have in it.
+// resultOf finds the result of a call in the messages after it, up to the next answer with a call of the same id,
+// because some servers restart their ids with each answer. images are the images that the dialect does not allow in a
+// result.
 func (t translator) resultOf(call entry.PiBlock, after []entry.PiMessage, used []bool) (result message, images []entry.PiBlock) {
 	result = message{role: toolRole, call: call.ID, tool: call.Name}
 search:
@@ -246,8 +247,8 @@ search:
 	return result, nil
 }
 
-// output translates a result. Only Anthropic's dialect has a place for an image in it, for one; others get the images as what a
-// user says.
+// output translates a result. Only Anthropic's dialect allows an image in it, and only one; in others, the images
+// become a user's message.
 func (t translator) output(m entry.PiToolResult) (blocks, images []entry.PiBlock) {
 	text := m.Text()
 	for _, b := range m.Content {
@@ -264,7 +265,7 @@ func (t translator) output(m entry.PiToolResult) (blocks, images []entry.PiBlock
 		images = append(images, t.shown([]entry.PiBlock{b})...)
 	}
 	if strings.TrimSpace(text) == "" {
-		text = "(no output)" // which some providers refuse to be empty
+		text = "(no output)" // because some providers refuse an empty result
 	}
 	if len(images) > 0 {
 		about := entry.PiText(fmt.Sprintf("the image that belongs to the result of the tool %q:", m.ToolName))
@@ -273,7 +274,7 @@ func (t translator) output(m entry.PiToolResult) (blocks, images []entry.PiBlock
 	return []entry.PiBlock{entry.PiText(text)}, images
 }
 
-// shown translates what a user said. Empty texts are left out, because providers refuse them.
+// shown translates a user's message. It leaves out empty texts, because providers refuse them.
 func (t translator) shown(said []entry.PiBlock) (blocks []entry.PiBlock) {
 	for _, b := range said {
 		switch b.Type {
@@ -291,7 +292,7 @@ func (t translator) shown(said []entry.PiBlock) (blocks []entry.PiBlock) {
 	return blocks
 }
 
-// answer translates an earlier answer. It is empty if nothing of it is left but thinking, which providers refuse alone.
+// answer translates an earlier answer. It is empty if only thinking is left, which providers refuse on its own.
 func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 	whole := a.StopReason != entry.PiError && a.StopReason != entry.PiAborted
 	same := thoughtBy(a, t.endpoint, t.model)
@@ -324,7 +325,7 @@ func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 	if !says && t.endpoint.Dialect != Chat {
 		return nil
 	}
-	if t.endpoint.Dialect == Responses { // OpenAI refuses thinking without what followed from it
+	if t.endpoint.Dialect == Responses { // OpenAI refuses thinking without the item after it
 		for blocks[len(blocks)-1].Type == entry.PiThinkingBlock {
 			blocks = blocks[:len(blocks)-1]
 		}
@@ -332,10 +333,10 @@ func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 	return blocks
 }
 
-// notInIDs are the characters that some provider does not take in the id of a call.
+// notInIDs are the characters that some provider refuses in the id of a call.
 var notInIDs = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// sentID returns a call's id as every provider takes it. What follows a | is pi's, for responses.
+// sentID returns a call's id in a form that every provider accepts. The part after a | is pi's addition for responses.
 func sentID(id string) string {
 	id, _, _ = strings.Cut(id, "|")
 	id = notInIDs.ReplaceAllString(id, "_")

@@ -23,7 +23,7 @@ func writeResponses(p prompt) any {
 	}
 	t, thinks := p.thinking, responsesThinks(p.model)
 	if t.thinks || !t.known && thinks && !isEarly(p.model) {
-		// Nothing is stored there, so that what it thinks comes along, encrypted. Other models refuse this.
+		// The provider stores nothing, so it must return the thinking, encrypted. Other models refuse this field.
 		body["include"] = []string{"reasoning.encrypted_content"}
 	}
 	if t.asked != entry.EffortDefault && thinks {
@@ -32,20 +32,20 @@ func writeResponses(p prompt) any {
 	return body
 }
 
-// responsesThinks reports whether a model has options for its thinking.
+// responsesThinks reports whether a model has options for thinking.
 func responsesThinks(id string) bool {
 	return (reasons(id) || strings.Contains(id, "codex-") || strings.Contains(id, "computer-use")) &&
 		!strings.Contains(strings.ToLower(id), "gpt-5-chat")
 }
 
-// isEarly reports whether a model is one of the first that thought, which have less of the dialect.
+// isEarly reports whether a model is one of the first thinking models, which lack parts of the dialect.
 func isEarly(id string) bool {
 	return strings.Contains(id, "o1-mini") || strings.Contains(id, "o1-preview")
 }
 
 func responsesInput(p prompt) (input []any) {
 	switch {
-	case p.system == "", isEarly(p.model): // which has no place for it
+	case p.system == "", isEarly(p.model): // early models accept no system prompt
 	case responsesThinks(p.model):
 		input = append(input, object{"role": "developer", "content": p.system})
 	default:
@@ -167,5 +167,5 @@ func (r *responsesReader) finish(reason string) finish {
 	return endPlain
 }
 
-// end is never reached by a response that is whole.
+// end is not called for a complete response.
 func (r *responsesReader) end() finish { return "" }

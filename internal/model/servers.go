@@ -18,23 +18,23 @@ import (
 // Server is a server with models that a house adds.
 type Server struct {
 	Name, BaseURL string
-	// Dialect is what it speaks. Defaults to what it spoke before at this address, else to what is known of the form of the
-	// address, else to [Chat].
+	// Dialect is the server's dialect. Defaults to the previous one at this address, else to the one that the form of
+	// the address suggests, else to [Chat].
 	Dialect Dialect
-	// Secret is the name of the secret with its key, which may be set later; empty if it wants none.
+	// Secret is the name of the secret with its key, which may be set later; empty if it needs no key.
 	Secret string
-	// Key is its key, in place of Secret: a secret is made of it, whose name no other server has.
+	// Key is its key, instead of Secret. It is stored in a secret whose name no other server uses.
 	Key string
-	// Skip leaves it untried.
+	// Skip accepts the server without trying it.
 	Skip bool
 }
 
-// SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
-// so: whoever names the address and the secret sends the secret there. Bots may not in any case.
+// SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners
+// do so, because the secret is sent to the address. Bots are always refused.
 //
-// It is tried before, as [Houses.TryKey] does, unless its key is to be set later. A key and its server are set together or not at
-// all. A secret that was made for the server is deleted when the server moves to another address or gets another secret,
-// unless something else uses it.
+// It tries the server first, like [Houses.TryKey], unless the key is to be set later. It sets a key and its server
+// together or not at all. A secret that was created for the server is deleted when the server moves to another address
+// or gets another secret, unless something else uses it.
 func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) (tried Tried, err error) {
 	if err := h.endpoint(query.ModelEndpoint{Name: s.Name, BaseUrl: s.BaseURL}, s.Key).Check(); err != nil {
 		return Tried{}, err
@@ -74,7 +74,7 @@ func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) (tri
 	case from != "" && key == "":
 		tried.Not = "the house has no secret " + from + " yet"
 	default:
-		if err := e.Check(); err != nil { // the secret may be no key
+		if err := e.Check(); err != nil { // the secret may not hold a key
 			return Tried{}, err
 		}
 		if tried, err = h.try(ctx, scope, "key", e); err != nil {
@@ -113,7 +113,7 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 		s.Secret, made = old.SecretName, true
 	}
 	if s.Secret != old.SecretName {
-		// A member may have bound it when it was no key of models yet.
+		// A member may have bound it before it was a key of models.
 		if bound, err := h.q.EnvironmentsThatBind(ctx, tx, house, s.Secret); err != nil {
 			return "", err
 		} else if len(bound) > 0 {
@@ -128,8 +128,8 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 	return s.Secret, err
 }
 
-// DeleteEndpoint removes a server with models from the scope's house, and the secret that was made for it, unless something
-// else uses that. Removing one that does not exist succeeds.
+// DeleteEndpoint removes a server with models from the scope's house, and the secret that was created for it, unless
+// something else uses it. Removing one that does not exist succeeds.
 func (h *Houses) DeleteEndpoint(ctx context.Context, scope db.Scope, name string) error {
 	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		added, err := h.changeTx(ctx, tx, scope.House)
@@ -158,7 +158,7 @@ func (h *Houses) changeTx(ctx context.Context, tx pgx.Tx, house string) ([]query
 	return h.q.ListModelEndpoints(ctx, tx, house)
 }
 
-// dropTx deletes the secret that was made for a server that does not use it any more.
+// dropTx deletes the secret that was created for a server that no longer uses it.
 func (h *Houses) dropTx(ctx context.Context, tx pgx.Tx, e query.ModelEndpoint) error {
 	if !e.KeyMade {
 		return nil
@@ -166,9 +166,9 @@ func (h *Houses) dropTx(ctx context.Context, tx pgx.Tx, e query.ModelEndpoint) e
 	return h.secrets.DropUnusedTx(ctx, tx, e.HouseID, e.SecretName)
 }
 
-// secretFor returns the name of the secret for a server's key: one named after the server that neither is a secret of the
-// house nor is used by a server. So no key replaces another server's, and no key that is kept is sent to a new address. A
-// server that stays at its address keeps the secret that was made for it, if no other server uses that.
+// secretFor returns the name of the secret for a server's key. The name comes from the server, and neither a secret of
+// the house nor another server uses it. A key therefore never replaces another server's key, and an old key is never
+// sent to a new address. A server that stays at its address keeps its secret, if no other server uses it.
 func secretFor(s Server, added []query.ModelEndpoint, secrets []string) string {
 	taken, kept := map[string]bool{}, ""
 	for _, e := range added {

@@ -9,18 +9,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// This file has how hard models think, and how a model gets back what it thought: its own only, with the provider's proof.
+// This file sets how hard models think, and returns a model's own earlier thinking to it, with the provider's proof.
 
 // budgets are the efforts as numbers of tokens, for models that want a number.
 var budgets = map[entry.Effort]int64{entry.EffortOff: 0, entry.EffortLow: 2048, entry.EffortMedium: 8192, entry.EffortHigh: 24576}
 
-// leastBudget is the least that Anthropic takes.
+// leastBudget is the least that Anthropic accepts.
 const leastBudget = 1024
 
-// ThinkingRoom is how many tokens an answer may need for thinking with this effort, besides what it says.
+// ThinkingRoom returns how many tokens an answer may need for thinking with this effort, besides its text.
 func ThinkingRoom(e entry.Effort) int64 { return budgets[e] }
 
-// NoteOn says what people should know who set this effort for a model; empty if the model does as they want.
+// NoteOn returns what people should know when they set this effort for a model; empty if the model follows it.
 func NoteOn(p Provider, id string, e entry.Effort) string {
 	info := Lookup(p, id)
 	name := Ref{string(p), id}.String()
@@ -35,13 +35,13 @@ func NoteOn(p Provider, id string, e entry.Effort) string {
 	return ""
 }
 
-// stops reports whether a model that thinks can be told not to.
+// stops reports whether a thinking model can be told not to think.
 func stops(p Provider, levels []string) bool {
 	return p == Anthropic || p == OpenRouter || slices.Contains(levels, "none")
 }
 
-// nearest returns the level that a model has for the effort that is asked for: that one or the next higher, and for no
-// thinking the lowest one.
+// nearest returns the model's level for a requested effort: that one or the next higher, and for no thinking the lowest
+// one.
 func nearest(asked entry.Effort, has []string) string {
 	all := []string{"none", "minimal", "low", "medium", "high"}
 	if asked != entry.EffortOff {
@@ -59,18 +59,18 @@ func nearest(asked entry.Effort, has []string) string {
 type thinking struct {
 	// asked is the effort; [entry.EffortDefault] if the model is told nothing, or cannot think.
 	asked entry.Effort
-	// level is the word for it that the model has, and budget the number of tokens; leveled says that the model has words.
+	// level is the model's word for it, and budget the number of tokens; leveled reports that the model has words.
 	level   string
 	budget  int64
 	leveled bool
-	// adapts says that the model chooses its budget itself, and begins that it may begin to think now.
+	// adapts reports that the model chooses its budget itself, and begins that it may start to think now.
 	adapts, begins bool
-	// known says that the catalog knows whether the model thinks, and thinks what it says.
+	// known reports that the catalog knows whether the model thinks, and thinks whether it does.
 	known, thinks bool
 }
 
-// thinking returns how hard a model is told to think. limit is the most tokens that the answer may have; 0 if that is not
-// known.
+// thinking returns how hard a model is told to think. limit is the largest number of tokens of the answer; 0 if
+// unknown.
 func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort, limit int64) thinking {
 	t := thinking{known: info.Known, thinks: info.Thinks}
 	if !info.Thinks && info.Known || effort == entry.EffortDefault {
@@ -78,14 +78,14 @@ func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort,
 	}
 	t.asked, t.level, t.budget = effort, nearest(effort, info.levels), budgets[effort]
 	if limit > 0 {
-		t.budget = min(t.budget, limit/2) // there must be room for the answer
+		t.budget = min(t.budget, limit/2) // leave tokens for the answer
 	}
 	t.leveled, t.adapts = len(info.levels) > 0, slices.Contains(info.levels, "max")
 	t.begins = r.mayThink(e, id)
 	return t
 }
 
-// reasons reports whether an id is that of one of OpenAI's models that think, wherever they are served.
+// reasons reports whether an id belongs to one of OpenAI's thinking models, wherever it is served.
 func reasons(id string) bool {
 	for _, family := range []string{"o1", "o3", "o4", "oss"} {
 		if strings.HasPrefix(id, family) || strings.Contains(id, "-"+family) {
@@ -95,8 +95,8 @@ func reasons(id string) bool {
 	return strings.Contains(strings.ToLower(id), "gpt-5")
 }
 
-// mayThink reports whether a model with a budget may think in its next step. Between the calls of tools Anthropic demands that
-// the step before began with thinking, which it did not if another model made it, or if it was told to think only since.
+// mayThink reports whether a model with a budget may think in its next step. Between tool calls, Anthropic demands that
+// the previous step began with thinking. It did not if another model wrote it, or if thinking was turned on since.
 func (r Request) mayThink(e Endpoint, id string) bool {
 	for _, m := range slices.Backward(r.Messages) {
 		switch m := m.(type) {
@@ -113,12 +113,13 @@ func (r Request) mayThink(e Endpoint, id string) bool {
 	return true
 }
 
-// thoughtBy reports whether it was this model that gave an answer, so that it may read what it thought.
+// thoughtBy reports whether this model gave an answer, so that it may read its thinking.
 func thoughtBy(a entry.PiAssistant, e Endpoint, id string) bool {
 	return a.Provider == e.Name && a.Model == id && a.API == string(e.Dialect)
 }
 
-// proves reports whether thinking is sent back: with a proof that the dialect takes or, where the dialect has none, as it is.
+// proves reports whether thinking is sent back: with a proof that the dialect accepts, or without one in a dialect that
+// has no proofs.
 func (t translator) proves(b entry.PiBlock) bool {
 	switch t.endpoint.Dialect {
 	case Messages:
@@ -133,8 +134,8 @@ func (t translator) proves(b entry.PiBlock) bool {
 	return t.endpoint.Provider != OpenRouter && b.Thinking != ""
 }
 
-// reasoningItem is what a model of the dialect responses thought: an item of an answer, and of later requests. As
-// [entry.PiBlock].ThinkingSignature it is written without its summary, which is the block's text.
+// reasoningItem is thinking in the dialect responses: an item of an answer, and of later requests.
+// [entry.PiBlock].ThinkingSignature holds it without its summary, which is the block's text.
 type reasoningItem struct {
 	Type             string             `json:"type"`
 	ID               string             `json:"id,omitempty"`
@@ -147,7 +148,7 @@ type reasoningSummary struct {
 	Text string `json:"text"`
 }
 
-// signature returns the item as it is stored; empty if it has nothing that could be sent back.
+// signature returns the item in its stored form; empty if nothing of it could be sent back.
 func (i reasoningItem) signature() string {
 	if i.EncryptedContent == "" || len(i.ID) > maxID {
 		return ""
@@ -159,12 +160,12 @@ func (i reasoningItem) signature() string {
 	return string(text)
 }
 
-// readReasoning returns the item of a block that signature signed.
+// readReasoning returns the item of a block whose signature is from signature.
 func readReasoning(b entry.PiBlock) (i reasoningItem, ok bool) {
 	if json.Unmarshal([]byte(b.ThinkingSignature), &i) != nil || i.Type != "reasoning" || i.EncryptedContent == "" {
 		return i, false
 	}
-	i.Summary = []reasoningSummary{} // not null, which is refused
+	i.Summary = []reasoningSummary{} // not null, which providers refuse
 	if b.Thinking != "" {
 		i.Summary = []reasoningSummary{{"summary_text", b.Thinking}}
 	}

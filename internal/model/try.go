@@ -23,9 +23,9 @@ type Asker interface {
 	Try(context.Context, Endpoint) (Trial, error)
 }
 
-// Tried is what came of trying a key of models, or a server.
+// Tried is the result of trying a key of models, or a server.
 type Tried struct {
-	// Not says why nothing was tried; empty if everything that uses the key was.
+	// Not says why nothing was tried; empty if everything that uses the key was tried.
 	Not string
 	// Endpoints are those that were tried.
 	Endpoints []TriedEndpoint
@@ -38,7 +38,7 @@ type TriedEndpoint struct {
 	keyed bool
 }
 
-// Models is how many models were listed.
+// Models returns the number of listed models.
 func (t Tried) Models() (models int) {
 	for _, e := range t.Endpoints {
 		models += len(e.Trial.Models)
@@ -46,7 +46,7 @@ func (t Tried) Models() (models int) {
 	return models
 }
 
-// String says in sentences what came of it; empty if there was nothing to try.
+// String returns the result as sentences; empty if there was nothing to try.
 func (t Tried) String() string {
 	if t.Not != "" {
 		return "It was not tried: " + t.Not + "."
@@ -58,7 +58,7 @@ func (t Tried) String() string {
 	return strings.Join(all, " ")
 }
 
-// String says what came of it, as "Anthropic accepts the key and lists 9 models".
+// String returns the result, such as "Anthropic accepts the key and lists 9 models".
 func (t TriedEndpoint) String() string {
 	models, most := "", ""
 	if !t.Complete {
@@ -92,10 +92,10 @@ var keyPages = map[Provider]string{
 	OpenRouter: "https://openrouter.ai/settings/keys", Google: "https://aistudio.google.com/apikey",
 }
 
-// untried is how to go on without a trial.
+// untried says how to continue without a trial.
 const untried = "to store it untried: --no-check, or skip_check"
 
-// verdict is the error of an endpoint that was tried. field is what the key is called there.
+// verdict returns the error of an endpoint that was tried. field is the name of the request's field with the key.
 func verdict(e Endpoint, field string, err error) error {
 	failed, is := errors.AsType[*Error](err)
 	switch {
@@ -120,12 +120,12 @@ func because(said string) string {
 	return ": " + said
 }
 
-// TryKey tries the value that a secret of the scope's house is about to get, at each endpoint that has its key in that secret,
-// and at none if skip is set. It changes nothing. If an endpoint does not accept the value, the error is a [fault.Invalid]
-// with the provider's words; if one cannot be asked, a [fault.Unavailable]. Callers let only owners do so; it refuses bots,
-// and whoever tries too often.
+// TryKey tries the value that a secret of the scope's house is about to get, at each endpoint that has its key in that
+// secret, and at none if skip is set. It changes nothing. If an endpoint does not accept the value, the error is a
+// [fault.Invalid] with the provider's words; if one cannot be asked, a [fault.Unavailable]. Callers let only owners try
+// keys; TryKey itself refuses bots, and anybody who tries too often.
 //
-// A secret that is no key of models is not tried.
+// A secret that is not a key of models is not tried.
 func (h *Houses) TryKey(ctx context.Context, scope db.Scope, name, value string, skip bool) (Tried, error) {
 	if err := CheckSecret(name, value); err != nil {
 		return Tried{}, err
@@ -159,7 +159,7 @@ func (h *Houses) TryKey(ctx context.Context, scope db.Scope, name, value string,
 	return h.try(ctx, scope, "value", ask...)
 }
 
-// wanted is why something was not tried that nobody wanted to be tried.
+// wanted is why nothing was tried if the caller asked for that.
 const wanted = "as you asked"
 
 // addedForPeople returns the servers of the scope's house, and refuses bots.
@@ -196,7 +196,7 @@ func (h *Houses) try(ctx context.Context, scope db.Scope, field string, ask ...E
 		})
 	}
 	each.Wait()
-	// A verdict comes before what could not be asked.
+	// A verdict comes before an endpoint that could not be asked.
 	for _, one := range failed {
 		if err == nil || fault.CodeOf(one) == fault.Invalid {
 			err = cmp.Or(one, err)
@@ -208,12 +208,12 @@ func (h *Houses) try(ctx context.Context, scope db.Scope, field string, ask ...E
 	return tried, nil
 }
 
-// A person, and a house, tries triesAtOnce keys, and then one each tryEvery, at each server of the installation: otherwise it
-// would find out for anybody which of many keys are good.
+// A person, and a house, may try triesAtOnce keys at once, and then one more each tryEvery, at each server of the
+// installation. Otherwise the installation would find out for anybody which of many keys are valid.
 const (
 	triesAtOnce = 10
 	tryEvery    = 10 * time.Second
-	// maxTriers limits whom a server remembers. Whoever is forgotten tried nothing for a while.
+	// maxTriers limits how many a server remembers. It forgets those that have tried nothing for a while.
 	maxTriers = 10_000
 )
 

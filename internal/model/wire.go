@@ -25,19 +25,19 @@ import (
 // maxCost is the most that a call costs, in US dollars, whatever the provider reports.
 const maxCost = 10_000
 
-// maxErrorBody is how much is read of a body that is no stream of events.
+// maxErrorBody is how much is read of a body that is not an event stream.
 const maxErrorBody = 64 << 10
 
-// errIdle and errSlow are why a call ends whose provider is silent, or whose answer grows too slowly.
+// errIdle and errSlow end a call whose provider is silent, or whose answer grows too slowly.
 var (
 	errIdle = errors.New("the provider was silent")
 	errSlow = errors.New("the answer grows too slowly")
 )
 
-// errReported is why a call ends whose provider says within the answer that it failed.
+// errReported ends a call whose provider reports a failure within the answer.
 var errReported = errors.New("the provider reports an error")
 
-// openTransport connects to what the operator named: to everything but metadata services.
+// openTransport connects to the operator's addresses: to everything but metadata services.
 func openTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
@@ -51,22 +51,23 @@ func openTransport() *http.Transport {
 	return bounded(t)
 }
 
-// publicTransport connects to the public internet. How long a response may take is the client's to say.
+// publicTransport connects to the public internet. The client limits the time of a response.
 func publicTransport() *http.Transport {
 	t := outbound.Transport(nil)
 	t.ResponseHeaderTimeout = 0
 	return bounded(t)
 }
 
-// bounded makes a transport accept no more of a server than it may send: a compressed body would be as large as it likes.
+// bounded limits what a transport accepts from a server. It refuses compressed bodies, because they could have any
+// size.
 func bounded(t *http.Transport) *http.Transport {
 	t.DisableCompression = true
 	t.MaxResponseHeaderBytes = 64 << 10
 	return t
 }
 
-// wire is the connection of one call: it puts the key in, limits silence, and notes what all dialects have: usage, errors,
-// refusals, the id. A call uses it from one goroutine.
+// wire is the connection of one call. It adds the key, limits silence, and reads what all dialects have: usage, errors,
+// refusals and the id. A call uses it from one goroutine.
 type wire struct {
 	base     http.RoundTripper
 	endpoint Endpoint
@@ -74,11 +75,11 @@ type wire struct {
 	idle     time.Duration
 	patience allowance // in seconds
 	cancel   context.CancelCauseFunc
-	// size is how large the answer is so far.
+	// size returns the size of the answer so far.
 	size func() int
 	// pace is [Request.Pace].
 	pace func(n int) (end func())
-	// slow says that the timer of the body, when it fires, means a slow answer and not a silent provider.
+	// slow reports that the timer of the body, if it fires, means a slow answer and not a silent provider.
 	slow atomic.Bool
 
 	status      int // 0 until there is a response
@@ -87,16 +88,16 @@ type wire struct {
 	body        *tapped
 
 	data    bool      // whether an event came
-	said    wireError // an error in the stream, or the one of a refused request
-	page    string    // what a refusal says that is no error of a provider: the page of a proxy
+	said    wireError // an error in the stream, or of a refused request
+	page    string    // the text of a refusal that is not a provider's error, such as a proxy's page
 	usage   Usage
-	cost    float64 // in dollars, if the provider says it
+	cost    float64 // in dollars, if the provider reports it
 	hasCost bool
 	id      string
 	refusal strings.Builder
 }
 
-// do sends a request with the endpoint's key. A redirect is not followed, because the key is for this address alone.
+// do sends a request with the endpoint's key. A redirect is not followed, because the key is only for this address.
 func (w *wire) do(r *http.Request) (*http.Response, error) {
 	r.Header.Set("User-Agent", "arbe")
 	if w.endpoint.Dialect == Messages {
@@ -123,14 +124,15 @@ func (w *wire) unlock(r *http.Request) {
 	}
 }
 
-// RoundTrip sends one request, as do prepared it.
+// RoundTrip sends one request that do prepared.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := w.send(r)
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode >= 400 || w.isJSON() && r.Method == http.MethodPost {
-		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
+		// Some servers refuse a request with the status of a success. Answers are streamed, so a JSON body is a
+		// refusal.
 		text := w.refused()
 		response.Body = struct {
 			io.Reader
@@ -164,9 +166,9 @@ func (w *wire) send(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// refused reads the body of a refusal, and notes what it says.
+// refused reads and records the body of a refusal.
 func (w *wire) refused() []byte {
-	text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
+	text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // a part of the body will do
 	if w.said = readError(text); w.said.empty() {
 		w.page = pageText(text)
 	}
@@ -212,14 +214,14 @@ func (w *wire) read(answer *events, from reader) (finish, error) {
 	}
 }
 
-// close closes the connection, or gives it back if its response is over.
+// close closes the connection, or releases it for reuse if its response is over.
 func (w *wire) close() {
 	if w.body != nil {
-		w.body.Close() //nolint:errcheck // nothing more is wanted from it
+		w.body.Close() //nolint:errcheck // nothing more is needed from it
 	}
 }
 
-// retryAfter reads how long a provider wants us to wait; 0 if it does not say.
+// retryAfter returns how long a provider asks us to wait; 0 if it does not.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e10 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -234,19 +236,20 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// tapped is the body of a response. It ends the call if nothing comes for too long, or if the answer grows too slowly.
+// tapped is the body of a response. It ends the call if nothing arrives for too long, or if the answer grows too
+// slowly.
 type tapped struct {
 	io.ReadCloser
 	wire  *wire
 	timer *time.Timer
 	grown int
-	// patience is how many seconds the answer may go on as it does: each byte by which it grows adds some.
+	// patience is how many seconds the answer may continue without growing. Each byte of growth adds to it.
 	patience allowance
 	close    sync.Once
 }
 
-// Read reads from the provider. The time between two calls of Read does not count, because then the caller is slow, not the
-// provider.
+// Read reads from the provider. The time between two calls of Read does not count, because then the caller is slow and
+// not the provider.
 func (t *tapped) Read(p []byte) (int, error) {
 	if grown := t.wire.size(); grown > t.grown {
 		t.patience.earn(grown - t.grown)
@@ -265,7 +268,7 @@ func (t *tapped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, or gives it back if its response is over.
+// Close closes the connection, or releases it for reuse if its response is over.
 func (t *tapped) Close() (err error) {
 	t.close.Do(func() {
 		t.timer.Stop()
@@ -274,7 +277,7 @@ func (t *tapped) Close() (err error) {
 	return err
 }
 
-// note notes what an event says that is not a part of the answer.
+// note records the parts of an event that do not belong to the answer.
 func (w *wire) note(data []byte) {
 	w.data = true
 	has := func(word string) bool { return bytes.Contains(data, []byte(word)) }
@@ -284,7 +287,7 @@ func (w *wire) note(data []byte) {
 	}
 }
 
-// aside is what the four dialects have in the events that matter here.
+// aside has the fields, in all four dialects, that matter here.
 type aside struct {
 	Type     string          `json:"type"`
 	ID       string          `json:"id"`
@@ -313,7 +316,7 @@ type aside struct {
 	} `json:"usageMetadata"`
 }
 
-// wireUsage has the names of all dialects.
+// wireUsage has the field names of all dialects.
 type wireUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -331,7 +334,7 @@ type wireUsage struct {
 	Cost *float64 `json:"cost"`
 }
 
-// wireError is a provider's error. Codes are texts, or numbers at OpenRouter and Google.
+// wireError is a provider's error. Codes are strings, or numbers at OpenRouter and Google.
 type wireError struct {
 	Type    string          `json:"type"`
 	Code    json.RawMessage `json:"code"`
@@ -339,7 +342,7 @@ type wireError struct {
 	Message string          `json:"message"`
 }
 
-// UnmarshalJSON also reads a text, which is the message.
+// UnmarshalJSON also reads a string, as the message.
 func (e *wireError) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
 		return json.Unmarshal(data, &e.Message)
@@ -361,7 +364,7 @@ func readError(body []byte) wireError {
 		Message string    `json:"message"`
 		Detail  string    `json:"detail"`
 	}
-	var several []json.RawMessage // Google's, at times
+	var several []json.RawMessage // sometimes Google's
 	if json.Unmarshal(body, &several) == nil && len(several) > 0 {
 		body = several[0]
 	}
@@ -377,10 +380,10 @@ func readError(body []byte) wireError {
 	return wireError{Message: one.Message}
 }
 
-// notText are the parts of a web page that nobody reads, and its tags.
+// notText matches the invisible parts of a web page, and its tags.
 var notText = regexp.MustCompile(`(?is)<(script|style|head)\b.*?(</(script|style|head)\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)`)
 
-// pageText returns what a web page says, or a text that is not of a web page. It is untrusted.
+// pageText returns the text of a web page, or plain text unchanged. It is untrusted.
 func pageText(page []byte) string {
 	return strings.Join(strings.Fields(html.UnescapeString(notText.ReplaceAllString(strings.ToValidUTF8(string(page), "\uFFFD"), " "))), " ")
 }
@@ -397,7 +400,7 @@ func (w *wire) aside(data []byte) {
 		w.said = *e.Response.Error
 	case e.Type == "error":
 		w.said = wireError{Code: e.Code}
-		json.Unmarshal(e.Message, &w.said.Message) //nolint:errcheck // no text then
+		json.Unmarshal(e.Message, &w.said.Message) //nolint:errcheck // then there is no message
 	}
 	switch e.Type {
 	case "message_start":
@@ -436,7 +439,7 @@ func (w *wire) aside(data []byte) {
 	}
 }
 
-// refuse notes a part of a refusal. It is short; what makes it long is not one.
+// refuse adds to a refusal. Refusals are short, so it stops at a limit.
 func (w *wire) refuse(text string) {
 	if w.refusal.Len() < 16<<10 {
 		w.refusal.WriteString(text)
@@ -446,7 +449,7 @@ func (w *wire) refuse(text string) {
 // clamp keeps a server's number in a range in which prices cannot overflow.
 func clamp(tokens int64) int64 { return min(max(tokens, 0), 1e9) }
 
-// use notes what was used so far. Later numbers replace earlier ones, and a missing one replaces none.
+// use records the usage so far. Later numbers replace earlier ones; a missing number changes nothing.
 func (w *wire) use(u *wireUsage) {
 	if u == nil {
 		return
@@ -476,8 +479,8 @@ func (w *wire) use(u *wireUsage) {
 	}
 }
 
-// price returns what a call cost: what the provider says, or what the tokens of the model cost. known is false if neither is
-// known.
+// price returns the cost of a call: the provider's figure, or else the price of its tokens. known is false if neither
+// is known.
 func (w *wire) price(model string, u Usage) (cost Money, known bool) {
 	if w.hasCost {
 		return Money(w.cost * float64(Dollar)), true

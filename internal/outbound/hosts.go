@@ -12,7 +12,7 @@ import (
 // Hosts are destinations that the operator allows although they may be at private addresses. The zero value has none.
 type Hosts struct{ allowed map[destination]bool }
 
-// destination is a host and a port of it. The port is empty for all ports.
+// destination is a host and a port. The port is empty for all ports.
 type destination struct{ host, port string }
 
 // ParseHosts reads destinations: a host, which stands for all its ports, or host:port. An IPv6 address with a port is in
@@ -45,8 +45,8 @@ func (h Hosts) Allows(hostPort string) bool {
 	return err == nil && (h.allowed[destination{normal(host), ""}] || h.allowed[destination{normal(host), port}])
 }
 
-// AllowsURL reports whether the destination of an http or https URL is allowed. A URL without a port means that of its
-// scheme.
+// AllowsURL reports whether the destination of an http or https URL is allowed. A URL without a port has the port of
+// its scheme.
 func (h Hosts) AllowsURL(u *url.URL) bool {
 	port := u.Port()
 	if port == "" {
@@ -55,7 +55,7 @@ func (h Hosts) AllowsURL(u *url.URL) bool {
 	return h.Allows(net.JoinHostPort(u.Hostname(), port))
 }
 
-// normal returns the one form of a host in which it is compared.
+// normal returns the canonical form of a host, for comparisons.
 func normal(host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.String()

@@ -29,11 +29,11 @@ func TestHosts(t *testing.T) {
 	}
 	var none outbound.Hosts
 	if none.Allows("models.lan:80") {
-		t.Error("none allows one")
+		t.Error("the zero value allows one")
 	}
 	for _, wrong := range []string{"", ":80", "models.lan:", "models.lan:http", "models.lan:0", "models.lan:65536", "http://models.lan", "a:1:2"} {
 		if _, err := outbound.ParseHosts(wrong); err == nil {
-			t.Errorf("%q is taken", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 }

@@ -55,8 +55,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the address %s is not public", e.Address)
 }
 
-// unchecked connects to any address. checked connects to public ones alone: Control sees each address that is dialled. A
-// check of the name before the call would miss a name that resolves to another address the next time.
+// unchecked connects to any address, checked only to public ones: Control sees each address that is dialled. A check of
+// the name before the call would miss a name that resolves to another address the next time.
 var (
 	unchecked = &net.Dialer{Timeout: 30 * time.Second}
 	checked   = &net.Dialer{Timeout: unchecked.Timeout, Control: func(_, address string, _ syscall.RawConn) error {
@@ -68,8 +68,8 @@ var (
 	}}
 )
 
-// Dial connects to a public address, within 30 seconds. A name is connected to if one of its addresses is public; if none
-// is, the error is a [RefusedError].
+// Dial connects to a public address, within 30 seconds. It connects to a name if one of its addresses is public; if
+// none is, the error is a [RefusedError].
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return checked.DialContext(ctx, network, address)
 }

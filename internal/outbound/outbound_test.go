@@ -63,6 +63,6 @@ func TestTransport(t *testing.T) {
 	}
 	_, err := open.Get(inside.URL + "/away")
 	if _, refused := errors.AsType[*outbound.RefusedError](err); !refused {
-		t.Errorf("a redirect to another one: %v, want a refusal", err)
+		t.Errorf("a redirect to a private one: %v, want a refusal", err)
 	}
 }

@@ -1,17 +1,19 @@
-// Package policy decides which bots an entry wakes. It is pure: it reads no database and no clock, so that whoever decides
-// about an entry again, on any server, decides the same.
+// Package policy decides which bots an entry wakes. It is pure: it reads no database and no clock, so that a repeated
+// decision about an entry, on any server, is the same.
 //
-// [Select] looks at each bot of the house on its own, and returns at most one decision for it. What may happen:
+// [Select] looks at each bot of the house separately, and returns at most one decision for it. The rules:
 //
-//   - A mention is always answered. "always" is answered past its cooldown, "ambient" after a delay.
+//   - A mention is always answered. If a person mentions nobody, two more are: a reply to what the bot wrote, and what they say
+//     in a thread in which the bot answers without being mentioned. The trigger "always" answers once its cooldown is over,
+//     "ambient" after a delay.
 //   - A mention by a bot within the cooldown waits for the rest of it.
-//   - A bot that works in the thread already is told what was said: the entry is steered into its turn.
+//   - A bot that already works in the thread receives the entry in its current turn: the entry is steered.
 //   - A bot never wakes itself. What bots say to each other wakes them only with a pause between, and at most eight times in
-//     a row, so that bots cannot talk to each other for ever.
+//     a row, so that bots cannot talk to each other forever.
 //   - What is said with a credential for one thread wakes no bot.
 //
-// A bot to which an entry means nothing has no decision. A decision to skip is for a bot that people may have expected to
-// answer; its Reason says why it does not.
+// A bot that an entry does not concern gets no decision. A decision to skip is for a bot that people may expect to answer;
+// its Reason says why it does not.
 package policy
 
 import (
@@ -25,7 +27,7 @@ import (
 const (
 	// MaxChain is how many answers bots may give in a row, beginning with the one to a person.
 	MaxChain = 8
-	// BotCooldown is how long after its last turn in a thread a bot is not woken by another bot.
+	// BotCooldown is how long after a bot's last turn in a thread no other bot can wake it.
 	BotCooldown = 5 * time.Second
 )
 
@@ -42,27 +44,34 @@ const (
 type Trigger struct {
 	// Thread is the thread's id.
 	Thread string
-	// Author is the agent who wrote it, AuthorKind what they are.
+	// Author is the agent who wrote it, AuthorKind their kind.
 	Author     string
 	AuthorKind Kind
 	// Mentions are the handles in its text; see entry.Mentions.
 	Mentions []string
-	// Direct is the agent to whom the thread is a direct message; empty if it is none.
+	// Direct is the agent whose direct-message thread this is; empty for other threads.
 	Direct string
-	// Driver is the bot that drives the thread; empty for a chat. What is said there reaches it without a policy.
+	// Driver is the bot that drives the thread; empty for a chat. Entries reach it without a policy.
 	Driver string
-	// Chain is how many answers bots have given in a row up to this entry, itself included: 0 for an entry of a person, and 1
-	// for the answer of a bot to it.
+	// Chain is the number of bots' answers in a row up to and including this entry: 0 for an entry of a person, 1 for a
+	// bot's answer to it.
 	Chain int
-	// Confined is that of [entry.Chat].
+	// Confined is the Confined of [entry.Chat].
 	Confined bool
+	// Named reports that it mentions somebody of the house, for whom it is then.
+	Named bool
+	// RepliesTo is who wrote what it replies to, if that was somebody else; empty if it replies to nothing.
+	RepliesTo string
+	// Answering is the bot that answers in the thread without being mentioned; empty for none. Quiet reports that people want none.
+	Answering string
+	Quiet     bool
 }
 
 // State is what a bot does in the thread of a trigger.
 type State struct {
 	// LastTurn is when its last turn in the thread ended; zero if it had none.
 	LastTurn time.Time
-	// Active says that a turn of it runs there, Waiting that one waits to begin.
+	// Active reports that one of its turns runs there, Waiting that one waits to begin.
 	Active, Waiting bool
 	// Now is the time of the decision.
 	Now time.Time
@@ -75,9 +84,9 @@ type Action string
 const (
 	// Fire: begin a turn now.
 	Fire Action = "fire"
-	// Steer: tell the turn that runs.
+	// Steer: add the entry to the running turn.
 	Steer Action = "steer"
-	// Delay: begin a turn after [Decision.After]. An ambient turn that waits already waits again for the whole of it.
+	// Delay: begin a turn after [Decision.After]. A waiting ambient turn starts its delay again.
 	Delay Action = "delay"
 	// Skip: do nothing, and say why.
 	Skip Action = "skip"
@@ -90,7 +99,7 @@ type Decision struct {
 	Action      Action
 	// After is the delay of Delay.
 	After time.Duration
-	// Tools are the names of the tools that the turn may use, of those that the bot has; empty for all.
+	// Tools are the names of the bot's tools that the turn may use; empty for all.
 	Tools  []string
 	Reason entry.Reason
 }
@@ -100,7 +109,7 @@ type Decision struct {
 func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
 	var decisions []Decision
 	for _, b := range roster {
-		if b.ID == t.Author || t.Author == "" { // arbe itself says nothing that is to be answered
+		if b.ID == t.Author || t.Author == "" { // nobody answers entries of arbe itself
 			continue
 		}
 		if d, matters := decide(t, b, state[b.ID]); matters {
@@ -110,24 +119,43 @@ func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
 	return decisions
 }
 
-// Listens reports whether a chat in a thread may mean something to a bot that it does not mention. direct is that of
-// [Trigger].
-func Listens(thread, direct string, roster []bot.Bot) bool {
+// Listens reports whether a chat in a thread may mean something to a bot that it neither mentions nor replies to. The trigger says
+// where it is said.
+func Listens(where Trigger, roster []bot.Bot) bool {
 	// Whatever wakes a bot when another bot speaks also wakes it when a person does.
-	return len(Select(Trigger{Thread: thread, Author: "somebody", AuthorKind: Human, Direct: direct}, roster, nil)) > 0
+	where.Author, where.AuthorKind = "somebody", Human
+	return len(Select(where, roster, nil)) > 0
 }
 
-// decide returns the decision about one bot: the best of those of its policies.
-func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
-	mentioned := slices.Contains(t.Mentions, b.Handle)
-	if b.Codes() {
-		return Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonCodes}, mentioned && t.Driver != b.ID
+// speaksTo returns why an entry is for this bot: it mentions the bot, replies to what the bot wrote, or is said where
+// the bot answers without being mentioned. It is empty if the entry is for nobody, or for others.
+func speaksTo(t Trigger, b bot.Bot) entry.Reason {
+	switch {
+	case slices.Contains(t.Mentions, b.Handle):
+		return entry.ReasonMention
+	case t.Named || t.AuthorKind != Human: // bots do not start conversations by replying
+	case t.RepliesTo != "":
+		if t.RepliesTo == b.ID {
+			return entry.ReasonReply
+		}
+	case t.Answering == b.ID && t.Driver == "" && !t.Quiet:
+		return entry.ReasonAnswering
 	}
-	if mentioned {
+	return ""
+}
+
+// decide returns the decision about one bot: the best one of its policies.
+func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
+	why := speaksTo(t, b)
+	asked := why == entry.ReasonMention || why == entry.ReasonReply // people then wonder if it is silent
+	if b.Codes() {
+		return Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonCodes}, asked && t.Driver != b.ID
+	}
+	if asked {
 		best, matters = Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonNoPolicy}, true
 	}
 	for _, p := range b.Policies {
-		d, matches := match(t, b, p, mentioned)
+		d, matches := match(t, b, p, why)
 		if !matches {
 			continue
 		}
@@ -139,14 +167,15 @@ func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 		}
 	}
 	if t.Confined && matters && best.Action != Skip {
-		// Otherwise a credential for one thread would have a bot read and do for it what it may not.
-		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: entry.ReasonConfined}, best.Reason != entry.ReasonAmbient
+		// Otherwise a bot would read and do things for a credential for one thread that the credential does not allow.
+		expected := best.Reason != entry.ReasonAmbient && best.Reason != entry.ReasonAnswering
+		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: entry.ReasonConfined}, expected
 	}
 	return best, matters
 }
 
-// match returns what one policy means for a trigger, whatever the bot does now.
-func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matches bool) {
+// match returns the decision of one policy about a trigger, whatever the bot does now. why is the result of [speaksTo].
+func match(t Trigger, b bot.Bot, p bot.Policy, why entry.Reason) (d Decision, matches bool) {
 	settings, err := p.Settings()
 	if err != nil || !p.Known() {
 		return d, false // written by another version
@@ -158,18 +187,18 @@ func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matc
 	inScope := len(settings.Scope) == 0 || slices.Contains(settings.Scope, t.Thread)
 	if p.Trigger == bot.Mention {
 		switch {
-		case !mentioned:
+		case why == "", why == entry.ReasonAnswering && (!p.Enabled || !inScope):
 			return d, false
-		case !p.Enabled: // whoever mentions a bot wonders why it is silent
+		case !p.Enabled: // whoever speaks to a bot wonders why it is silent
 			d.Action, d.Reason = Skip, entry.ReasonDisabled
 		case !inScope:
 			d.Action, d.Reason = Skip, entry.ReasonScope
 		default:
-			d.Action, d.Reason = Fire, entry.ReasonMention
+			d.Action, d.Reason = Fire, why
 		}
 		return d, true
 	}
-	if !p.Enabled || !inScope || settings.Direct && t.Direct != b.ID {
+	if !p.Enabled || !inScope || t.Quiet || settings.Direct && t.Direct != b.ID {
 		return d, false
 	}
 	if p.Trigger == bot.Always {
@@ -177,7 +206,7 @@ func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matc
 		return d, true
 	}
 	d.Action, d.Reason, d.After = Delay, entry.ReasonAmbient, milliseconds(settings.DelayMS)
-	return d, d.After > 0 && t.AuthorKind == Human // because it waits for people to be silent
+	return d, d.After > 0 && t.AuthorKind == Human // an ambient turn waits until people are silent
 }
 
 // limit applies what the bot does now, and the rules for entries of bots.
@@ -193,7 +222,7 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	case s.Active:
 		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: entry.ReasonSteered, Tools: d.Tools}
 	case !s.LastTurn.IsZero() && s.Now.Sub(s.LastTurn) < cooldown:
-		if d.Reason == entry.ReasonMention { // whoever mentions a bot waits for its answer
+		if d.Reason == entry.ReasonMention { // only a mention is of a bot; somebody who mentions a bot waits for its answer
 			d.Action, d.After = Delay, cooldown-s.Now.Sub(s.LastTurn)
 			return d
 		}
@@ -202,9 +231,9 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	return d
 }
 
-// preferred are the reasons of decisions, the best first.
+// preferred are the reasons of decisions, best first.
 var preferred = []entry.Reason{
-	entry.ReasonMention, entry.ReasonAlways, entry.ReasonSteered, entry.ReasonAmbient, entry.ReasonCooldown, entry.ReasonChain, entry.ReasonScope,
+	entry.ReasonMention, entry.ReasonReply, entry.ReasonAnswering, entry.ReasonAlways, entry.ReasonSteered, entry.ReasonAmbient, entry.ReasonCooldown, entry.ReasonChain, entry.ReasonScope,
 	entry.ReasonDisabled, entry.ReasonNoPolicy,
 }
 

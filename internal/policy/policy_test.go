@@ -26,7 +26,7 @@ func off(p bot.Policy) bot.Policy {
 	return p
 }
 
-// ago is the state of a bot whose last turn ended so long ago.
+// ago returns the state of a bot whose last turn ended so long ago.
 func ago(d time.Duration) policy.State { return policy.State{LastTurn: now.Add(-d), Now: now} }
 
 func TestSelect(t *testing.T) {
@@ -70,6 +70,22 @@ func TestSelect(t *testing.T) {
 		{"a mention without a policy", mentions(person), nil, fresh, "skip  no_policy"},
 		{"a mention without a policy, in a direct message", with(mentions(person), func(t *policy.Trigger) { t.Direct = "bob-id" }), []bot.Policy{direct}, fresh, "fire d always"},
 		{"a mention with a config that cannot be read", mentions(person), []bot.Policy{on("x", bot.Mention, `{"future": 1}`)}, fresh, "skip  no_policy"},
+		// without a mention
+		{"a reply", with(person, func(t *policy.Trigger) { t.RepliesTo = "bob-id" }), []bot.Policy{mention}, fresh, "fire m reply"},
+		{"a reply to another", with(person, func(t *policy.Trigger) { t.RepliesTo, t.Answering = "other", "bob-id" }), []bot.Policy{mention}, fresh, ""},
+		{"a reply that mentions another", with(person, func(t *policy.Trigger) { t.RepliesTo, t.Named = "bob-id", true }), []bot.Policy{mention}, fresh, ""},
+		{"a reply of a bot", with(program, func(t *policy.Trigger) { t.RepliesTo = "bob-id" }), []bot.Policy{mention}, fresh, ""},
+		{"a reply without a policy", with(person, func(t *policy.Trigger) { t.RepliesTo = "bob-id" }), nil, fresh, "skip  no_policy"},
+		{"a reply, confined", confined(with(person, func(t *policy.Trigger) { t.RepliesTo = "bob-id" })), []bot.Policy{mention}, fresh, "skip m confined"},
+		{"where it answers", with(person, func(t *policy.Trigger) { t.Answering = "bob-id" }), []bot.Policy{mention}, fresh, "fire m answering"},
+		{"where it answers, while it works", with(person, func(t *policy.Trigger) { t.Answering = "bob-id" }), []bot.Policy{mention}, active, "steer m steered"},
+		{"where it answers, to another", with(person, func(t *policy.Trigger) { t.Answering, t.Named = "bob-id", true }), []bot.Policy{mention}, fresh, ""},
+		{"where it answers, of a bot", with(program, func(t *policy.Trigger) { t.Answering = "bob-id" }), []bot.Policy{mention}, fresh, ""},
+		{"where it answers, turned off", with(person, func(t *policy.Trigger) { t.Answering = "bob-id" }), []bot.Policy{off(mention)}, fresh, ""},
+		{"where it answers, confined", confined(with(person, func(t *policy.Trigger) { t.Answering = "bob-id" })), []bot.Policy{mention}, fresh, ""},
+		{"where another answers", with(person, func(t *policy.Trigger) { t.Answering = "other" }), []bot.Policy{mention}, fresh, ""},
+		{"where nobody is to answer", with(person, func(t *policy.Trigger) { t.Quiet, t.Direct = true, "bob-id" }), []bot.Policy{mention, direct, always, ambient}, fresh, ""},
+		{"a mention where nobody is to answer", with(mentions(person), func(t *policy.Trigger) { t.Quiet = true }), []bot.Policy{mention, always}, fresh, "fire m mention"},
 		// always
 		{"always", person, []bot.Policy{always}, fresh, "fire a always"},
 		{"always, past the cooldown", person, []bot.Policy{always}, ago(time.Minute), "fire a always"},
@@ -144,7 +160,7 @@ func TestSeveralBotsAnswer(t *testing.T) {
 	}
 }
 
-// world is a house at random.
+// world returns a random house.
 func world(r *rand.Rand) (policy.Trigger, []bot.Bot, map[string]policy.State) {
 	configs := map[string][]string{
 		bot.Mention: {``, `{}`, `{"scope_ids": ["t0"]}`, `{"scope_ids": ["t1", "t2"]}`, `{"direct": 5}`},
@@ -178,11 +194,20 @@ func world(r *rand.Rand) (policy.Trigger, []bot.Bot, map[string]policy.State) {
 	if r.IntN(3) == 0 {
 		t.Direct = fmt.Sprint(r.IntN(6))
 	}
+	if r.IntN(3) == 0 {
+		t.Answering = fmt.Sprint(r.IntN(6))
+	} else {
+		t.Quiet = r.IntN(4) == 0
+	}
+	if r.IntN(3) == 0 {
+		t.RepliesTo = fmt.Sprint(r.IntN(6))
+	}
+	t.Named = len(t.Mentions) > 0
 	return t, roster, state
 }
 
-// Whatever the house is like: nobody wakes themselves, everybody is decided about once, in the order of the roster, with a
-// reason that can be explained, and a repetition decides the same.
+// In every house, nobody wakes themselves. Each bot gets at most one decision, in the order of the roster, with a
+// reason that can be explained. A repetition decides the same.
 func TestWhatHoldsInEveryHouse(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20_000) {
@@ -191,7 +216,7 @@ func TestWhatHoldsInEveryHouse(t *testing.T) {
 		if again := policy.Select(trigger, roster, state); !reflect.DeepEqual(decisions, again) {
 			t.Fatalf("seed %d: %v, and then %v", seed, decisions, again)
 		}
-		if len(decisions) > 0 && len(trigger.Mentions) == 0 && !policy.Listens(trigger.Thread, trigger.Direct, roster) {
+		if len(decisions) > 0 && len(trigger.Mentions) == 0 && trigger.RepliesTo == "" && !policy.Listens(trigger, roster) {
 			t.Fatalf("seed %d: nobody listens, and %v", seed, decisions)
 		}
 		last := -1
@@ -201,17 +226,17 @@ func TestWhatHoldsInEveryHouse(t *testing.T) {
 			wakes := d.Action == policy.Fire || d.Action == policy.Steer || d.Action == policy.Delay
 			switch {
 			case d.Bot == trigger.Author:
-				t.Fatalf("seed %d: the author is decided about", seed)
+				t.Fatalf("seed %d: there is a decision about the author", seed)
 			case at <= last:
 				t.Fatalf("seed %d: %v are not one for each bot, in order", seed, decisions)
 			case strings.Contains(d.Reason.Explain(), "does not know"):
 				t.Fatalf("seed %d: %q is not explained", seed, d.Reason)
 			case wakes && trigger.AuthorKind == policy.Bot && trigger.Chain >= policy.MaxChain:
-				t.Fatalf("seed %d: a chain goes on: %v", seed, d)
+				t.Fatalf("seed %d: a chain continues: %v", seed, d)
 			case d.Action == policy.Fire && state[d.Bot].Active:
 				t.Fatalf("seed %d: two turns of one bot at once", seed)
 			case d.Action == policy.Steer && !state[d.Bot].Active:
-				t.Fatalf("seed %d: it is steered into no turn", seed)
+				t.Fatalf("seed %d: it is steered without a running turn", seed)
 			case (d.After > 0) != (d.Action == policy.Delay):
 				t.Fatalf("seed %d: %v", seed, d)
 			case wakes && d.Policy == "":
@@ -220,6 +245,10 @@ func TestWhatHoldsInEveryHouse(t *testing.T) {
 				t.Fatalf("seed %d: a policy that is off wakes it: %v", seed, d)
 			case d.Reason == entry.ReasonMention && !mentioned:
 				t.Fatalf("seed %d: it was not mentioned: %v", seed, d)
+			case (d.Reason == entry.ReasonReply || d.Reason == entry.ReasonAnswering) && (trigger.Named || trigger.AuthorKind != policy.Human):
+				t.Fatalf("seed %d: it was not for it: %v", seed, d)
+			case wakes && trigger.Quiet && !mentioned && trigger.RepliesTo != d.Bot:
+				t.Fatalf("seed %d: it answers where nobody wants it: %v", seed, d)
 			}
 			last = at
 		}

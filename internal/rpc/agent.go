@@ -36,6 +36,9 @@ func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentR
 	if err != nil {
 		return nil, err
 	}
+	if err := s.knows(req.GetRuntime()); err != nil {
+		return nil, err
+	}
 	made, err := s.Bots.Create(ctx, scope, bot.Draft{Name: req.GetName(), Runtime: req.GetRuntime()})
 	if err != nil {
 		return nil, err

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -25,7 +25,7 @@ func (s *approvalService) ListApprovals(ctx context.Context, req *arbev1.ListApp
 	if err != nil {
 		return nil, err
 	}
-	rows, next := cut(approvalList, rows, size, func(a turn.Approval) bookmark { return bookmark{Time: a.AskedAt, ID: a.ID} })
+	rows, next := cut(approvalList, rows, size, func(a approval.Approval) bookmark { return bookmark{Time: a.AskedAt, ID: a.ID} })
 	return &arbev1.ListApprovalsResponse{Approvals: each(rows, wireApproval), NextPageToken: next}, nil
 }
 
@@ -47,16 +47,18 @@ func (s *approvalService) AnswerApproval(ctx context.Context, req *arbev1.Answer
 	if err != nil {
 		return nil, err
 	}
-	answered, err := s.Dispatcher.Answer(ctx, scope, req.GetThreadId(), req.GetId(), req.GetVerdict() == arbev1.Verdict_VERDICT_APPROVE, req.GetReason())
+	answered, err := s.Dispatcher.Answer(ctx, scope, approval.Answer{
+		House: scope.House, Thread: req.GetThreadId(), Approval: req.GetId(), Approve: req.GetVerdict() == arbev1.Verdict_VERDICT_APPROVE, Reason: req.GetReason(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &arbev1.AnswerApprovalResponse{Approval: wireApproval(answered)}, nil
 }
 
-func wireApproval(a turn.Approval) *arbev1.Approval {
+func wireApproval(a approval.Approval) *arbev1.Approval {
 	return &arbev1.Approval{Id: a.ID, HouseId: a.House, ThreadId: a.Thread, TurnId: a.Turn, AgentId: a.Bot, CallId: a.Call, Tool: a.Tool,
-		Arguments: string(a.Arguments), State: a.State, AskedAt: timestamp(a.AskedAt), ExpiresAt: timestamp(a.ExpiresAt),
+		Arguments: string(a.Arguments), State: a.State, Epoch: a.Epoch, Question: a.Question, AskedAt: timestamp(a.AskedAt), ExpiresAt: timestamp(a.ExpiresAt),
 		AnsweredByAgentId: a.AnsweredBy, AnsweredByName: a.AnsweredByName, AnsweredAt: timestamp(a.AnsweredAt), Reason: a.Reason,
 		AgentName: a.BotName, ThreadName: a.ThreadName}
 }

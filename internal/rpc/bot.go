@@ -28,6 +28,9 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	if err != nil {
 		return nil, err
 	}
+	if err := s.knows(req.GetRuntime()); err != nil {
+		return nil, err
+	}
 	draft := bot.Draft{Handle: req.GetHandle(), Name: req.GetName(), Runtime: req.GetRuntime(), Instructions: req.GetInstructions(),
 		Model: req.GetModel(), Think: think, Limits: botLimits(req.GetLimits())}
 	if tools := names(req.GetTools()); tools != nil {
@@ -184,6 +187,26 @@ func (s *botService) ListTools(ctx context.Context, req *arbev1.ListToolsRequest
 	return &arbev1.ListToolsResponse{Tools: each(tools, func(t turn.Tool) *arbev1.Tool {
 		return &arbev1.Tool{Name: t.Name, Description: t.Description, Behalf: t.Behalf, Ask: slices.Contains(h.Ask, t.Name)}
 	})}, nil
+}
+
+func (s *botService) ListRuntimes(ctx context.Context, req *arbev1.ListRuntimesRequest) (*arbev1.ListRuntimesResponse, error) {
+	if _, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId())); err != nil {
+		return nil, err
+	}
+	own := &arbev1.Runtime{Name: bot.InServer, Title: "arbe", Steers: true, Asks: true, Limits: "it answers in its thread, and takes no tasks of its own"}
+	return &arbev1.ListRuntimesResponse{Runtimes: append([]*arbev1.Runtime{own}, each(s.Agents, wireRuntime)...)}, nil
+}
+
+// knows refuses a runtime that this server does not have.
+func (s Services) knows(runtime string) error {
+	names := []string{bot.InServer}
+	for _, a := range s.Agents {
+		names = append(names, a.Name)
+	}
+	if runtime == "" || slices.Contains(names, runtime) {
+		return nil
+	}
+	return fault.Newf(fault.Invalid, "use one of "+strings.Join(names, ", "), "runtime: there is none called %q", entry.Clip(runtime, 64))
 }
 
 func (s *botService) CreatePolicy(ctx context.Context, req *arbev1.CreatePolicyRequest) (*arbev1.CreatePolicyResponse, error) {

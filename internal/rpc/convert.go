@@ -9,9 +9,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -61,6 +64,14 @@ func wireHouse(h house.House) *arbev1.House {
 
 func wireAgent(a house.Agent) *arbev1.Agent {
 	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: shown(a.Name), Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
+}
+
+func wireRuntime(i harness.Info) *arbev1.Runtime {
+	dialects := make([]string, len(i.Dialects))
+	for n, d := range i.Dialects {
+		dialects[n] = string(d)
+	}
+	return &arbev1.Runtime{Name: i.Name, Title: i.Title, Version: i.Version, Dialects: dialects, Steers: i.Steer, Asks: i.Asks, Limits: i.Limits}
 }
 
 func wireBot(b bot.Bot) *arbev1.Bot {
@@ -118,14 +129,29 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		r := t.Running
 		running = &arbev1.Running{CommandId: r.Command, TurnId: r.Turn, AgentId: r.Agent, AgentName: shown(r.AgentName), Since: timestamp(r.Since)}
 	}
+	if t.Status == thread.Running {
+		running = &arbev1.Running{RunEpoch: t.Run.Epoch, AgentId: t.Agent, Since: timestamp(t.Run.StartedAt)}
+	}
+	var last *arbev1.LastRun
+	if r := t.Run; r.Epoch > 0 {
+		last = &arbev1.LastRun{
+			Epoch: r.Epoch, StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.EndedAt), Doing: shown(r.Doing), LastTool: shown(r.Tool),
+			Result: shown(r.Result), CostMicros: r.CostMicros, CostUnknown: r.CostUnknown,
+		}
+	}
 	return &arbev1.Thread{
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: shown(t.Name), Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
 		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: string(t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
-		LastSaid: said, Running: running, OpenApprovals: int32(t.OpenApprovals),
+		LastSaid: said, Running: running, OpenApprovals: int32(t.OpenApprovals), LastRun: last,
+		AnsweringAgentId: t.Answering, AnsweringSettled: t.Settled, PeopleAgentIds: t.People,
 	}
+}
+
+func wireAnswerer(a dispatch.Answerer) *arbev1.Answerer {
+	return &arbev1.Answerer{AgentId: a.Bot.ID, Handle: a.Bot.Handle, Name: shown(a.Bot.Name), Action: string(a.Action), Reason: string(a.Reason), Explanation: a.Reason.Explain()}
 }
 
 func wireWaitingBot(t turn.Turn) *arbev1.WaitingBot {
@@ -144,6 +170,29 @@ func wireDelta(d stream.Delta) *arbev1.Delta {
 func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
 	return &arbev1.Sandbox{Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
 		Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
+}
+
+func wireUse(u sandbox.Use) *arbev1.SandboxUse {
+	return &arbev1.SandboxUse{
+		EnvironmentName: u.EnvironmentName, UsedAt: timestamp(u.UsedAt), SavedAt: timestamp(u.SavedAt), ThreadCount: int32(u.ThreadCount),
+		Threads: each(u.Threads, func(t sandbox.UsingThread) *arbev1.NamedThread {
+			return &arbev1.NamedThread{ThreadId: t.ID, Name: t.Name}
+		}),
+	}
+}
+
+func wireStep(s entry.PreparationStep) *arbev1.SandboxStep {
+	return &arbev1.SandboxStep{Name: s.Name, ExitCode: int32(s.ExitCode), DurationMs: s.DurationMS, Output: s.Output}
+}
+
+func wireSaved(p sandbox.SavedPart) *arbev1.TreePart {
+	return &arbev1.TreePart{Folder: p.Folder, Commit: p.Commit, Files: int32(p.Files), Commits: int32(p.Commits), ArtifactId: p.Artifact, Missing: p.Missing}
+}
+
+func wireCheck(c sandbox.Check) *arbev1.DiagnoseEnvironmentResponse {
+	return &arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Check{Check: &arbev1.EnvironmentCheck{
+		Name: c.Name, Result: string(c.Result), DurationMs: c.Duration.Milliseconds(), Message: c.Message, Next: c.Next, Output: c.Output,
+	}}}
 }
 
 func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
@@ -233,6 +282,8 @@ func wireChange(c live.Change) *arbev1.WatchHouseResponse {
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Member{Member: wireMember(*row)}}
 	case *bot.Bot:
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Bot{Bot: wireBot(*row)}}
+	case *inbox.Inbox:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Inbox{Inbox: wireInbox(*row)}}
 	case *live.Rest:
 		rest := &arbev1.Rest{}
 		if row.More {

@@ -139,6 +139,16 @@ func alive() *arbev1.TailResponse {
 	return &arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}
 }
 
+func (s *entryService) WhoAnswers(ctx context.Context, req *arbev1.WhoAnswersRequest) (*arbev1.WhoAnswersResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	words := dispatch.Message{Text: req.GetText(), ReplyTo: req.GetReplyTo()}
+	list, err := s.Dispatcher.Answerers(ctx, dispatch.Speaker{Scope: scope}, req.GetThreadId(), words)
+	return &arbev1.WhoAnswersResponse{Answerers: each(list, wireAnswerer)}, err
+}
+
 func (s *entryService) ShowTyping(ctx context.Context, req *arbev1.ShowTypingRequest) (*arbev1.ShowTypingResponse, error) {
 	log, who, err := s.may(ctx, auth.Say, req.GetThreadId())
 	if err != nil {

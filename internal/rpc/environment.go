@@ -2,7 +2,11 @@ package rpc
 
 import (
 	"context"
+	"iter"
 	"slices"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -128,4 +132,33 @@ func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.
 		return nil, err
 	}
 	return &arbev1.DeleteEnvironmentResponse{}, s.Boxes.DeleteEnvironment(ctx, scope, req.GetId())
+}
+
+// diagnosingEvery is the time between two signs of life during a long step of a diagnosis.
+const diagnosingEvery = 10 * time.Second
+
+func (s *environmentService) DiagnoseEnvironment(ctx context.Context, req *arbev1.DiagnoseEnvironmentRequest, to *connect.ServerStream[arbev1.DiagnoseEnvironmentResponse]) error {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
+	if err != nil {
+		return err
+	}
+	ctx, done := s.Auth.While(ctx, auth.Write, auth.Environment(req.GetId()))
+	defer done()
+	return relay(ctx, s.checks(ctx, scope, req.GetId()), wireCheck, func(sandbox.Check) time.Time { return time.Now() }, diagnosingEvery,
+		&arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Diagnosing{Diagnosing: &arbev1.EnvironmentDiagnosing{}}}, to.Send)
+}
+
+// checks yields the steps of a diagnosis. It ends when the sandbox is deleted, also if nobody takes them any more.
+func (s *environmentService) checks(ctx context.Context, scope db.Scope, id string) iter.Seq2[sandbox.Check, error] {
+	return func(yield func(sandbox.Check, error) bool) {
+		err := s.Boxes.Diagnose(ctx, scope, id, func(c sandbox.Check) error {
+			if !yield(c, nil) {
+				return context.Canceled
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			yield(sandbox.Check{}, err)
+		}
+	}
 }

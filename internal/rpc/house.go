@@ -125,6 +125,9 @@ func (s *houseService) WatchHouse(ctx context.Context, req *arbev1.WatchHouseReq
 	ctx, done := s.Auth.While(ctx, auth.Read, auth.House(req.GetHouseId()))
 	defer done()
 	want := live.Want{Threads: int(req.GetThreads()), IDs: req.GetThreadIds(), Members: req.GetMembers(), Bots: req.GetBots()}
+	if req.GetInbox() {
+		want.Reader = scope.Agent
+	}
 	return relay(ctx, s.Live.Watch(ctx, scope, want), wireChange, func(live.Change) time.Time { return time.Now() }, watchAliveEvery,
 		&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
 }

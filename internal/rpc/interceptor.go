@@ -135,7 +135,7 @@ func (e *interceptor) convertError(ctx context.Context, err error, spec connect.
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		// It comes from connect or protovalidate and is about the request, so its message is for the caller.
 		if coded.Meta().Get(arbev1.NextHeader) == "" {
-			addInfo(ctx, coded, correct, "")
+			addInfo(ctx, coded, fault.New(fault.Code(coded.Code().String()), "", correct))
 		}
 		return coded
 	}
@@ -161,21 +161,25 @@ func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 		code = connect.CodeInternal
 	}
 	err := connect.NewError(code, errors.New(f.Message))
-	addInfo(ctx, err, f.Next, f.Reference)
+	addInfo(ctx, err, f)
 	return err
 }
 
-// addInfo adds the next step and the operator's reference to an error: as a detail, and as metadata for clients that
+// addInfo adds what a fault says besides its code and message to an error: as a detail, and as metadata for clients that
 // read only the headers of an answer.
-func addInfo(ctx context.Context, err *connect.Error, next, reference string) {
-	info := &arbev1.ErrorInfo{Next: next, Reference: reference, RequestId: logging.Value(ctx, logging.RequestKey)}
+func addInfo(ctx context.Context, err *connect.Error, f *fault.Error) {
+	info := &arbev1.ErrorInfo{
+		Next: f.Next, Reference: f.Reference, RequestId: logging.Value(ctx, logging.RequestKey),
+		Reason: string(f.Reason()), Domain: fault.Domain,
+	}
 	if detail, failed := connect.NewErrorDetail(info); failed == nil { // this message can always be encoded
 		err.AddDetail(detail)
 	}
 	// A header must be one line of ASCII. The next step may contain other text, such as a name that a person chose.
-	err.Meta().Set(arbev1.NextHeader, headerText(next))
-	if reference != "" {
-		err.Meta().Set(arbev1.ReferenceHeader, reference)
+	err.Meta().Set(arbev1.NextHeader, headerText(f.Next))
+	err.Meta().Set(arbev1.ReasonHeader, info.Reason)
+	if f.Reference != "" {
+		err.Meta().Set(arbev1.ReferenceHeader, f.Reference)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -27,10 +28,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -106,7 +110,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	must(t, err)
 	t.Cleanup(b.owner.Close)
 	b.blobs = blobs
-	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
+	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Inboxes: inbox.New(d.DB), Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
 	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) (model.Listing, error) {
@@ -116,9 +120,10 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	secrets := secret.New(d.DB, d.Sealer, nothing.SecretUses, nil)
 	services := rpc.Services{
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing, b.providers.Asker()),
-		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Boxes: boxes,
+		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Inboxes: inbox.New(d.DB), Boxes: boxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
-		Artifacts: artifacts,
+		Ports:     port.New(port.Config{Auth: b.auth, Boxes: boxes, Previews: &url.URL{Scheme: "http", Host: "localhost"}, Key: []byte("of previews"), Logger: quiet}),
+		Artifacts: artifacts, Agents: []harness.Info{{Name: "pi", Title: "pi"}, {Name: "codex", Title: "Codex"}, {Name: "claude-code", Title: "Claude Code", Asks: true, Limits: "it is slow"}},
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", rpc.Handler(services))
@@ -290,6 +295,16 @@ func (l *logbook) String() string {
 type echo struct {
 	sandbox.Driver // the methods that the services do not call
 	made           atomic.Int64
+}
+
+func (e *echo) Probe(context.Context, string) (sandbox.Liveness, error) { return sandbox.Live, nil }
+
+func (e *echo) Guarantees() sandbox.Guarantees { return sandbox.Guarantees{Ports: true} }
+
+func (e *echo) Wake(context.Context, string) (bool, error) { return false, nil }
+
+func (e *echo) Dial(context.Context, string, uint16) (sandbox.Conn, error) {
+	return nil, sandbox.ErrNobodyListens
 }
 
 func (e *echo) Create(context.Context, sandbox.Spec) (string, error) {

@@ -36,6 +36,11 @@ var good = map[string]func(things) proto.Message{
 	},
 	"BotService.DeleteBot":          func(of things) proto.Message { return &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot} },
 	"BotService.ListTools":          func(of things) proto.Message { return &arbev1.ListToolsRequest{HouseId: of.house} },
+	"BotService.ListRuntimes":       func(of things) proto.Message { return &arbev1.ListRuntimesRequest{HouseId: of.house} },
+	"EntryService.Search":           func(of things) proto.Message { return &arbev1.SearchRequest{HouseId: of.house, Query: "hello"} },
+	"InboxService.GetInbox":         func(of things) proto.Message { return &arbev1.GetInboxRequest{HouseId: of.house} },
+	"InboxService.MarkRead":         func(of things) proto.Message { return &arbev1.MarkReadRequest{ThreadId: of.thread, Seq: 1} },
+	"InboxService.MuteThread":       func(of things) proto.Message { return &arbev1.MuteThreadRequest{ThreadId: of.thread, Muted: true} },
 	"ApprovalService.ListApprovals": func(of things) proto.Message { return &arbev1.ListApprovalsRequest{HouseId: of.house} },
 	"ApprovalService.GetApproval":   func(of things) proto.Message { return &arbev1.GetApprovalRequest{HouseId: of.house, Id: of.approval} },
 	"ApprovalService.AnswerApproval": func(of things) proto.Message {
@@ -87,9 +92,13 @@ var good = map[string]func(things) proto.Message{
 	"RunService.Delegate": func(of things) proto.Message {
 		return &arbev1.DelegateRequest{HouseId: of.house, ParentThreadId: of.thread, Task: "Fix it.", Agent: of.coder, EnvironmentId: of.environment}
 	},
-	"RunService.ListRuns":        func(of things) proto.Message { return &arbev1.ListRunsRequest{ThreadId: of.thread} },
-	"RunService.ContinueRun":     func(of things) proto.Message { return &arbev1.ContinueRunRequest{ThreadId: of.driven} },
-	"RunService.CancelRun":       func(of things) proto.Message { return &arbev1.CancelRunRequest{ThreadId: of.driven} },
+	"RunService.ListRuns":    func(of things) proto.Message { return &arbev1.ListRunsRequest{ThreadId: of.thread} },
+	"RunService.ContinueRun": func(of things) proto.Message { return &arbev1.ContinueRunRequest{ThreadId: of.driven} },
+	"RunService.CancelRun":   func(of things) proto.Message { return &arbev1.CancelRunRequest{ThreadId: of.driven} },
+	"RunService.ListQueue":   func(of things) proto.Message { return &arbev1.ListQueueRequest{ThreadId: of.thread} },
+	"RunService.ChangeQueue": func(of things) proto.Message {
+		return &arbev1.ChangeQueueRequest{ThreadId: of.driven, EntryId: "queued", Change: &arbev1.ChangeQueueRequest_Edit{Edit: "more"}}
+	},
 	"RunService.ReconcileThread": func(of things) proto.Message { return &arbev1.ReconcileThreadRequest{ThreadId: of.driven} },
 	"ThreadService.StopTurn": func(of things) proto.Message {
 		return &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}
@@ -98,6 +107,7 @@ var good = map[string]func(things) proto.Message{
 		return &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}
 	},
 	"EntryService.Say":        func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.WhoAnswers": func(of things) proto.Message { return &arbev1.WhoAnswersRequest{ThreadId: of.thread, Text: "hello"} },
 	"EntryService.ShowTyping": func(of things) proto.Message { return &arbev1.ShowTypingRequest{ThreadId: of.thread} },
 	"EntryService.Append": func(of things) proto.Message {
 		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}
@@ -113,6 +123,9 @@ var good = map[string]func(things) proto.Message{
 	},
 	"EnvironmentService.AllowHosts": func(of things) proto.Message {
 		return &arbev1.AllowHostsRequest{Id: of.environment, Hosts: []string{"example.com"}}
+	},
+	"EnvironmentService.DiagnoseEnvironment": func(of things) proto.Message {
+		return &arbev1.DiagnoseEnvironmentRequest{Id: of.environment}
 	},
 	"EnvironmentService.DeleteEnvironment": func(of things) proto.Message { return &arbev1.DeleteEnvironmentRequest{Id: of.environment} },
 	"SecretService.SetSecret": func(of things) proto.Message {
@@ -149,9 +162,17 @@ var good = map[string]func(things) proto.Message{
 	"HouseService.RemoveMember": func(of things) proto.Message {
 		return &arbev1.RemoveMemberRequest{HouseId: of.house, AgentId: of.member}
 	},
-	"SandboxService.GetSandbox":     func(of things) proto.Message { return &arbev1.GetSandboxRequest{Id: of.sandbox} },
-	"SandboxService.ListSandboxes":  func(of things) proto.Message { return &arbev1.ListSandboxesRequest{HouseId: of.house} },
+	"SandboxService.GetSandbox":    func(of things) proto.Message { return &arbev1.GetSandboxRequest{Id: of.sandbox} },
+	"SandboxService.ListSandboxes": func(of things) proto.Message { return &arbev1.ListSandboxesRequest{HouseId: of.house} },
+	"SandboxService.GetSandboxLog": func(of things) proto.Message { return &arbev1.GetSandboxLogRequest{Id: of.sandbox} },
+	"SandboxService.ReconcileSandboxes": func(of things) proto.Message {
+		return &arbev1.ReconcileSandboxesRequest{HouseId: of.house}
+	},
 	"SandboxService.DestroySandbox": func(of things) proto.Message { return &arbev1.DestroySandboxRequest{Id: of.sandbox} },
+	"SandboxService.WakeSandbox":    func(of things) proto.Message { return &arbev1.WakeSandboxRequest{ThreadId: of.thread} },
+	"SandboxService.OpenPreview": func(of things) proto.Message {
+		return &arbev1.OpenPreviewRequest{ThreadId: of.thread, Port: 3000}
+	},
 }
 
 // named returns two ids for a field of a request: of another house's thing of the kind that the field names, and of a
@@ -165,7 +186,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		// These are free text about things outside the database: nothing is looked up by them. The id of another
 		// house's thread is such a text too, and must change nothing.
 		return theirs.thread, none
-	case field == "id" && (method == "Say" || method == "Append" || method == "RunCommand"), kind == "command":
+	case field == "id" && (method == "Say" || method == "Append" || method == "RunCommand"), kind == "command", kind == "entry":
 		return theirs.command, none
 	case field == "id" && method == "CreateAPIKey", field == "id" && service == "CredentialService":
 		kind = "key"
@@ -184,7 +205,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()}, "bot": {theirs.bot, uuid.NewString()}, "policy": {theirs.policy, none},
 		"turn": {theirs.turn, none}, "approval": {theirs.approval, none},
 	}
-	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
+	for _, prefix := range []string{"", "parent_", "default_", "forked_from_", "answering_"} {
 		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {
 			return of[0], of[1]
 		}

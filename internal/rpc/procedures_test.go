@@ -53,20 +53,28 @@ BotService.ListBots                  401    401     401     401     404      ok 
 BotService.UpdateBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.DeleteBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.ListTools                 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+BotService.ListRuntimes              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 BotService.CreatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.UpdatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.DeletePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 ApprovalService.ListApprovals        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ApprovalService.GetApproval          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EntryService.Search                  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+InboxService.GetInbox                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.CreateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.GetEnvironment    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.ListEnvironments  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.UpdateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.AllowHosts        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.DiagnoseEnvironment 401  401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.DeleteEnvironment 401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
 SandboxService.GetSandbox            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.ListSandboxes         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.GetSandboxLog         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.ReconcileSandboxes    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.DestroySandbox        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.WakeSandbox           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.OpenPreview           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CreateThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.ListThreads            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SecretService.SetSecret              401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
@@ -84,6 +92,7 @@ ThreadService.GetThread              401    401     401     401     404      ok 
 EntryService.List                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Tail                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Say                     401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+EntryService.WhoAnswers              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EntryService.ShowTyping              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
 EntryService.Append                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
 ArtifactService.GetArtifact          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
@@ -101,9 +110,13 @@ RunService.Delegate                  401    401     401     401     404      ok 
 RunService.ListRuns                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 RunService.ContinueRun               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 RunService.CancelRun                 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.ListQueue                 401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+RunService.ChangeQueue               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 RunService.ReconcileThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.StopTurn               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.RetryTurn              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+InboxService.MarkRead                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+InboxService.MuteThread              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 # Only people answer. A key that a person made acts in their name.
 ApprovalService.AnswerApproval       401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
 
@@ -225,6 +238,21 @@ var procedures = map[string]call{
 	"BotService.ListTools": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Bots.ListTools(ctx, &arbev1.ListToolsRequest{HouseId: of.house}))
 	},
+	"BotService.ListRuntimes": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.ListRuntimes(ctx, &arbev1.ListRuntimesRequest{HouseId: of.house}))
+	},
+	"EntryService.Search": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.Search(ctx, &arbev1.SearchRequest{HouseId: of.house, Query: "hello"}))
+	},
+	"InboxService.GetInbox": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Inboxes.GetInbox(ctx, &arbev1.GetInboxRequest{HouseId: of.house, ThreadIds: []string{of.thread}}))
+	},
+	"InboxService.MarkRead": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Inboxes.MarkRead(ctx, &arbev1.MarkReadRequest{ThreadId: of.thread, Seq: 1}))
+	},
+	"InboxService.MuteThread": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Inboxes.MuteThread(ctx, &arbev1.MuteThreadRequest{ThreadId: of.thread, Muted: true}))
+	},
 	"ApprovalService.ListApprovals": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Approvals.ListApprovals(ctx, &arbev1.ListApprovalsRequest{HouseId: of.house}))
 	},
@@ -321,6 +349,12 @@ var procedures = map[string]call{
 	"RunService.CancelRun": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Runs.CancelRun(ctx, &arbev1.CancelRunRequest{ThreadId: of.driven}))
 	},
+	"RunService.ListQueue": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ListQueue(ctx, &arbev1.ListQueueRequest{ThreadId: of.thread}))
+	},
+	"RunService.ChangeQueue": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ChangeQueue(ctx, &arbev1.ChangeQueueRequest{ThreadId: of.driven, EntryId: "queued", Change: &arbev1.ChangeQueueRequest_Edit{Edit: "more"}}))
+	},
 	"RunService.ReconcileThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: of.driven}))
 	},
@@ -329,6 +363,9 @@ var procedures = map[string]call{
 	},
 	"ThreadService.RetryTurn": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.RetryTurn(ctx, &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}))
+	},
+	"EntryService.WhoAnswers": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.WhoAnswers(ctx, &arbev1.WhoAnswersRequest{ThreadId: of.thread, Text: "hello"}))
 	},
 	"EntryService.ShowTyping": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.ShowTyping(ctx, &arbev1.ShowTypingRequest{ThreadId: of.thread}))
@@ -366,6 +403,15 @@ var procedures = map[string]call{
 	},
 	"EnvironmentService.AllowHosts": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.AllowHosts(ctx, &arbev1.AllowHostsRequest{Id: of.environment, Hosts: []string{"example.com"}}))
+	},
+	"EnvironmentService.DiagnoseEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
+		stream, err := c.Environments.DiagnoseEnvironment(ctx, &arbev1.DiagnoseEnvironmentRequest{Id: of.environment})
+		if err != nil {
+			return err
+		}
+		for stream.Receive() {
+		}
+		return stream.Err()
 	},
 	"EnvironmentService.DeleteEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.DeleteEnvironment(ctx, &arbev1.DeleteEnvironmentRequest{Id: of.environment}))
@@ -415,8 +461,24 @@ var procedures = map[string]call{
 	"SandboxService.ListSandboxes": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.ListSandboxes(ctx, &arbev1.ListSandboxesRequest{HouseId: of.house}))
 	},
+	"SandboxService.GetSandboxLog": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Sandboxes.GetSandboxLog(ctx, &arbev1.GetSandboxLogRequest{Id: of.sandbox}))
+	},
+	"SandboxService.ReconcileSandboxes": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Sandboxes.ReconcileSandboxes(ctx, &arbev1.ReconcileSandboxesRequest{HouseId: of.house}))
+	},
 	"SandboxService.DestroySandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.DestroySandbox(ctx, &arbev1.DestroySandboxRequest{Id: of.sandbox}))
+	},
+	"SandboxService.WakeSandbox": func(ctx context.Context, c *arbe.Client, of things) error {
+		_, err := c.WakeSandbox(ctx, of.thread, nil)
+		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
+			return nil // they may, but the house has no environment
+		}
+		return err
+	},
+	"SandboxService.OpenPreview": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Sandboxes.OpenPreview(ctx, &arbev1.OpenPreviewRequest{ThreadId: of.thread, Port: 3000}))
 	},
 }
 
@@ -574,7 +636,7 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	return made
 }
 
-// coder creates a coding agent, and a thread that it drives and that rests.
+// coder creates a coding agent, and a thread that it drives and that rests, in which a message waits.
 func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, driven string) {
 	t.Helper()
 	if err := b.owner.QueryRow(t.Context(), "select agent_id::text from bots where house_id = $1 and handle = 'test-coder'", house).Scan(&coder); err != nil {
@@ -586,6 +648,8 @@ func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, d
 	}
 	driven = cast.Thread(t, house)
 	b.exec(t, "update threads set agent_id = $2, status = 'completed', run_epoch = 1 where id = $1", driven, coder)
+	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
+		select id, 1, house_id, 'queued', 'chat', '{"text":"more"}'::json, now() from streams where name = 'arbe-thread-' || $1`, driven)
 	return coder, driven
 }
 

@@ -26,9 +26,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -44,12 +47,16 @@ type Services struct {
 	Threads    *thread.Threads
 	Log        *stream.Log
 	Live       *live.Pictures
+	Inboxes    *inbox.Inboxes
 	Boxes      *sandbox.Resolver
+	Ports      *port.Ports
 	Dispatcher *dispatch.Dispatcher
 	Artifacts  *artifact.Artifacts
 	Secrets    *secret.Secrets
 	Models     *model.Houses
 	Logger     *slog.Logger
+	// Agents are the coding agents that bots may be, in the order in which they are shown.
+	Agents []harness.Info
 	// Observe is called after each call with its procedure, its code ("ok" or that of its error) and how long it took.
 	// Defaults to nil: calls are not observed.
 	Observe func(spec connect.Spec, code string, took time.Duration)
@@ -58,11 +65,16 @@ type Services struct {
 	Ready func(context.Context) error
 }
 
+// compressedFrom is the size of the smallest message that is compressed, in bytes. Below it, compressing takes longer than
+// sending what it saves, and each compressor has about a megabyte of tables.
+const compressedFrom = 1 << 10
+
 // Handler returns a handler that serves all services to Connect, gRPC and gRPC-Web clients.
 func Handler(s Services) http.Handler {
 	calls := &interceptor{auth: s.Auth, logger: s.Logger, observe: s.Observe}
 	options := connect.WithHandlerOptions(
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
+		connect.WithCompressMinBytes(compressedFrom),
 		// Authenticate before any of the body is read, so that strangers cannot make the server decode messages.
 		connect.WithRequestGate(calls.authenticate),
 		// calls is the outermost one, so that it also converts the errors of validation.
@@ -104,6 +116,7 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	mount(arbev1connect.NewAgentServiceHandler(&agentService{s}, options))
 	mount(arbev1connect.NewBotServiceHandler(&botService{s}, options))
 	mount(arbev1connect.NewApprovalServiceHandler(&approvalService{s}, options))
+	mount(arbev1connect.NewInboxServiceHandler(&inboxService{s}, options))
 	mount(arbev1connect.NewCredentialServiceHandler(&credentialService{s}, options))
 	mount(arbev1connect.NewThreadServiceHandler(&threadService{s}, options))
 	mount(arbev1connect.NewEntryServiceHandler(&entryService{s}, options))

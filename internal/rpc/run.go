@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/run"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -30,11 +31,11 @@ func (s *runService) ListRuns(ctx context.Context, req *arbev1.ListRunsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.Dispatcher.Runs.List(ctx, scope, req.GetThreadId(), int(cmp.Or(req.GetLimit(), 20)))
+	list, tree, err := s.Dispatcher.Runs.List(ctx, scope, req.GetThreadId(), int(cmp.Or(req.GetLimit(), 20)))
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListRunsResponse{Runs: each(list, wireRun)}, nil
+	return &arbev1.ListRunsResponse{Runs: each(list, wireRun), TreeCostMicros: tree.Micros, TreeCostUnknown: tree.Unknown}, nil
 }
 
 func (s *runService) ContinueRun(ctx context.Context, req *arbev1.ContinueRunRequest) (*arbev1.ContinueRunResponse, error) {
@@ -61,12 +62,63 @@ func (s *runService) CancelRun(ctx context.Context, req *arbev1.CancelRunRequest
 	return &arbev1.CancelRunResponse{Stopped: stopped}, nil
 }
 
+func (s *runService) ListQueue(ctx context.Context, req *arbev1.ListQueueRequest) (*arbev1.ListQueueResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	q, err := s.Dispatcher.Runs.Waiting(ctx, scope, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListQueueResponse{Messages: each(q.Messages, wireQueued), Total: int32(q.Total)}, nil
+}
+
+func (s *runService) ChangeQueue(ctx context.Context, req *arbev1.ChangeQueueRequest) (*arbev1.ChangeQueueResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	change := run.QueueChange{ID: req.GetOnce(), Message: req.GetEntryId(), Version: req.GetVersion()}
+	switch c := req.GetChange().(type) {
+	case *arbev1.ChangeQueueRequest_Edit:
+		change.What = entry.QueueEdited{EntryID: req.GetEntryId(), Text: c.Edit}
+	case *arbev1.ChangeQueueRequest_Move_:
+		change.What = entry.QueueMoved{EntryID: req.GetEntryId(), Before: c.Move.GetBeforeEntryId()}
+	case *arbev1.ChangeQueueRequest_Cancel_:
+		change.What = entry.QueueCancelled{EntryID: req.GetEntryId()}
+	}
+	if err := s.Dispatcher.Runs.ChangeQueue(ctx, scope, req.GetThreadId(), change); err != nil {
+		return nil, err
+	}
+	q, err := s.Dispatcher.Runs.Waiting(ctx, scope, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ChangeQueueResponse{Messages: each(q.Messages, wireQueued), Total: int32(q.Total)}, nil
+}
+
+func wireQueued(m run.Queued) *arbev1.QueuedMessage {
+	return &arbev1.QueuedMessage{
+		EntryId: m.ID, AuthorAgentId: m.Author, Seq: m.Seq, SaidAt: timestamp(m.Time), Text: m.Chat.Text, Clipped: m.Clipped,
+		Attachments: each(m.Chat.Attachments, wireAttachment), Version: m.Version, EditedByAgentId: m.EditedBy,
+	}
+}
+
+func wireAttachment(a entry.Attachment) *arbev1.Attachment {
+	return &arbev1.Attachment{ArtifactId: a.ArtifactID, Name: a.Name, MediaType: a.MediaType, Size: a.Size, Width: int64(a.Width), Height: int64(a.Height)}
+}
+
 func (s *runService) ReconcileThread(ctx context.Context, req *arbev1.ReconcileThreadRequest) (*arbev1.ReconcileThreadResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Dispatcher.Runs.Reconcile(ctx, scope, req.GetThreadId())
+	look := s.Dispatcher.Runs.Reconcile
+	if req.GetDryRun() {
+		look = s.Dispatcher.Runs.Judge
+	}
+	done, err := look(ctx, scope, req.GetThreadId())
 	if err != nil {
 		return nil, err
 	}

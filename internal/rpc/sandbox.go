@@ -2,6 +2,10 @@ package rpc
 
 import (
 	"context"
+	"iter"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -20,7 +24,11 @@ func (s *sandboxService) GetSandbox(ctx context.Context, req *arbev1.GetSandboxR
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetSandboxResponse{Sandbox: wireSandbox(got)}, nil
+	list, err := s.used(ctx, scope, got)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetSandboxResponse{Sandbox: list[0]}, nil
 }
 
 func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSandboxesRequest) (*arbev1.ListSandboxesResponse, error) {
@@ -37,12 +45,27 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 		before = from.cursor()
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Boxes.ListSandboxes(ctx, scope, req.GetIdPrefix(), before, size+1)
+	filter := sandbox.Filter{Prefix: req.GetIdPrefix(), Driver: req.GetProvider(), Existing: req.GetExisting()}
+	rows, err := s.Boxes.ListSandboxes(ctx, scope, filter, before, size+1)
 	if err != nil {
 		return nil, err
 	}
 	rows, next := cut(sandboxList, rows, size, func(b sandbox.Sandbox) bookmark { return bookmark{Time: b.CreatedAt, ID: b.ID} })
-	return &arbev1.ListSandboxesResponse{Sandboxes: each(rows, wireSandbox), NextPageToken: next}, nil
+	list, err := s.used(ctx, scope, rows...)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListSandboxesResponse{Sandboxes: list, NextPageToken: next}, nil
+}
+
+// used are sandboxes with who uses them.
+func (s *sandboxService) used(ctx context.Context, scope db.Scope, boxes ...sandbox.Sandbox) ([]*arbev1.Sandbox, error) {
+	uses, err := s.Boxes.Uses(ctx, scope, each(boxes, func(b sandbox.Sandbox) string { return b.ID })...)
+	return each(boxes, func(b sandbox.Sandbox) *arbev1.Sandbox {
+		made := wireSandbox(b)
+		made.Use = wireUse(uses[b.ID])
+		return made
+	}), err
 }
 
 func (s *sandboxService) DestroySandbox(ctx context.Context, req *arbev1.DestroySandboxRequest) (*arbev1.DestroySandboxResponse, error) {
@@ -50,9 +73,67 @@ func (s *sandboxService) DestroySandbox(ctx context.Context, req *arbev1.Destroy
 	if err != nil {
 		return nil, err
 	}
-	box, err := s.Dispatcher.DestroySandbox(ctx, scope, req.GetId())
+	box, err := s.Dispatcher.DestroySandbox(ctx, scope, req.GetId(), req.GetDiscard())
 	if err != nil {
 		return nil, err
 	}
 	return &arbev1.DestroySandboxResponse{Sandbox: wireSandbox(box)}, nil
+}
+
+func (s *sandboxService) GetSandboxLog(ctx context.Context, req *arbev1.GetSandboxLogRequest) (*arbev1.GetSandboxLogResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Sandbox(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Boxes.Sandbox(ctx, scope, req.GetId()); err != nil {
+		return nil, err
+	}
+	tree, err := s.Boxes.Tree(ctx, scope, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetSandboxLogResponse{
+		Steps: each(tree.Steps, wireStep), UsedAt: timestamp(tree.UsedAt), SavedAt: timestamp(tree.SavedAt), Saved: each(tree.Saved, wireSaved),
+	}, nil
+}
+
+func (s *sandboxService) ReconcileSandboxes(ctx context.Context, req *arbev1.ReconcileSandboxesRequest) (*arbev1.ReconcileSandboxesResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.Boxes.Reconcile(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ReconcileSandboxesResponse{Sandboxes: each(list, func(r sandbox.Reconciled) *arbev1.ReconciledSandbox {
+		return &arbev1.ReconciledSandbox{Sandbox: wireSandbox(r.Sandbox), Liveness: string(r.Liveness)}
+	})}, nil
+}
+
+// wakeAliveEvery is how often a sign of life is sent while a sandbox is being built or started.
+const wakeAliveEvery = 2 * time.Second
+
+func (s *sandboxService) WakeSandbox(ctx context.Context, req *arbev1.WakeSandboxRequest, to *connect.ServerStream[arbev1.WakeSandboxResponse]) error {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return err
+	}
+	ctx, done := s.Auth.While(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	defer done()
+	var woken iter.Seq2[sandbox.Woken, error] = func(yield func(sandbox.Woken, error) bool) { yield(s.Boxes.Wake(ctx, scope, req.GetThreadId())) }
+	return relay(ctx, woken, func(w sandbox.Woken) *arbev1.WakeSandboxResponse {
+		return &arbev1.WakeSandboxResponse{SandboxId: w.Sandbox, Started: w.Started}
+	}, func(sandbox.Woken) time.Time { return time.Now() }, wakeAliveEvery, &arbev1.WakeSandboxResponse{}, to.Send)
+}
+
+func (s *sandboxService) OpenPreview(ctx context.Context, req *arbev1.OpenPreviewRequest) (*arbev1.OpenPreviewResponse, error) {
+	if _, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId())); err != nil {
+		return nil, err
+	}
+	url, expires, err := s.Ports.OpenPreview(ctx, req.GetThreadId(), uint16(req.GetPort()))
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.OpenPreviewResponse{Url: url, ExpiresAt: timestamp(expires)}, nil
 }

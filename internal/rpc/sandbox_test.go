@@ -32,6 +32,12 @@ func TestSandbox(t *testing.T) {
 			t.Errorf("it is %v", first)
 		}
 	})
+	t.Run("says who uses it", func(t *testing.T) {
+		use := boxOf(t).Use
+		if use.GetEnvironmentName() == "" || use.GetUsedAt() == nil || use.GetThreadCount() != 1 || len(use.GetThreads()) != 1 || use.GetThreads()[0].ThreadId != th.Id {
+			t.Errorf("it is used by %v", use)
+		}
+	})
 	t.Run("is destroyed, and can be again", func(t *testing.T) {
 		for range 2 {
 			res, err := ada.Sandboxes.DestroySandbox(t.Context(), &arbev1.DestroySandboxRequest{Id: first.Id})
@@ -48,6 +54,11 @@ func TestSandbox(t *testing.T) {
 		must(t, err)
 		if len(list.Sandboxes) != 2 || list.Sandboxes[0].Id != second.Id || list.Sandboxes[1].Id != first.Id || list.Sandboxes[1].Status != "dead" {
 			t.Errorf("they are %v", list.Sandboxes)
+		}
+		list, err = ada.Sandboxes.ListSandboxes(t.Context(), &arbev1.ListSandboxesRequest{HouseId: ada.house.Id, Existing: true})
+		must(t, err)
+		if len(list.Sandboxes) != 1 || list.Sandboxes[0].Id != second.Id || list.Sandboxes[0].GetUse().GetThreadCount() == 0 {
+			t.Errorf("those that exist are %v", list.Sandboxes)
 		}
 		list, err = ada.Sandboxes.ListSandboxes(t.Context(), &arbev1.ListSandboxesRequest{HouseId: ada.house.Id, IdPrefix: first.Id[:5]})
 		must(t, err)

@@ -44,6 +44,7 @@ func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequ
 	if err != nil {
 		return nil, err
 	}
+	got = s.Dispatcher.Runs.Fresh(ctx, scope, got)
 	res := &arbev1.GetThreadResponse{Thread: wireThread(got)}
 	if req.GetDecisions() {
 		decisions, err := s.Dispatcher.Decisions(ctx, scope, req.GetId())
@@ -67,7 +68,7 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Threads.List(ctx, scope, thread.Filter{
 		ParentThread: req.GetParentThreadId(), ForkedFrom: req.GetForkedFromThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
-		Match: req.GetMatch(), After: thread.Cursor{PinnedAt: after.Pinned, ActiveAt: after.Time, ID: after.ID}, Limit: size + 1,
+		Match: req.GetMatch(), Shared: req.GetShared(), After: thread.Cursor{PinnedAt: after.Pinned, ActiveAt: after.Time, ID: after.ID}, Limit: size + 1,
 	})
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 	if err != nil {
 		return nil, err
 	}
-	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status)}
+	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status), Answering: req.AnsweringAgentId}
 	if req.GetTags() != nil {
 		change.Tags = &req.Tags.Values
 	}

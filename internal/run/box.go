@@ -53,7 +53,8 @@ func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p 
 	sum := sha256.Sum256(program)
 	p.runner = home + "/runner-" + hex.EncodeToString(sum[:8])
 	p.program = home + "/agents/" + l.bot.Runtime + "-" + agent.Version
-	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + ".json"
+	// The runner keeps its files beside the specification. Threads may share the sandbox, so each run has a directory of its own.
+	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + "/spec.json"
 	there, err := output(ctx, h, "/bin/sh", "-c", `test -x "$1" && echo yes || echo no`, "sh", p.runner)
 	if err != nil {
 		return p, err
@@ -101,6 +102,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	s := runner.Spec{
 		Epoch: l.job.Args.Epoch, Harness: l.bot.Runtime, Program: p.program, WorkDir: sandbox.Workspace, Session: home + "/session-" + l.thread.ID,
 		Fresh: l.note.Fresh, After: l.thread.Run.Through, Instructions: l.bot.Instructions,
+		Ask: l.rules.Ask, AnswerSeconds: int64(l.rules.Patience.Seconds()),
 	}
 	if m := l.model; m.ID != "" {
 		s.Model = runner.Model{
@@ -136,7 +138,7 @@ type watch struct {
 }
 
 func (l *launch) watch(ctx context.Context) *watch {
-	return &watch{ctx: ctx, log: l.config.Log, ref: log(l.scope.House, l.thread.ID), id: entry.RunID(l.job.Args.Epoch) + ".boot"}
+	return &watch{ctx: ctx, log: l.config.Log, ref: log(l.scope.House, l.thread.ID), id: entry.BootID(l.job.Args.Epoch)}
 }
 
 func (w *watch) step(name string) { _, _ = fmt.Fprintf(w, "==> %s\n", name) }

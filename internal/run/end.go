@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -70,14 +71,25 @@ func cancelled() end { return end{to: thread.Cancelled, reason: "it was stopped"
 // thread above is told. It ends all tokens of the run. What was said to the agent too late for this run begins the next one.
 func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) error {
 	through := e.through
-	if through == 0 && !th.Run.HeartbeatAt.IsZero() {
-		through = th.Run.From // it has been given at least what made it begin
+	if through == 0 && e.to == thread.Completed {
+		through = th.Run.From // whoever has done everything was given at least what made it begin
 	}
-	status, err := r.config.Threads.EndRunTx(ctx, tx, th, e.to, e.reason, through)
+	cost, err := r.spentTx(ctx, tx, th.House, th.ID, th.Run.Epoch, e.usage)
+	if err != nil {
+		return err
+	}
+	status, err := r.config.Threads.EndRunTx(ctx, tx, th, thread.End{To: e.to, Reason: e.reason, Result: cmp.Or(e.err, e.result), Through: through, CostMicros: cost.Micros, CostUnknown: cost.Unknown})
+	if err != nil {
+		return err
+	}
+	unasked, err := approval.EndTx(ctx, tx, approval.End{By: asker(th), Outcome: entry.Withdrawn})
 	if err != nil {
 		return err
 	}
 	th.Run.Through = max(th.Run.Through, through)
+	if err := r.config.Boxes.TouchTx(ctx, tx, th.Sandbox); err != nil { // so that what it wrote is saved
+		return err
+	}
 	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
 	if err == nil && unread && e.to == thread.Completed {
 		_, err = r.requestTx(ctx, tx, th, note{})
@@ -85,7 +97,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	if err != nil {
 		return err
 	}
-	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, e.report, []entry.Draft{status})}
+	appends := map[stream.Ref][]entry.Draft{th.Stream(): slices.Concat(e.before, unasked, e.report, []entry.Draft{status})}
 	if th.ParentThread != "" {
 		if appends[log(th.House, th.ParentThread)], err = r.toldTx(ctx, tx, th, e); err != nil {
 			return err

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +47,15 @@ const maxChunk = 256 << 10
 // Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for what no runner posts; and those of
 // [stream.Log.Write].
 func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
+	done, err = r.accept(ctx, by, w)
+	switch fault.CodeOf(err) {
+	case fault.Internal, fault.Unavailable:
+		r.sights.alive(by.Thread)
+	}
+	return done, err
+}
+
+func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
 	p, err := r.posts.of(ctx, r, by)
 	if err != nil {
 		return done, err
@@ -61,6 +72,18 @@ func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stre
 		_ = r.config.Log.Publish(ctx, ref, d) // it may be lost, because the entry has all of it
 	}
 	w.Content = sorted.entries
+	if sorted.taken != nil {
+		if err := r.take(ctx, by, sorted.entries[0], *sorted.taken); err != nil {
+			return done, err
+		}
+		w.Content = nil
+	}
+	if sorted.asks && sorted.report == nil {
+		if err := r.ask(ctx, by, sorted.entries); err != nil {
+			return done, err
+		}
+		w.Content = nil
+	}
 	if sorted.report == nil && len(w.Content) > 0 {
 		if done, err = r.config.Log.Write(ctx, ref, w); err != nil {
 			return done, err
@@ -85,7 +108,11 @@ type sorted struct {
 	// report is a [entry.RunFinished], which is the last of its post, and reportID its id.
 	report   *entry.RunFinished
 	reportID string
-	bytes    int64
+	// asks: the entries have questions, or withdraw some.
+	asks bool
+	// taken is what the runner takes for its agent, which is posted alone.
+	taken *entry.QueueTaken
+	bytes int64
 }
 
 // sort checks a post, and sorts its parts.
@@ -104,7 +131,9 @@ func (p *posting) sort(by Poster, drafts []entry.Draft) (s sorted, err error) {
 			}
 			continue
 		}
-		d.Payload = redacted(p.redactor, d.Payload)
+		if d.Type != (entry.QueueTaken{}).Type() { // it has only ids, which must be those of messages
+			d.Payload = redacted(p.redactor, d.Payload)
+		}
 		if err := entry.Check(d, entry.Runner); err != nil {
 			return s, err
 		}
@@ -112,6 +141,9 @@ func (p *posting) sort(by Poster, drafts []entry.Draft) (s sorted, err error) {
 		if err := s.add(p, by, d); err != nil {
 			return s, err
 		}
+	}
+	if s.taken != nil && len(drafts) > 1 {
+		return s, fault.New(fault.Invalid, "payload.type: what is taken is posted alone", "post the others before or after it")
 	}
 	return s, nil
 }
@@ -124,7 +156,7 @@ func (s *sorted) add(p *posting, by Poster, d entry.Draft) error {
 		if p.first() { // the log has one, whichever server takes it
 			s.entries = append(s.entries, entry.Draft{ID: entry.RunID(by.Epoch) + ".alive", Author: d.Author, Type: d.Type, Payload: d.Payload})
 		} else {
-			s.deltas = append(s.deltas, stream.Delta{EntryID: entry.RunID(by.Epoch) + ".beat", Offset: time.Now().UnixMicro(), Data: append(bytes.Clone(d.Payload), '\n')})
+			s.deltas = append(s.deltas, stream.Delta{EntryID: entry.BeatID(by.Epoch), Offset: time.Now().UnixMicro(), Data: append(bytes.Clone(d.Payload), '\n')})
 		}
 		return mine(by, beat.Epoch)
 	}
@@ -132,8 +164,31 @@ func (s *sorted) add(p *posting, by Poster, d entry.Draft) error {
 		s.report, s.reportID = &report, d.ID
 		return mine(by, report.Epoch)
 	}
+	if taken, ok := entry.As[entry.QueueTaken](at); ok {
+		s.taken, s.entries = &taken, append(s.entries, d)
+		return mine(by, taken.Epoch)
+	}
+	if err := s.addAsked(by, d, at); err != nil {
+		return err
+	}
 	s.entries = append(s.entries, entry.Confine(d))
 	return nil
+}
+
+// addAsked notes that an entry is a question, or withdraws one.
+func (s *sorted) addAsked(by Poster, d entry.Draft, at entry.Entry) error {
+	epoch, id := int64(0), ""
+	if p, ok := entry.As[entry.PermissionAsked](at); ok {
+		epoch, id = p.Epoch, entry.AskedID(p.CallID)
+	} else if p, ok := entry.As[entry.PermissionAnswered](at); ok {
+		epoch, id = p.Epoch, entry.AnsweredID(strings.TrimSuffix(d.ID, entry.AnsweredID("")))
+	} else {
+		return nil
+	}
+	if s.asks = true; id != d.ID {
+		return fault.New(fault.Invalid, "id: it is not that of its call", "use the id of the call's result, and .asked or .answered")
+	}
+	return mine(by, epoch)
 }
 
 // mine refuses what is said of another run.
@@ -141,7 +196,7 @@ func mine(by Poster, epoch int64) error {
 	if epoch == by.Epoch {
 		return nil
 	}
-	return fault.Newf(fault.Forbidden, "use the epoch of the token", "epoch: this is the token of run %d, and not of %d", by.Epoch, epoch)
+	return fault.Newf(fault.Forbidden, "use the epoch of the token", "epoch: this is the token of run %d, and not of %d", by.Epoch, epoch).WithReason(fault.RunEnded)
 }
 
 // addChunk adds a piece of an entry to come.
@@ -166,14 +221,21 @@ func (r *Runs) bound(ctx context.Context, by Poster, p *posting, s sorted) error
 	if _, err := r.finish(ctx, by.House, by.Thread, by.Epoch, failed(by.Epoch, entry.PhaseExecution, why)); err != nil {
 		return err
 	}
-	return fault.New(fault.Forbidden, "this run is over: it has written more than it may", "stop the agent")
+	return fault.New(fault.Forbidden, "this run is over: it has written more than it may", "stop the agent").WithReason(fault.RunEnded)
 }
 
 // beat records a heartbeat on the row.
 func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbeat) error {
 	entries, size := p.take()
 	err := r.config.DB.In(ctx, db.Scope{House: by.House, Agent: by.Agent}, func(tx pgx.Tx) error {
-		return r.config.Threads.MoveRunTx(ctx, tx, by.Thread, by.Epoch, thread.Progress{Through: b.Through, Entries: entries, Bytes: size})
+		cost, err := r.spentTx(ctx, tx, by.House, by.Thread, by.Epoch, nil)
+		if err != nil {
+			return err
+		}
+		return r.config.Threads.MoveRunTx(ctx, tx, by.Thread, by.Epoch, thread.Progress{
+			Through: b.Through, Entries: entries, Bytes: size, Doing: entry.OneLine(b.Doing(), shownName), Tool: entry.OneLine(b.LastTool, shownName),
+			CostMicros: cost.Micros, CostUnknown: cost.Unknown,
+		})
 	})
 	if err != nil {
 		p.giveBack(entries, size)
@@ -183,12 +245,19 @@ func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbea
 
 // report ends the run as its runner says, with the entries that came with the report.
 func (r *Runs) report(ctx context.Context, by Poster, s sorted) error {
+	if err := r.witness(ctx, by, s.report); err != nil {
+		return err
+	}
 	r.keepPatch(ctx, by, s.report)
 	e := finished(by.Agent, s.reportID, *s.report)
-	e.before = s.entries
+	if e.before = s.entries; s.asks { // what it asked ends with it
+		e.before = slices.DeleteFunc(slices.Clone(s.entries), func(d entry.Draft) bool {
+			return d.Type == (entry.PermissionAsked{}).Type() || d.Type == (entry.PermissionAnswered{}).Type()
+		})
+	}
 	err := r.inThread(ctx, by.House, by.Thread, func(tx pgx.Tx, th thread.Thread) error {
 		if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
-			return fault.New(fault.Forbidden, "this run is over", "stop the agent")
+			return fault.New(fault.Forbidden, "this run is over", "stop the agent").WithReason(fault.RunEnded)
 		}
 		return r.endTx(ctx, tx, th, e)
 	})
@@ -233,7 +302,7 @@ func (p *posts) of(ctx context.Context, r *Runs, by Poster) (*posting, error) {
 		return nil, err
 	}
 	if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
-		return nil, fault.New(fault.Forbidden, "this run is over", "stop the agent")
+		return nil, fault.New(fault.Forbidden, "this run is over", "stop the agent").WithReason(fault.RunEnded)
 	}
 	known = &posting{epoch: by.Epoch, begunEntries: th.Run.Entries, begunBytes: th.Run.Bytes, beaten: !th.Run.HeartbeatAt.IsZero()}
 	if known.redactor, err = r.redactorOf(ctx, scope, by.Thread); err != nil {

@@ -43,8 +43,9 @@ type launch struct {
 	// thread is the row as it was last read, and bot its driver.
 	thread thread.Thread
 	bot    bot.Bot
-	// model is the one that the agent speaks to.
+	// model is the one that the agent speaks to, and rules what it does only with a person's yes.
 	model Model
+	rules Rules
 	// tail is the end of what the runner printed.
 	tail []byte
 }
@@ -90,11 +91,19 @@ func (l *launch) begin(ctx context.Context) error {
 	}
 	agent, ok := l.config.Agents[l.bot.Runtime]
 	if !ok {
-		return fault.Newf(fault.Precondition, "delegate to another bot", "this server does not know the coding agent %s", l.bot.Runtime)
+		return fault.Newf(fault.Precondition, "delegate to another bot", "this server does not know the coding agent %s", l.bot.Runtime).WithReason(fault.NoCodingAgent)
+	}
+	if err := l.rule(ctx, agent); err != nil {
+		return err
 	}
 	if l.config.Model != nil { // before anything slow, because it may have none
 		var err error
 		if l.model, err = l.config.Model(ctx, l.scope, l.bot, agent.Dialects); err != nil {
+			return err
+		}
+	}
+	if l.note.Leaves != "" {
+		if err := l.config.Boxes.Renew(ctx, l.scope, l.thread.ID, l.note.Leaves); err != nil {
 			return err
 		}
 	}
@@ -116,6 +125,14 @@ func (l *launch) begin(ctx context.Context) error {
 		}
 		return l.start(ctx, h, launcher, placed)
 	})
+}
+
+// rule finds what the agent does only with a person's yes.
+func (l *launch) rule(ctx context.Context, agent Agent) (err error) {
+	if l.rules, err = l.rulesOf(ctx, l.scope, l.bot); err != nil {
+		return err
+	}
+	return cannotAsk(l.bot, agent, l.rules)
 }
 
 // claim begins the run: from now on, whatever happens to this server, somebody ends it.

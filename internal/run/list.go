@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -22,32 +24,83 @@ type Run struct {
 	Phase, Error, Next, LastLines string
 	// Result is the last text of the agent.
 	Result string
-	// Usage is what its model calls used, as far as its runner said.
+	// Usage is what its model calls used: by the gateway, if they went through that, and otherwise as its runner said.
 	Usage *entry.TurnUsage
 	// Patch is the artifact with the changes of its working tree; empty if there is none.
 	Patch string
 }
 
-// List returns the last runs of a driven thread, latest first, up to most of them.
-func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most int) (list []Run, err error) {
+// Cost is what models cost.
+type Cost struct {
+	// Micros are millionths of a US dollar. Unknown: some calls count nothing in it, because the price of their model is not known.
+	Micros  int64
+	Unknown bool
+}
+
+// List returns the last runs of a driven thread, latest first, up to most of them, and what the thread and all below it cost.
+func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most int) (list []Run, tree Cost, err error) {
 	th, err := r.config.Threads.Get(ctx, scope, threadID)
 	if err != nil {
-		return nil, err
+		return nil, tree, err
 	}
 	for before := th.Tail + 1; before > 1 && len(list) <= most; {
 		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{Before: before, Last: true, Limit: 1000})
-		if err != nil || len(entries) == 0 {
-			return trimmed(list, most), err
+		if err != nil {
+			return nil, tree, err
+		}
+		if len(entries) == 0 {
+			break
 		}
 		for i := len(entries) - 1; i >= 0; i-- {
 			list = learn(list, threadID, entries[i])
 		}
 		before = entries[0].Seq
 	}
-	return trimmed(list, most), nil
+	list = list[:min(len(list), most)]
+	tree, err = r.count(ctx, th, list)
+	return list, tree, err
 }
 
-func trimmed(list []Run, most int) []Run { return list[:min(len(list), most)] }
+// count adds to runs what they used, and returns what their thread and all below it cost.
+func (r *Runs) count(ctx context.Context, th thread.Thread, list []Run) (tree Cost, err error) {
+	if r.config.Spent == nil {
+		return tree, nil
+	}
+	epochs := make([]int64, len(list))
+	for i := range list {
+		epochs[i] = list[i].Epoch
+	}
+	err = r.config.DB.In(ctx, db.Scope{House: th.House}, func(tx pgx.Tx) error {
+		used, err := r.config.Spent(ctx, tx, th.House, th.ID, epochs...)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if u, ok := used[list[i].Epoch]; ok {
+				list[i].Usage = &u
+			}
+		}
+		if r.config.TreeSpent != nil {
+			tree, err = r.config.TreeSpent(ctx, tx, th.House, th.ID)
+		}
+		return err
+	})
+	return tree, err
+}
+
+// spentTx returns what a run cost so far: by the gateway, if its calls went through that, and otherwise as its runner says.
+func (r *Runs) spentTx(ctx context.Context, tx pgx.Tx, house, threadID string, epoch int64, said *entry.TurnUsage) (Cost, error) {
+	if r.config.Spent != nil {
+		used, err := r.config.Spent(ctx, tx, house, threadID, epoch)
+		if u, ok := used[epoch]; ok || err != nil {
+			return Cost{u.CostMicros, u.CostUnknown}, err
+		}
+	}
+	if said == nil {
+		return Cost{}, nil
+	}
+	return Cost{max(said.CostMicros, 0), said.CostUnknown}, nil
+}
 
 // learn adds what an entry says of a run. Entries come from the last to the first.
 func learn(list []Run, threadID string, e entry.Entry) []Run {

@@ -27,6 +27,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -38,7 +39,7 @@ const patience = 30 * time.Second
 
 // world is a house and a server whose sandboxes run runners that the tests write.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	db      *db.DB
 	scope   db.Scope // Ada, who owns the house
 	home    string   // its primary thread
@@ -47,6 +48,7 @@ type world struct {
 	bots    *bot.Bots
 	boxes   *sandbox.Resolver
 	driver  *boxes
+	secrets *secret.Secrets
 	d       *dispatch.Dispatcher
 	runs    *run.Runs
 }
@@ -55,11 +57,16 @@ type world struct {
 func setup(t *testing.T, runner func(*runner), tune ...func(*dispatch.Config)) *world {
 	t.Helper()
 	t.Parallel()
+	return open(t, runner, tune...)
+}
+
+func open(t testing.TB, runner func(*runner), tune ...func(*dispatch.Config)) *world {
+	t.Helper()
 	base := dbtest.New(t)
 	d, err := db.Open(t.Context(), base.ServerURL, db.Options{})
 	must(t, err)
 	t.Cleanup(d.Close)
-	w := &world{t: t, db: d, driver: newBoxes(runner)}
+	w := &world{t: t, db: d, driver: newBoxes(runner), secrets: secret.New(d, base.Sealer, nil, nil)}
 	w.driver.w = w
 	w.start(tune...)
 	var ada string
@@ -85,9 +92,9 @@ func (w *world) start(tune ...func(*dispatch.Config)) {
 	must(w.t, err)
 	w.threads = thread.New(w.db, w.log)
 	w.bots = bot.New(w.db, w.threads)
-	w.boxes = sandbox.NewResolver(sandbox.Config{DB: w.db, Log: w.log, Threads: w.threads, Drivers: map[string]sandbox.Driver{"local": w.driver}, Door: "http://arbe.internal", Logger: logger})
+	w.boxes = sandbox.NewResolver(sandbox.Config{DB: w.db, Log: w.log, Threads: w.threads, Drivers: map[string]sandbox.Driver{"local": w.driver}, Secrets: w.secrets, Door: "http://arbe.internal", Logger: logger})
 	c := dispatch.Config{
-		DB: w.db, Log: w.log, Threads: w.threads, Boxes: w.boxes, Logger: logger, Rosters: w.bots,
+		DB: w.db, Log: w.log, Threads: w.threads, Boxes: w.boxes, Secrets: w.secrets, Logger: logger, Rosters: w.bots,
 		Artifacts: artifact.New(artifact.Config{DB: w.db, Blobs: blob.InPostgres(w.db), MaxSize: 1 << 20, Quota: 1 << 22, Logger: logger}),
 		Runs: run.Config{
 			Bots:    w.bots,
@@ -277,8 +284,9 @@ type boxes struct {
 	files    map[string][]byte
 	commands []string
 	running  map[string]*process
-	// fails is what installing says; empty if it succeeds.
+	// fails is what installing says; empty if it succeeds. hold holds up what is executed until it is closed; nil does not.
 	fails string
+	hold  chan struct{}
 }
 
 type process struct {
@@ -307,7 +315,14 @@ func (b *boxes) there(ref string) error {
 
 func (b *boxes) Create(_ context.Context, s sandbox.Spec) (string, error) { return "box-" + s.ID, nil }
 
-func (b *boxes) Exec(_ context.Context, ref string, c sandbox.Command) (sandbox.Result, error) {
+func (b *boxes) Exec(ctx context.Context, ref string, c sandbox.Command) (sandbox.Result, error) {
+	if b.hold != nil {
+		select {
+		case <-b.hold:
+		case <-ctx.Done():
+			return sandbox.Result{}, ctx.Err()
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone[ref] {

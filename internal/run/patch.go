@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
 // patchKind is the kind of the artifact with the changes of a working tree, and patchTimeout how long the run's report waits until
@@ -34,26 +35,37 @@ func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
 		f.PatchError = "the changes stay in the sandbox, because they could not be stored: " + fault.From(err).Message
 		return
 	}
-	f.PatchArtifactID = kept.ID
+	f.PatchArtifactID = kept.id
+	if f.PatchError != "" {
+		return // the patch lacks something, so the sandbox is saved as a whole when nobody uses it any more
+	}
+	part := sandbox.SavedPart{Folder: ".", Commit: f.PatchBase, Artifact: kept.id, Files: f.PatchFiles}
+	if err := r.config.Boxes.AlsoSaved(ctx, scope, kept.sandbox, part); err != nil {
+		r.config.Logger.WarnContext(ctx, "the changes of a run are kept, but do not count as what is saved of its sandbox", "thread", by.Thread, "error", fault.From(err).Detail())
+	}
 }
 
-func (r *Runs) storePatch(ctx context.Context, scope db.Scope, by Poster, path string) (artifact.Artifact, error) {
+// keptPatch is the artifact with the changes of a run, and the sandbox that they come from.
+type keptPatch struct{ id, sandbox string }
+
+func (r *Runs) storePatch(ctx context.Context, scope db.Scope, by Poster, path string) (kept keptPatch, err error) {
 	th, err := r.config.Threads.Get(ctx, scope, by.Thread)
 	if err != nil {
-		return artifact.Artifact{}, err
+		return kept, err
 	}
 	h, err := r.config.Boxes.Handle(ctx, scope, th.Sandbox)
 	if err != nil {
-		return artifact.Artifact{}, err
+		return kept, err
 	}
 	file, err := h.Download(ctx, path)
 	if err != nil {
-		return artifact.Artifact{}, err
+		return kept, err
 	}
 	defer file.Close()
 	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the report
 	epoch := strconv.FormatInt(by.Epoch, 10)
-	return r.config.Artifacts.Create(ctx, scope, artifact.Draft{
+	made, err := r.config.Artifacts.Create(ctx, scope, artifact.Draft{
 		ID: "run/" + by.Thread + "/" + epoch + "/patch", Kind: patchKind, Label: "changes of run " + epoch + ".patch", MIMEType: "text/x-diff", Thread: by.Thread, Run: epoch,
 	}, io.Reader(file))
+	return keptPatch{made.ID, th.Sandbox}, err
 }

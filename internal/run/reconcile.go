@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ const (
 	// sweepPage is how many runs are read at once, and probeTimeout limits the look at a sandbox.
 	sweepPage    = 500
 	probeTimeout = 5 * time.Second
+	// readEvery is how often a run is looked at because somebody reads its thread, and readTimeout how long that may take.
+	readEvery, readTimeout = 5 * time.Second, 2 * time.Second
 )
 
 // Reconciled is what came of a look at a thread.
@@ -38,25 +41,58 @@ type Reconciled struct {
 // Reconcile looks at a thread, and ends its run if the log says that it has ended, if its sandbox is gone, or if its runner has been
 // silent for too long. A thread that does not run stays as it is.
 func (r *Runs) Reconcile(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
-	th, err := r.config.Threads.Get(ctx, scope, threadID)
-	if err != nil {
-		return done, err
-	}
+	th, e, found, err := r.judge(ctx, scope, threadID)
 	done = Reconciled{From: th.Status, To: th.Status}
-	silent := time.Since(heard(th))
-	if th.Status != thread.Running || silent < quiet {
-		return done, nil
-	}
-	e, found, err := r.look(ctx, scope, th, silent)
 	if err != nil || !found {
 		return done, err
 	}
 	over, err := r.finish(ctx, th.House, th.ID, th.Run.Epoch, e)
 	if err == nil && !over {
-		done.To, done.Reason = e.to, e.err
+		done.To, done.Reason = e.to, cmp.Or(e.err, "its runner had reported its end")
 		r.posts.forget(th.ID)
 	}
 	return done, err
+}
+
+// Judge returns what [Runs.Reconcile] would do, and does nothing.
+func (r *Runs) Judge(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
+	th, e, found, err := r.judge(ctx, scope, threadID)
+	done = Reconciled{From: th.Status, To: th.Status}
+	if found {
+		done.To, done.Reason = e.to, cmp.Or(e.err, "its runner had reported its end")
+	}
+	return done, err
+}
+
+// Fresh is for whoever reads a thread: it reconciles a run of which nothing was heard lately, and returns the thread as it is then.
+// If that takes too long or fails, it returns the thread as it was. It looks once in a while, however often a thread is read.
+func (r *Runs) Fresh(ctx context.Context, scope db.Scope, th thread.Thread) thread.Thread {
+	if th.Status != thread.Running || !r.sights.mayLook(th, time.Now()) {
+		return th
+	}
+	bounded, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if done, err := r.Reconcile(bounded, scope, th.ID); err != nil || done.From == done.To {
+		return th
+	}
+	if after, err := r.config.Threads.Get(ctx, scope, th.ID); err == nil {
+		return after
+	}
+	return th
+}
+
+// judge returns a thread, and how its run ends if it was found to be over.
+func (r *Runs) judge(ctx context.Context, scope db.Scope, threadID string) (th thread.Thread, e end, found bool, err error) {
+	th, err = r.config.Threads.Get(ctx, scope, threadID)
+	if err != nil || th.Status != thread.Running {
+		return th, e, false, err
+	}
+	still := r.sights.still(th, time.Now())
+	if max(still, time.Since(heard(th))) < quiet {
+		return th, e, false, nil
+	}
+	e, found, err = r.look(ctx, scope, th, still)
+	return th, e, found, err
 }
 
 // heard returns when something was last heard of a run.
@@ -67,8 +103,8 @@ func heard(th thread.Thread) time.Time {
 	return th.Run.HeartbeatAt
 }
 
-// look finds out whether a silent run has ended.
-func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, silent time.Duration) (e end, found bool, err error) {
+// look finds out whether a silent run has ended. still is for how long this server has seen nothing new of it.
+func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, still time.Duration) (e end, found bool, err error) {
 	if report, id, ok, err := r.reported(ctx, th); err != nil || ok {
 		e = finished(th.Agent, id, report)
 		e.report = e.report[1:] // the log has it
@@ -88,10 +124,10 @@ func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, silen
 	}
 	l := r.config.Limits
 	switch {
-	case th.Run.HeartbeatAt.IsZero() && silent > l.Start:
+	case th.Run.HeartbeatAt.IsZero() && still > l.Start:
 		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard within %s", l.Start), ""), true, nil
-	case !th.Run.HeartbeatAt.IsZero() && silent > l.Silence:
-		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard for %s", entry.Approximately(silent)), ""), true, nil
+	case !th.Run.HeartbeatAt.IsZero() && still > l.Silence:
+		return lost(th.Run.Epoch, fmt.Sprintf("its runner was not heard for %s", entry.Approximately(max(still, l.Silence))), ""), true, nil
 	}
 	return e, false, nil
 }
@@ -115,18 +151,26 @@ func (r *Runs) reported(ctx context.Context, th thread.Thread) (report entry.Run
 
 // Sweep looks at all runs. It goes on after an error, because the next run may have none.
 func (r *Runs) Sweep(ctx context.Context) (failed error) {
+	running := map[string]bool{}
 	for after := ""; ; {
 		list, err := r.config.Threads.RunningAfter(ctx, after, sweepPage)
 		if err != nil {
 			return errors.Join(failed, err)
 		}
 		for _, th := range list {
-			after = th.ID
+			after, running[th.ID] = th.ID, true
 			if _, err := r.Reconcile(ctx, db.Scope{House: th.House}, th.ID); err != nil && fault.CodeOf(err) != fault.NotFound {
 				failed = errors.Join(failed, err)
 			}
+			if err := r.expire(ctx, th.House, th.ID); err != nil && fault.CodeOf(err) != fault.NotFound {
+				failed = errors.Join(failed, err)
+			}
 		}
-		if len(list) < sweepPage || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			return errors.Join(failed, ctx.Err())
+		}
+		if len(list) < sweepPage {
+			r.sights.keep(running)
 			return failed
 		}
 	}

@@ -27,6 +27,8 @@ func (launchArgs) Kind() string { return "launch_run" }
 type note struct {
 	// Fresh: the session is rebuilt from the log.
 	Fresh bool `json:"fresh,omitempty"`
+	// Leaves is the sandbox that the thread leaves for a new one with the same files; empty for none.
+	Leaves string `json:"leaves,omitempty"`
 	// Sandbox is where the run was launched, or may have been; empty before.
 	Sandbox string `json:"sandbox,omitempty"`
 }
@@ -38,7 +40,7 @@ func (r *Runs) requestTx(ctx context.Context, tx pgx.Tx, th thread.Thread, n not
 
 // Resume says how a thread is continued.
 type Resume struct {
-	// Fresh continues in a new sandbox, with the session rebuilt from the log. Otherwise the run goes on in the sandbox that
+	// Fresh continues in a new sandbox that has the files of the old one, with the session rebuilt from the log. Otherwise the run goes on in the sandbox that
 	// the thread has, if that is still there.
 	Fresh bool
 }
@@ -56,14 +58,13 @@ func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, ho
 			return nil
 		}
 		epoch++
-		queued, err := r.requestTx(ctx, tx, th, note{Fresh: how.Fresh})
+		n := note{Fresh: how.Fresh}
+		if how.Fresh {
+			n.Leaves = th.Sandbox
+		}
+		queued, err := r.requestTx(ctx, tx, th, n)
 		if err != nil || !queued {
 			return err
-		}
-		if how.Fresh && th.Sandbox != "" {
-			if err := r.config.Threads.LeaveSandboxTx(ctx, tx, th.ID); err != nil {
-				return err
-			}
 		}
 		unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
 		if err != nil || unread {
@@ -82,6 +83,9 @@ func (r *Runs) SaidTx(ctx context.Context, tx pgx.Tx, threadID string, seq int64
 	if err != nil || th.Agent == "" || th.Status == thread.Running || seq <= max(th.Run.From, th.Run.Through) {
 		return err
 	}
+	if unread, err := r.config.Threads.UnreadTx(ctx, tx, th); err != nil || !unread { // it was cancelled
+		return err
+	}
 	_, err = r.requestTx(ctx, tx, th, note{})
 	return err
 }
@@ -90,7 +94,7 @@ func (r *Runs) SaidTx(ctx context.Context, tx pgx.Tx, threadID string, seq int64
 func (r *Runs) lockDrivenTx(ctx context.Context, tx pgx.Tx, threadID string) (thread.Thread, error) {
 	th, err := r.config.Threads.LockTx(ctx, tx, threadID)
 	if err == nil && th.Agent == "" {
-		err = fault.New(fault.Precondition, "no coding agent drives this thread", "delegate a task from it with: arbe run")
+		err = fault.New(fault.Precondition, "no coding agent drives this thread", "delegate a task from it with: arbe run").WithReason(fault.NoCodingAgent)
 	}
 	return th, err
 }

@@ -9,6 +9,7 @@
 //	            runner, which outlives every server (launch.go). It then follows the runner only to learn at once that it died.
 //	observed    the runner reads the thread and posts what happens, with the token of its run, through the stream door
 //	            (intake.go).
+//	told        what people say meanwhile waits until the runner takes it for the agent; until then they can change it (queue.go).
 //	ended       whoever learns it first ends the run: the runner with its report, the job, a person (cancel.go), or the
 //	            search for runs of which nothing is heard (reconcile.go). All of them do it in one way, once: status, signal
 //	            and the word to the thread above are one transaction (end.go).
@@ -18,8 +19,10 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -53,6 +57,10 @@ type Agent struct {
 	Install string
 	// Dialects are those in which it can speak to a model, the best first.
 	Dialects []string
+	// Asks: it can ask people.
+	Asks bool
+	// Witness: it cannot tell failure from success, so that [Config].Witness does.
+	Witness bool
 }
 
 // Model is the model that an agent speaks to.
@@ -82,13 +90,31 @@ type Config struct {
 
 	// Model returns the model of a bot, in a dialect that its agent speaks. Defaults to nil: agents have none.
 	Model func(ctx context.Context, scope db.Scope, b bot.Bot, dialects []string) (Model, error)
+	// Rules returns what a bot does only with a person's yes, by its house and itself, and how long it waits for that. Defaults to
+	// nil: nothing, and a day.
+	Rules func(ctx context.Context, scope db.Scope, b bot.Bot) (Rules, error)
 	// Wake queues the turn of a bot that waited for what it delegated. Defaults to nil: nobody is woken.
 	Wake func(ctx context.Context, tx pgx.Tx, w Wake) error
+	// Spent returns what runs of a thread used through the gateway, by their epochs, and TreeSpent what a thread and all below it
+	// cost. Both default to nil: only what runners say is known.
+	Spent     func(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]entry.TurnUsage, error)
+	TreeSpent func(ctx context.Context, tx pgx.Tx, house, thread string) (Cost, error)
+	// Witness says why a run whose agent reports success has failed, from how the last call of its model ended; empty if nothing says
+	// so. Defaults to nil: agents are believed.
+	Witness func(ctx context.Context, house, thread string, epoch int64) (failed string, err error)
 	// Secrets are those that environments bind, and Artifacts keeps the changes of working trees. Both default to nil.
 	Secrets   *secret.Secrets
 	Artifacts *artifact.Artifacts
+	// RootMost is how many threads bots may create because of one entry of a person. Defaults to no limit.
+	RootMost int
 	// Limits say when a run is taken for lost, and what it may write.
 	Limits Limits
+}
+
+// Rules are what a bot does only with a person's yes, by the names of arbe's tools, and how long it waits for an answer.
+type Rules struct {
+	Ask      []string
+	Patience time.Duration
 }
 
 // Wake is a bot that waited for what it delegated, of which the last has ended.
@@ -102,12 +128,14 @@ type Wake struct {
 type Runs struct {
 	config Config
 	posts  posts
+	sights sights
 }
 
 // New returns the runs of an installation, and has the jobs of the configuration launch them.
 func New(c Config) *Runs {
 	c.Limits = c.Limits.withDefaults()
-	r := &Runs{config: c, posts: posts{byThread: map[string]*posting{}}}
+	c.RootMost = cmp.Or(c.RootMost, math.MaxInt32)
+	r := &Runs{config: c, posts: posts{byThread: map[string]*posting{}}, sights: sights{byThread: map[string]sight{}}}
 	jobs.Add(c.Jobs, jobs.Kind[launchArgs]{Queue: queue, Attempts: 1, Unique: true, Adopted: true, Work: r.work})
 	return r
 }

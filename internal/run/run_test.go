@@ -11,6 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -19,7 +21,7 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking", Through: 1})
 		r.must(r.says("I look."), entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash"})
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool", LastTool: "bash", Through: 1})
-		r.must(r.says("Fixed."), entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Fixed.", Through: 1, Usage: &entry.TurnUsage{Input: 3, Output: 4}})
+		r.must(r.says("Fixed."), entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Fixed.", Through: 1, Usage: &entry.TurnUsage{Input: 3, Output: 4, CostMicros: 1200}})
 	})
 	child := w.spawn("Fix the failing test.\nIt is in main_test.go.")
 	if child.Name != "Fix the failing test." || child.Status != thread.Idle || child.ParentThread != w.home || child.AskedBy != w.scope.Agent {
@@ -36,6 +38,9 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 	if th.Run.Epoch != 1 || th.Run.Through != 1 || th.Run.HeartbeatAt.IsZero() || th.Run.StartedAt.IsZero() {
 		t.Errorf("the row says %+v", th.Run)
 	}
+	if r := th.Run; r.Doing != "running bash" || r.Tool != "bash" || r.Result != "Fixed." || r.CostMicros != 1200 || r.EndedAt.Before(r.StartedAt) {
+		t.Errorf("the row says at a glance %+v", r)
+	}
 	above := w.entries(w.home)
 	spawned, ended, said := of[entry.AgentSpawn](above), of[entry.ChildFinished](above), of[entry.Chat](above)
 	if len(spawned) != 1 || spawned[0].ChildThreadID != child.ID || spawned[0].Runtime != "pi" {
@@ -47,7 +52,7 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 	if len(said) != 1 || said[0].Text != "Fixed." || said[0].Run == nil || said[0].Run.ThreadID != child.ID || above[len(above)-1].Author != child.Agent {
 		t.Errorf("the parent hears %+v", said)
 	}
-	runs, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
+	runs, _, err := w.runs.List(t.Context(), w.scope, child.ID, 10)
 	must(t, err)
 	if len(runs) != 1 || runs[0].Status != thread.Completed || runs[0].Result != "Fixed." || runs[0].Ended.Before(runs[0].Started) {
 		t.Errorf("its runs are %+v", runs)
@@ -236,6 +241,9 @@ func TestAHostileRunner(t *testing.T) {
 			entry.NewDraft(own, "", entry.Chat{Text: "hi", Run: &entry.RunSummary{ThreadID: "t"}}),
 			entry.NewDraft(own, "", entry.PiAssistant{Turn: "n1", StopReason: entry.PiStopped}),
 			entry.NewDraft(own, "", entry.Command{Command: "true"}),
+			entry.NewDraft(own, "", entry.PermissionAsked{Epoch: 1, CallID: "run.1.9", Tool: "Bash"}),
+			entry.NewDraft(entry.AskedID(own), "", entry.PermissionAsked{Epoch: 2, CallID: own, Tool: "Bash"}),
+			entry.NewDraft(entry.AnsweredID(own), "", entry.PermissionAnswered{Epoch: 1, Outcome: entry.Approved}),
 		} {
 			refusals <- r.send(d)
 		}
@@ -255,8 +263,41 @@ func TestAHostileRunner(t *testing.T) {
 		}
 	}
 	all := w.ends(child.ID, 1, thread.Completed)
-	if kinds := types(all); n != 11 || kinds != "chat status_changed heartbeat run_finished status_changed" {
+	if kinds := types(all); n != 14 || kinds != "chat status_changed heartbeat run_finished status_changed" {
 		t.Errorf("after %d refusals, the log has %s", n, kinds)
+	}
+}
+
+// What a run received of the house's secrets is in nothing that it posts, whatever it does with them.
+func TestASecretOfARun(t *testing.T) {
+	const canary = "canary-5up3r-s3cr3t"
+	heard := make(chan string, 1)
+	w := setup(t, func(r *runner) {
+		heard <- r.env["CANARY"]
+		said := "It is " + canary + "."
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking", LastTool: canary})
+		r.must(r.says(said), entry.PiAssistant{Harness: "pi", StopReason: entry.PiToolUse,
+			Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: "1", Name: "bash", Arguments: []byte(`{"command":"echo ` + canary + `"}`)}}},
+			entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash", Content: []entry.PiBlock{entry.PiText(said)}})
+		r.must(entry.RunFinished{Epoch: 1, Outcome: entry.RunFailed, Error: said, LastLines: said, Result: said})
+	})
+	_, _, err := w.secrets.Set(t.Context(), w.scope, "CANARY", []byte(canary))
+	must(t, err)
+	env, err := w.boxes.CreateEnvironment(t.Context(), w.scope, "secret", sandbox.Recipe{Secrets: []secret.Binding{{Name: "CANARY", Required: true}}})
+	must(t, err)
+	child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "Work.", Environment: env.ID})
+	must(t, err)
+	all := w.ends(child.ID, 1, thread.Failed)
+	if got := <-heard; got != canary {
+		t.Errorf("the run received %q", got)
+	}
+	for _, e := range append(all, w.entries(w.home)...) {
+		if strings.Contains(string(e.Payload), canary) {
+			t.Errorf("entry %d has it: %s %s", e.Seq, e.Type, e.Payload)
+		}
+	}
+	if failures := of[entry.PiFailed](all); len(failures) != 1 || !strings.Contains(failures[0].Error, "It is ") {
+		t.Errorf("the log says\n%s", story(all))
 	}
 }
 
@@ -274,31 +315,67 @@ func TestARunThatWritesTooMuch(t *testing.T) {
 	told(t, w, child, "failed")
 }
 
-func TestReconcile(t *testing.T) {
+// silent begins a run whose runner is heard once, and then says nothing more.
+func silent(t *testing.T, tune ...func(*dispatch.Config)) (*world, thread.Thread) {
 	begun := make(chan struct{})
 	w := setup(t, func(r *runner) {
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking"})
 		close(begun)
 		<-r.ctx.Done()
-	})
+	}, tune...)
 	child := w.spawn("Work.")
 	<-begun
-	done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID)
-	must(t, err)
-	if done.To != thread.Running {
-		t.Fatalf("a run that lives becomes %+v", done)
-	}
-	w.silence(child.ID, 60*time.Second)
-	if done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Running {
-		t.Fatalf("a run that thinks becomes %+v: %v", done, err)
-	}
-	w.silence(child.ID, 91*time.Second)
-	must(t, w.runs.Sweep(t.Context()))
-	all := w.ends(child.ID, 1, thread.Failed)
-	if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "not heard") {
-		t.Errorf("the log says\n%s", story(all))
-	}
-	told(t, w, child, "failed")
+	return w, child
+}
+
+func TestReconcile(t *testing.T) {
+	short := func(c *dispatch.Config) { c.Runs.Limits.Silence = 50 * time.Millisecond }
+	t.Run("a runner that this server has not heard for long enough is lost", func(t *testing.T) {
+		w, child := silent(t, short)
+		if done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Running {
+			t.Fatalf("a run that lives becomes %+v: %v", done, err)
+		}
+		w.silence(child.ID, time.Minute)
+		for w.get(child.ID).Status == thread.Running {
+			must(t, w.runs.Sweep(t.Context()))
+		}
+		all := w.ends(child.ID, 1, thread.Failed)
+		if lost := of[entry.SessionOrphaned](all); len(lost) != 1 || !strings.Contains(lost[0].Reason, "not heard") {
+			t.Errorf("the log says\n%s", story(all))
+		}
+		told(t, w, child, "failed")
+	})
+	t.Run("hours without a server, or a clock that jumps, lose no run", func(t *testing.T) {
+		w, child := silent(t)
+		for _, by := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
+			w.silence(child.ID, by)
+			must(t, w.runs.Sweep(t.Context()))
+			if done, err := w.runs.Reconcile(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Running {
+				t.Errorf("after %s, it becomes %+v: %v", by, done, err)
+			}
+		}
+	})
+	t.Run("a report that is in the log already is adopted, by whoever reads the thread", func(t *testing.T) {
+		w, child := silent(t)
+		id := entry.RunEntryID(1, 0)
+		_, err := w.log.Write(t.Context(), child.Stream(), write(entry.NewDraft(id, child.Agent, entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, Result: "Done."})))
+		must(t, err)
+		if th := w.runs.Fresh(t.Context(), w.scope, w.get(child.ID)); th.Status != thread.Running {
+			t.Errorf("as long as the runner may be heard, it becomes %s", th.Status)
+		}
+		w.silence(child.ID, time.Minute)
+		if done, err := w.runs.Judge(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Completed || w.get(child.ID).Status != thread.Running {
+			t.Errorf("it would become %+v: %v", done, err)
+		}
+		if th := w.runs.Fresh(t.Context(), w.scope, w.get(child.ID)); th.Status != thread.Completed {
+			t.Errorf("it becomes %s", th.Status)
+		}
+		all := w.ends(child.ID, 1, thread.Completed)
+		if reports := of[entry.RunFinished](all); len(reports) != 1 || types(all) != "chat status_changed heartbeat run_finished status_changed" {
+			t.Errorf("the log says\n%s", story(all))
+		}
+		told(t, w, child, "completed")
+	})
 }
 
 func TestAServerThatStops(t *testing.T) {
@@ -351,7 +428,35 @@ func TestWhatCannotBeDelegated(t *testing.T) {
 	}
 }
 
-func TestADeletedThread(t *testing.T) {
+// What a program delegates with a bot's key counts in what may follow from one entry of a person.
+func TestABotsKeyDelegatesNoMoreThanTheBot(t *testing.T) {
+	w := setup(t, func(r *runner) { <-r.asked }, func(c *dispatch.Config) { c.Bots.Roots.Threads = 2 })
+	arbe, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
+	must(t, err)
+	asBot := w.scope
+	asBot.Agent = arbe.ID
+	first, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: w.home, Text: "one"})
+	must(t, err)
+	below, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: first.ID, Text: "two"})
+	must(t, err)
+	if first.Root == "" || below.Root != first.Root {
+		t.Errorf("the roots are %q and %q", first.Root, below.Root)
+	}
+	if _, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: below.ID, Text: "three"}); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	person, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "of a person"})
+	must(t, err)
+	if person.Root != "" {
+		t.Errorf("the root of a person's task is %q", person.Root)
+	}
+	for _, th := range []thread.Thread{first, below, person} {
+		_, err := w.runs.Cancel(t.Context(), w.scope, th.ID)
+		must(t, err)
+	}
+}
+
+func TestADeletedThreadWhoseChildRuns(t *testing.T) {
 	ended := make(chan struct{})
 	begun := make(chan struct{})
 	w := setup(t, func(r *runner) {
@@ -360,9 +465,12 @@ func TestADeletedThread(t *testing.T) {
 		close(begun)
 		<-r.asked
 	})
-	child := w.spawn("Work.")
+	parent, err := w.threads.Create(t.Context(), w.scope, thread.Draft{Name: "above"})
+	must(t, err)
+	_, err = w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: parent.ID, Text: "Work."})
+	must(t, err)
 	<-begun
-	must(t, w.d.DeleteThread(t.Context(), w.scope, child.ID))
+	must(t, w.d.DeleteThread(t.Context(), w.scope, parent.ID))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
@@ -385,7 +493,7 @@ func TestABotIsWokenOnce(t *testing.T) {
 	asBot.Agent = arbe.ID
 	var children []thread.Thread
 	for _, text := range []string{"one", "two"} {
-		th, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: w.home, Text: text, Root: w.home + "/e1", RootMost: 10})
+		th, err := w.runs.Spawn(t.Context(), asBot, run.Task{Parent: w.home, Text: text, Root: w.home + "/e1"})
 		must(t, err)
 		children = append(children, th)
 	}

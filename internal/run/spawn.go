@@ -1,8 +1,10 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -29,9 +31,9 @@ type Task struct {
 	Environment string
 	// Sandbox is a sandbox to work in, or "parent" for that of the parent. Defaults to a new one.
 	Sandbox string
-	// Root is the entry of a person because of which a bot delegates, and RootMost how many threads may have this root.
-	Root     string
-	RootMost int
+	// Root is the entry of a person because of which a bot delegates. Defaults to that of the parent. What a bot delegates from a
+	// thread without one, by its API key, has a root of the day.
+	Root string
 }
 
 // inParent is the [Task].Sandbox that names the parent's.
@@ -67,7 +69,7 @@ func (t Task) check() error {
 	case strings.TrimSpace(t.Text) == "":
 		return fault.New(fault.Invalid, "task: it is empty", "say what is to be done")
 	case len(t.Text) > entry.MaxTask:
-		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text))
+		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text)).WithReason(fault.TooLarge)
 	}
 	if !utf8.ValidString(t.Text) || strings.ContainsRune(t.Text, 0) {
 		return fault.New(fault.Invalid, "task: it is not valid UTF-8 text", "send it as UTF-8 text")
@@ -87,8 +89,12 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	if t.Environment == "" {
 		t.Environment = parent.Environment
 	}
+	root, err := r.rootTx(ctx, tx, scope, t, parent)
+	if err != nil {
+		return thread.Thread{}, err
+	}
 	child, err := r.config.Threads.CreateTx(ctx, tx, scope, thread.Draft{
-		ID: t.ID, Name: nameOf(t.Text), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: t.Root, RootMost: t.RootMost,
+		ID: t.ID, Name: nameOf(t.Text), ParentThread: parent.ID, Agent: b.ID, AskedBy: scope.Agent, Environment: t.Environment, Root: root, RootMost: r.config.RootMost,
 	})
 	if err != nil || child.Tail > 0 { // the call is a retry
 		return child, err
@@ -110,6 +116,23 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	return child, err
 }
 
+// rootTx returns the root of a task: what a bot delegates counts in what may follow from one entry of a person, also if a program
+// delegates it with the bot's key. A person's task has none.
+func (r *Runs) rootTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task, parent thread.Thread) (string, error) {
+	if t.Root != "" || scope.Agent == "" {
+		return t.Root, nil
+	}
+	if _, err := r.config.Bots.GetTx(ctx, tx, scope.House, scope.Agent); fault.CodeOf(err) == fault.NotFound {
+		return "", nil // a person
+	} else if err != nil {
+		return "", err
+	}
+	if parent.Root != "" {
+		return parent.Root, nil
+	}
+	return cmp.Or(parent.ID, scope.House) + "/" + scope.Agent + "/" + time.Now().UTC().Format(time.DateOnly), nil
+}
+
 // coderTx returns the coding agent of the scope's house that somebody names.
 func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string) (b bot.Bot, err error) {
 	if name == "" {
@@ -119,10 +142,10 @@ func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name stri
 		return b, err
 	}
 	if !b.Codes() {
-		return b, fault.Newf(fault.Precondition, "mention it in a thread, or delegate to a coding agent, such as @pi", "@%s is no coding agent", b.Handle)
+		return b, fault.Newf(fault.Precondition, "mention it in a thread, or delegate to a coding agent, such as @pi", "@%s is no coding agent", b.Handle).WithReason(fault.NoCodingAgent)
 	}
 	if _, ok := r.config.Agents[b.Runtime]; !ok {
-		return b, fault.Newf(fault.Precondition, "delegate to another bot; arbe bot list shows their runtimes", "this server does not know the coding agent %s of @%s", b.Runtime, b.Handle)
+		return b, fault.Newf(fault.Precondition, "delegate to another bot; arbe bot list shows their runtimes", "this server does not know the coding agent %s of @%s", b.Runtime, b.Handle).WithReason(fault.NoCodingAgent)
 	}
 	return b, nil
 }
@@ -141,11 +164,11 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 		return parent, err
 	}
 	if depth >= l.Depth {
-		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "%d threads are above this one, and tasks are delegated no deeper", depth)
+		return parent, fault.Newf(fault.Exhausted, "do it here, or delegate it from the thread above", "%d threads are above this one, and tasks are delegated no deeper", depth).WithReason(fault.LimitReached)
 	}
 	busy, err := r.config.Threads.BusyChildrenTx(ctx, tx, parent.ID)
 	if err == nil && busy >= int64(l.Children) {
-		err = fault.Newf(fault.Exhausted, "wait until some have ended, or cancel some", "%d tasks that were delegated from this thread have not ended, and no more may", busy)
+		err = fault.Newf(fault.Exhausted, "wait until some have ended, or cancel some", "%d tasks that were delegated from this thread have not ended, and no more may", busy).WithReason(fault.LimitReached)
 	}
 	return parent, err
 }

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // fakeDoor is the stream door and the model gateway for one run. It is strict: it accepts a record only with the run's token, in
@@ -39,6 +42,9 @@ type fakeDoor struct {
 	status int
 	drop   int
 	posts  int
+	// beforeTaking happens, once, before the runner may take something, and refused counts what it may not.
+	beforeTaking func()
+	refused      int
 }
 
 type row struct {
@@ -113,6 +119,10 @@ func (d *fakeDoor) stream(w http.ResponseWriter, r *http.Request) {
 	defer d.mu.Unlock()
 	d.posts++
 	for _, e := range list {
+		if status := d.taken(e); status != 0 {
+			http.Error(w, "it may not take that", status)
+			return
+		}
 		d.accept(e)
 	}
 	if d.drop > 0 {
@@ -120,6 +130,35 @@ func (d *fakeDoor) stream(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// taken checks what a runner takes, as the server does, and returns the status with which it is refused; 0 if it is not.
+func (d *fakeDoor) taken(e row) int {
+	var p struct {
+		Type string
+		entry.QueueTaken
+	}
+	if err := json.Unmarshal(e.Payload, &p); err != nil || p.Type != p.QueueTaken.Type() || d.ids[e.ID] != "" {
+		return 0
+	}
+	if f := d.beforeTaking; f != nil {
+		d.beforeTaking = nil
+		f()
+	}
+	if d.ended {
+		return http.StatusForbidden
+	}
+	q := entry.NewQueue(self, 0)
+	for _, e := range d.log {
+		q.Learn(entry.Entry{Seq: e.Seq, ID: e.ID, Type: e.Type, Author: e.Author, Payload: e.Payload})
+	}
+	for _, id := range p.EntryIDs {
+		if w, waits := q.Find(id); !waits || w.Version > p.Read {
+			d.refused++
+			return http.StatusPreconditionFailed
+		}
+	}
+	return 0
 }
 
 // accept stores an entry of the run.
@@ -171,6 +210,8 @@ func (d *fakeDoor) accept(e row) {
 			d.t.Errorf("%s has index %d, and %d is expected", e.Type, n, d.next)
 		}
 		d.next++
+	case e.Type == entry.QueueTaken{}.Type():
+	case len(parts) == 5 && strings.HasPrefix(e.Type, "signal.permission."):
 	case len(parts) != 4 || e.Type != "pi.tool_result" || d.ids[strings.Join(parts[:3], ".")] == "":
 		d.t.Errorf("%s %s has a wrong id", e.Type, e.ID)
 	}
@@ -215,13 +256,18 @@ func (d *fakeDoor) get(w http.ResponseWriter, r *http.Request) {
 
 // say adds an entry of someone else, and returns its position.
 func (d *fakeDoor) say(author, kind string, payload any) int64 {
+	return d.sayAs("", author, kind, payload)
+}
+
+// sayAs adds an entry with an id; empty for any.
+func (d *fakeDoor) sayAs(id, author, kind string, payload any) int64 {
 	text, err := json.Marshal(payload)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.append(row{ID: fmt.Sprintf("said-%d", len(d.log)), Type: kind, Author: author, Payload: text})
+	d.append(row{ID: cmp.Or(id, fmt.Sprintf("said-%d", len(d.log))), Type: kind, Author: author, Payload: text})
 	return int64(len(d.log))
 }
 

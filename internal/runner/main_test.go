@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/harness/harnesstest"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
@@ -187,13 +188,13 @@ func (r *running) finish() report {
 	return f
 }
 
-// types returns the kinds of the run's entries, in order.
+// types returns the kinds of the run's entries, in order, but for what it takes.
 func (w *world) types() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var kinds []string
 	for _, e := range w.log {
-		if strings.HasPrefix(e.ID, "run.") {
+		if strings.HasPrefix(e.ID, "run.") && e.Type != (entry.QueueTaken{}).Type() {
 			kinds = append(kinds, strings.TrimPrefix(strings.TrimPrefix(e.Type, "signal.thread."), "pi."))
 		}
 	}

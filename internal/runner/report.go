@@ -35,6 +35,7 @@ func (r *run) add(p entry.Payload) {
 		r.count(m.Usage)
 		if m.StopReason == entry.PiToolUse {
 			r.open(id, m.Calls())
+			defer r.askEarly(false) // behind the call
 		}
 		r.turn("thinking")
 	case entry.PiToolResult:
@@ -132,13 +133,17 @@ func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
 	case r.cancelled:
 		f.Outcome = entry.RunCancelled
 	case r.overtime:
-		f.Outcome, f.Phase, f.Error = entry.RunFailed, entry.PhaseExecution, fmt.Sprintf("the agent was stopped after %s, which is as long as a run may take", r.max())
+		f.Outcome, f.Phase, f.Error = entry.RunFailed, entry.PhaseExecution, r.tookTooLong()
 	case o.Failed != "":
 		f.Outcome, f.Phase, f.Error, f.LastLines = entry.RunFailed, entry.PhaseExecution, o.Failed, exit.Stderr
-	case len(r.waiting) > 0:
+	case len(r.waiting) > 0 || r.taking != nil || len(r.queue.Waiting()) > 0:
 		return f, true
 	}
 	return f, false
+}
+
+func (r *run) tookTooLong() string {
+	return fmt.Sprintf("the agent was stopped after %s, which is as long as a run may take", r.max())
 }
 
 // finish saves the tree and reports how the run ended.
@@ -150,7 +155,7 @@ func (r *run) finish(ctx context.Context, f runFinished) {
 	}
 	r.phase = "saving"
 	r.beat()
-	f.Epoch, f.Through = r.Epoch, r.through
+	f.Epoch, f.Through = r.Epoch, r.queue.Through()
 	if r.usage != (entry.TurnUsage{}) {
 		f.Usage = &r.usage
 	}

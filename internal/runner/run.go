@@ -50,10 +50,18 @@ type run struct {
 
 	// inbox has the thread's new entries.
 	inbox chan []entry.Entry
-	// waiting are the chats that the agent has not been given, and through the position of the last one that it has.
-	waiting []said
-	through int64
-	session string
+	// queue is what waits in the thread, as of a position, and waiting what was taken and the agent was not given yet. withdrawn
+	// reports that somebody cancelled what the agent would have been told.
+	queue     *entry.Queue
+	position  int64
+	waiting   []string
+	withdrawn bool
+	// taking is what the door is being told, nil if it is nothing; refusedAt and lastRefused are the positions at which it refused,
+	// and refusals how often it did at the same.
+	taking                 *taking
+	takings, refusals      int
+	refusedAt, lastRefused int64
+	session                string
 
 	agent   *process
 	reader  harness.Reader
@@ -67,16 +75,14 @@ type run struct {
 	// calls are the tool calls without a result, by their ids, with the ids of their results' entries.
 	calls map[string]call
 	order []string
+	// asked is what the agent asks and waits for, by the ids of the entries with the answers.
+	asked map[string]asking
+	// early are questions about calls that the agent has not written yet.
+	early []harness.Ask
 	// answers counts the calls of the model, for the deltas' ids.
 	answers int
 	usage   entry.TurnUsage
 	sizes   []size
-}
-
-// said is a chat for the agent.
-type said struct {
-	seq  int64
-	text string
 }
 
 // call is a tool call whose result is to come.
@@ -111,7 +117,7 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	}
 	d := newDoor(s.stream, s.token)
 	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
-		calls: map[string]call{}, phase: "starting"}
+		queue: entry.NewQueue(s.author, s.After), calls: map[string]call{}, asked: map[string]asking{}, phase: "starting"}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer killTree(0, mark)
@@ -120,7 +126,6 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	case spool.ended: // an earlier runner only could not post it
 	case resumed:
 		killTree(0, mark)
-		r.through = r.kept()
 		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
 	default:
 		r.work(ctx, mark)
@@ -170,9 +175,19 @@ func (r *run) work(ctx context.Context, mark string) {
 	}
 	guard := time.NewTimer(r.max())
 	defer guard.Stop()
-	for {
-		if r.cancelled {
+	for report, again := (runFinished{}), false; ; {
+		if r.takeAll(ctx, guard.C) != nil {
+			return
+		}
+		switch {
+		case r.cancelled, len(r.waiting) == 0 && r.withdrawn && !again:
 			r.finish(ctx, runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCancelled}})
+			return
+		case r.overtime:
+			r.finish(ctx, unfinished(entry.PhaseExecution, r.tookTooLong()))
+			return
+		case len(r.waiting) == 0 && again: // what waited was cancelled
+			r.finish(ctx, report)
 			return
 		}
 		exit, err := r.once(ctx, guard.C, mark)
@@ -183,8 +198,7 @@ func (r *run) work(ctx context.Context, mark string) {
 			r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
 			return
 		}
-		report, again := r.judge(exit)
-		if !again {
+		if report, again = r.judge(exit); !again {
 			r.finish(ctx, report)
 			return
 		}
@@ -212,12 +226,11 @@ func (r *run) readThread(ctx context.Context) (entries []entry.Entry, offset str
 
 // prepare finds out what the agent is to do, and makes its session.
 func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
-	r.through = r.After
 	spoken := r.learn(entries)
 	if err := os.MkdirAll(r.Session, 0o700); err != nil {
 		return fmt.Errorf("the session's directory cannot be made: %w", err)
 	}
-	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions,
+	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions, Ask: r.Ask,
 		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
 			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens}}
 	if name := r.Model.KeyEnv; name != "" && name != envToken {
@@ -264,12 +277,11 @@ type spoken struct {
 // began to run after them.
 func (r *run) learn(entries []entry.Entry) (s spoken) {
 	for _, e := range entries {
+		r.queue.Learn(e)
+		r.position = e.Seq
 		switch e.Type {
-		case "chat":
-			c, ok := entry.As[entry.Chat](e)
-			if text := c.Plain(); ok && e.Seq > r.through && (r.author == "" || e.Author != r.author) && strings.TrimSpace(text) != "" {
-				r.waiting = append(r.waiting, said{e.Seq, text})
-			}
+		case entry.QueueCancelled{}.Type():
+			r.withdrawn = r.withdrawn || e.Seq > r.After
 		case entry.CancelRequested{}.Type():
 			if c, ok := entry.As[entry.CancelRequested](e); ok && (c.Epoch == 0 || c.Epoch == r.Epoch) {
 				r.cancelled = true
@@ -281,6 +293,8 @@ func (r *run) learn(entries []entry.Entry) (s spoken) {
 		case runFinished{}.Type():
 			var f runFinished
 			s.ended = json.Unmarshal(e.Payload, &f) == nil && f.Outcome == entry.RunCompleted
+		case entry.PermissionAnswered{}.Type():
+			r.answered(e)
 		case entry.PiAssistant{}.Type(), entry.PiToolResult{}.Type():
 			if r.sizes = append(r.sizes, size{e.Seq, int64(len(e.Payload))}); len(r.sizes) > 400 {
 				r.sizes = append([]size(nil), r.sizes[200:]...)
@@ -290,27 +304,6 @@ func (r *run) learn(entries []entry.Entry) (s spoken) {
 	return s
 }
 
-// give notes that the agent is given what was said up to a position. A runner that is started again after this one was killed
-// reports it, so that the agent is not asked the same again.
-func (r *run) give(seq int64) {
-	r.through = seq
-	_ = os.WriteFile(r.throughFile(), strconv.AppendInt(nil, seq, 10), 0o600) // otherwise it is asked the same again
-}
-
-// kept returns what give noted last.
-func (r *run) kept() int64 {
-	text, err := os.ReadFile(r.throughFile())
-	if err != nil {
-		return r.After
-	}
-	seq, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return r.After
-	}
-	return max(seq, r.After)
-}
-
-func (r *run) throughFile() string { return filepath.Join(r.dir, "through") }
 func (r *run) sessionFile() string { return filepath.Join(r.Session, "arbe-session") }
 func (r *run) baseFile() string    { return filepath.Join(r.Session, "arbe-base") }
 
@@ -331,20 +324,20 @@ func (r *run) writeFiles(files []harness.File) error {
 			return err
 		}
 		_ = os.Remove(path) // it may be a link that the agent made
-		if err := os.WriteFile(path, f.Content, 0o600); err != nil {
+		mode := os.FileMode(0o600)
+		if f.Program {
+			mode = 0o700
+		}
+		if err := os.WriteFile(path, f.Content, mode); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// prompt returns what is waiting as one prompt.
+// prompt returns what was taken as one prompt.
 func (r *run) prompt() string {
-	var texts []string
-	for _, s := range r.waiting {
-		texts = append(texts, s.text)
-		r.give(s.seq)
-	}
+	texts := r.waiting
 	if r.waiting = nil; len(texts) == 0 {
 		return goOn
 	}
@@ -357,7 +350,8 @@ func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (ha
 	if r.session == "" && len(r.waiting) == 0 {
 		return harness.Exit{}, errors.New("there is nothing to do: nobody has said anything in the thread")
 	}
-	s, err := r.harness.Start(r.job, r.session, r.prompt())
+	session, prompt := r.session, r.prompt()
+	s, err := r.harness.Start(r.job, session, prompt)
 	if err != nil {
 		return harness.Exit{}, err
 	}
@@ -374,7 +368,7 @@ func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (ha
 		r.session = s.Session
 		_ = r.keepSession() // otherwise it is rebuilt
 	}
-	r.reader, r.settled, r.stop = r.harness.Read(r.job), false, nil
+	r.reader, r.settled, r.stop = r.harness.Read(r.job, session, prompt), false, nil
 	r.turn("thinking")
 	exit, err := r.attend(ctx, guard)
 	killTree(r.agent.pid, mark)
@@ -383,6 +377,7 @@ func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (ha
 		return exit, err
 	}
 	r.readRest()
+	r.unaskAll()
 	return exit, nil
 }
 
@@ -418,7 +413,10 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 			}
 			r.read(l)
 		case entries := <-r.inbox:
-			r.hear(entries)
+			r.hear(ctx, entries)
+		case err := <-r.answer():
+			r.took(err)
+			r.hear(ctx, nil)
 		case exit := <-r.agent.exited:
 			if r.settled && r.stop != nil && exit.Signal != 0 {
 				exit.Code, exit.Signal = 0, 0 // it had done its work, and only did not end
@@ -430,6 +428,10 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 			r.overtime = true
 			r.interrupt()
 		case <-beat.C:
+			r.askEarly(true)
+			r.tooLate(time.Now())
+			r.refusedAt = 0
+			r.hear(ctx, nil)
 			r.beat()
 		case <-r.post.over:
 			return exit, errOver
@@ -450,7 +452,7 @@ func (r *run) readRest() {
 			}
 			r.read(l)
 		case entries := <-r.inbox:
-			r.hear(entries)
+			r.learn(entries)
 		case <-late:
 			r.agent.abandon()
 			return
@@ -458,22 +460,17 @@ func (r *run) readRest() {
 	}
 }
 
-// hear takes in what was said in the thread.
-func (r *run) hear(entries []entry.Entry) {
+// hear takes in what was said in the thread, and gives it to an agent that takes it while it works.
+func (r *run) hear(ctx context.Context, entries []entry.Entry) {
 	was := r.cancelled
 	r.learn(entries)
 	if r.cancelled && !was {
 		r.interrupt()
 		return
 	}
-	for len(r.waiting) > 0 && !r.cancelled && !r.overtime && !r.settled {
-		input := r.reader.Steer(r.waiting[0].text)
-		if input == nil || !r.agent.input.write(input) {
-			return // it is the next prompt
-		}
-		r.give(r.waiting[0].seq)
-		r.waiting = r.waiting[1:]
-		r.beat()
+	if r.steers() {
+		r.steer()
+		r.take(ctx)
 	}
 }
 
@@ -525,6 +522,13 @@ func (r *run) event(e harness.Event) {
 	if e.Input != nil {
 		r.agent.input.write(e.Input)
 	}
+	if e.Ask != nil {
+		r.early = append(r.early, *e.Ask)
+		r.askEarly(false)
+	}
+	if e.Unask != "" {
+		r.unask(e.Unask)
+	}
 	if e.Settled && !r.settled {
 		r.settled = true
 		r.agent.input.end()
@@ -541,6 +545,9 @@ func (r *run) delta() string {
 
 // turn changes the phase, which heartbeats say. A change is told at once if it is one of tools.
 func (r *run) turn(phase string) {
+	if len(r.asked) > 0 && r.stop == nil {
+		phase = "asking"
+	}
 	if r.phase != phase {
 		r.phase = phase
 		r.beat()
@@ -548,6 +555,6 @@ func (r *run) turn(phase string) {
 }
 
 func (r *run) beat() {
-	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), entry.Heartbeat{Epoch: r.Epoch, Phase: r.phase, LastTool: r.lastTool, Through: r.through})
+	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), entry.Heartbeat{Epoch: r.Epoch, Phase: r.phase, LastTool: r.lastTool, Through: r.queue.Through()})
 	r.beats++
 }

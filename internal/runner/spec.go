@@ -9,6 +9,8 @@
 //
 //   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids that [entry.RunEntryID] makes. They are spooled to disk, and posted
 //     in order until the door has accepted them.
+//   - signal.queue.taken, alone, before the agent is given what people say. The door may refuse it with 412, because somebody has
+//     changed a message meanwhile; then the program reads on, and tries again.
 //   - One signal.thread.run_finished, which is the last. Then the program ends with 0.
 //   - Ephemeral: signal.thread.heartbeat every 5 seconds, and pi.chunk for text that is being written. They come in arrays of their
 //     own and are lost while the door is away. A pi.chunk is a delta of the stream: its id is that of the entry to come and "~"
@@ -51,6 +53,9 @@ type Spec struct {
 	Model Model `json:"model"`
 	// Instructions are the bot's; they are appended to the agent's system prompt.
 	Instructions string `json:"instructions"`
+	// Ask are the names of what the agent does only with a person's yes, and AnswerSeconds how long it waits for that; 0 is a day.
+	Ask           []string `json:"ask,omitempty"`
+	AnswerSeconds int64    `json:"answer_seconds,omitempty"`
 	// MaxSeconds is how long the agent may work; 0 is three days. It only ends agents that hang.
 	MaxSeconds int64 `json:"max_seconds"`
 }
@@ -160,6 +165,14 @@ func (s *setup) check(env map[string]string) error {
 		return errors.New("model: its id or its base_url is missing")
 	}
 	return nil
+}
+
+// patience is how long the agent waits for an answer.
+func (s *setup) patience() time.Duration {
+	if s.AnswerSeconds <= 0 {
+		return 24 * time.Hour
+	}
+	return time.Duration(s.AnswerSeconds) * time.Second
 }
 
 // max is how long the agent may work.

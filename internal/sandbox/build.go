@@ -39,8 +39,10 @@ type builds struct {
 	drivers      *drivers
 	maxima       Maxima
 	preparation  preparation
+	trees        *trees
 	secrets      *secret.Secrets
 	installation string // a label of each box
+	observe      func(driver string, err error, took time.Duration)
 	logger       *slog.Logger
 
 	running *runningBuilds
@@ -86,8 +88,12 @@ func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id st
 	if err != nil {
 		return Sandbox{}, err
 	}
+	began := time.Now()
 	made, err := b.make(ctx, driver, threadID, box, env)
-	// Record the result even if nobody waits for it any more. Otherwise nobody would know of the box.
+	if b.observe != nil {
+		b.observe(box.Provider, err, time.Since(began))
+	}
+	// Record the result even if nobody waits for it any more. Otherwise the box would be lost.
 	ctx = context.WithoutCancel(ctx)
 	box, recordErr := b.record(ctx, scope, threadID, box, made)
 	if made.ready && recordErr == nil && box.Ref != made.ref {
@@ -103,7 +109,12 @@ func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id st
 type outcome struct {
 	ref   string
 	steps []entry.PreparationStep // for the thread's log
+	boot  []entry.PreparationStep // all steps
 	ready bool                    // the box was created and prepared
+	// restored says which files the box begins with; nil for those of its recipe. commits are the cloned commits, by
+	// folder.
+	restored *restoring
+	commits  map[string]string
 }
 
 // make creates and prepares a box. If it fails, it destroys the box.
@@ -120,22 +131,38 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	if err := b.discardUnfinished(ctx, d, box); err != nil {
 		return made, err
 	}
+	if made.restored, err = b.trees.restore(ctx, box); err != nil {
+		return made, err
+	}
 	out := b.progress(ctx, threadID, box)
 	defer out.close()
 	out.step("start a sandbox")
-	made.ref, err = d.Create(ctx, Spec{
-		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits,
-		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID}, Egress: b.maxima.egress(b.drivers.egress(recipe)),
-	})
+	began := time.Now()
+	made.ref, err = d.Create(ctx, b.spec(box, env, recipe, threadID))
+	created := entry.PreparationStep{Name: "create", DurationMS: time.Since(began).Milliseconds()}
 	if err != nil {
+		created.ExitCode, created.Output = -1, fault.From(err).Message
+		made.boot = append(made.boot, created)
 		return made, err
 	}
-	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out, received)
-	made.steps, made.ready = append(made.steps, steps...), err == nil
+	p := &preparing{
+		preparation: b.preparation, ctx: ctx, driver: d, ref: made.ref, recipe: recipe, watch: out, received: received, restoring: made.restored,
+		boot: []entry.PreparationStep{created}, commits: map[string]string{},
+	}
+	err = p.run()
+	made.steps, made.boot, made.commits, made.ready = append(made.steps, p.steps...), p.boot, p.commits, err == nil
 	if err != nil {
 		b.discard(ctx, d, made.ref, box.ID)
 	}
 	return made, err
+}
+
+// spec describes the box of a sandbox to its driver.
+func (b *builds) spec(box Sandbox, env Environment, recipe Recipe, threadID string) Spec {
+	return Spec{
+		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits,
+		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID}, Egress: b.maxima.egress(b.drivers.egress(recipe)),
+	}
 }
 
 // progress returns a writer that shows the output of a build to watchers of the thread.
@@ -147,8 +174,8 @@ func (b *builds) progress(ctx context.Context, threadID string, box Sandbox) *pr
 	})
 }
 
-// discardUnfinished destroys what a server left that was killed while it built this box. Create is idempotent by the
-// id, so it would return that box, which may be prepared only in part.
+// discardUnfinished destroys the box that a killed server left unfinished. Create is idempotent by id, so it would
+// otherwise return that box, which may be only partly prepared.
 func (b *builds) discardUnfinished(ctx context.Context, d Driver, box Sandbox) error {
 	left, err := d.List(ctx, Labels{Installation: b.installation, House: box.House, Environment: box.Environment})
 	if err != nil {
@@ -210,9 +237,13 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 		return now, nil
 	}
 	if made.ready {
-		return b.sandboxes.markLiveTx(ctx, tx, box, made.ref)
+		return b.recordReadyTx(ctx, tx, box, made)
 	}
 	box.Status = StatusDead
+	if failed := len(made.steps) > 0 && made.steps[len(made.steps)-1].ExitCode != 0; failed && box.Replaces != "" {
+		// Its threads stay on the one that it was to replace, and its record has the log of what failed.
+		return box, errors.Join(b.sandboxes.recordBootTx(ctx, tx, box, Tree{Steps: made.boot}), b.sandboxes.markDeadTx(ctx, tx, box.ID))
+	}
 	sharing, err := b.threads.OnSandboxTx(ctx, tx, box.ID)
 	if err != nil {
 		return box, err
@@ -221,6 +252,46 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID)
 	}
 	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)
+}
+
+// recordReadyTx is record for a box that is ready: the threads of the sandbox that it replaces move to it, and their logs say with
+// which files.
+func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outcome) (Sandbox, error) {
+	box, err := b.sandboxes.markLiveTx(ctx, tx, box, made.ref)
+	if err != nil {
+		return box, err
+	}
+	tree := made.restored.saved()
+	tree.commits, tree.Steps = made.commits, made.boot
+	if err := b.sandboxes.recordBootTx(ctx, tx, box, tree); err != nil || box.Replaces == "" {
+		return box, err
+	}
+	said := made.restored.words(box)
+	moved, err := b.moveTx(ctx, tx, box, said)
+	switch {
+	case err != nil:
+		return box, err
+	case moved == 0: // the threads were deleted meanwhile, so nobody would use it
+		return Sandbox{ID: box.ID, Status: StatusDead}, b.sandboxes.markDeadTx(ctx, tx, box.ID)
+	}
+	return box, b.sandboxes.keepNamedTx(ctx, tx, box, said)
+}
+
+// moveTx moves the threads of a sandbox to the one that replaces it, all together, or the one thread for which that was built. It
+// returns how many.
+func (b *builds) moveTx(ctx context.Context, tx pgx.Tx, box Sandbox, said entry.SandboxResumed) (moved int, err error) {
+	var logs []stream.Ref
+	if box.ReplacesFor != "" {
+		logs, err = b.threads.MoveThreadTx(ctx, tx, box.House, box.ReplacesFor, box.Replaces, box.ID)
+	} else {
+		logs, err = b.threads.MoveSandboxTx(ctx, tx, box.House, box.Replaces, box.ID)
+	}
+	for _, log := range logs {
+		if _, err := b.log.AppendTx(ctx, tx, log, entry.NewDraft("", "", said)); err != nil {
+			return 0, err
+		}
+	}
+	return len(logs), err
 }
 
 // logTx is record for the thread's log.

@@ -28,14 +28,14 @@ type Repository struct {
 	Folder string `json:"folder,omitempty"`
 }
 
-// GitCredential is a secret of the house that opens repositories at a host. Git in a box uses it through the server, and never
-// gets it.
+// GitCredential is a secret of the house that gives access to repositories at a host. Git in a box uses it through the
+// server, and never sees it.
 type GitCredential struct {
 	// Host is a host, or host:port, which is reached by https.
 	Host string `json:"host"`
 	// Secret is the name of the secret with the password or token.
 	Secret string `json:"secret"`
-	// User is the name that goes with it. Defaults to x-access-token, which hosts take that do not need one.
+	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one.
 	User string `json:"user,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type GitCredential struct {
 const DefaultGitUser = "x-access-token"
 
 const (
-	// maxRepositories and maxGitCredentials limit those of a recipe.
+	// maxRepositories and maxGitCredentials limit a recipe.
 	maxRepositories, maxGitCredentials = 20, 20
 	// maxDepth limits the depth of a clone.
 	maxDepth = 1 << 30

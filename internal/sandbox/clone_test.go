@@ -17,7 +17,7 @@ import (
 )
 
 // newLocal is a driver of real boxes on this machine.
-func newLocal(t *testing.T) *local.Driver {
+func newLocal(t *testing.T, change ...func(*local.Config)) *local.Driver {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("real boxes need root on a machine that has no other user set up for them")
@@ -25,7 +25,11 @@ func newLocal(t *testing.T) *local.Driver {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("runc is not installed")
 	}
-	d, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Limits: sandbox.Limits{DiskMB: 128, MemoryMB: 512}})
+	config := local.Config{Dir: t.TempDir(), Limits: sandbox.Limits{DiskMB: 128, MemoryMB: 512}}
+	for _, c := range change {
+		c(&config)
+	}
+	d, err := local.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(detail(err))
 	}

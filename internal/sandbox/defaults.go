@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// This file reads what a repository says of how it is set up, for recipes without a setup script.
+// This file reads a repository's own setup, for recipes without a setup script.
 
 // defaultFiles are where a repository may say it, in the order in which they are looked for.
 var defaultFiles = []string{"arbe.json", ".devcontainer/devcontainer.json", ".devcontainer.json"}
@@ -21,12 +21,12 @@ var defaultFiles = []string{"arbe.json", ".devcontainer/devcontainer.json", ".de
 // maxDefaults limits the size of such a file.
 const maxDefaults = 256 << 10
 
-// notUsed are fields of these files that mean something elsewhere, and nothing here: an image is needed before the
-// repository is there, and the others are about editors and other containers.
+// notUsed are fields of these files that other tools use and arbe does not: an image is needed before the repository is
+// cloned, and the other fields are about editors and other containers.
 var notUsed = []string{"image", "build", "dockerComposeFile", "features", "containerEnv", "remoteEnv", "workspaceFolder", "postStartCommand", "onCreateCommand", "updateContentCommand"}
 
-// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because nobody of the
-// house has read it.
+// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because no
+// member of the house has reviewed it.
 func (p *preparing) ownSetup() (own script, err error) {
 	list := p.recipe.checkouts()
 	if len(list) == 0 {

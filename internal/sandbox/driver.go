@@ -6,16 +6,19 @@
 //
 // Each type here uses only those before it: [Recipe] describes what a box is built from, and [Maxima] how much it may
 // ask for; [Environments] stores recipes; [Machines] tracks which machines are there; [Sandboxes] stores the records of
-// boxes; builds builds the box of a record; [Reaper] destroys boxes; [Resolver] finds the sandbox of a thread.
+// boxes; trees saves what is in them; builds builds the box of a record, with what was saved of the one that it replaces; [Reaper]
+// destroys boxes; [Resolver] finds the sandbox of a thread.
 package sandbox
 
 import (
 	"context"
 	"io"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // Driver creates and uses boxes at one provider. A box is one machine with one working tree.
@@ -66,11 +69,11 @@ type Driver interface {
 	Close(ctx context.Context) error
 }
 
-// Bound is a [Driver] whose boxes are bound to one machine, where no other driver reaches them.
+// Bound is a [Driver] whose boxes may be bound to one machine, where no other driver reaches them.
 type Bound interface {
 	Driver
 
-	// Machine returns the durable identity of the machine.
+	// Machine returns the durable identity of the machine; empty if every server reaches the boxes.
 	Machine() string
 }
 
@@ -86,6 +89,30 @@ type Gated interface {
 	// each second.
 	OnRefusal(f func(Refusal))
 }
+
+// Dialer is a [Driver] that reaches the TCP ports of programs in its boxes. It states [Guarantees].Ports.
+type Dialer interface {
+	Driver
+
+	// Wake starts a box that does not run, and reports whether it did. A driver that does not know reports false.
+	Wake(ctx context.Context, ref string) (woke bool, err error)
+
+	// Dial connects to a port of the box's own loopback, over IPv4, or else IPv6, and starts a box that does not run. If
+	// nothing accepts the connection, the error is [ErrNobodyListens]. ctx limits only the connecting; the connection
+	// lasts until either side or the box ends it. It leads to programs of the box and to nothing else, whatever is in the box:
+	// on ports on which the server itself listens inside, nothing listens.
+	Dial(ctx context.Context, ref string, port uint16) (Conn, error)
+}
+
+// Conn is a connection to a port of a box. It need not support deadlines.
+type Conn interface {
+	net.Conn
+	// CloseWrite ends what is sent. The other direction goes on.
+	CloseWrite() error
+}
+
+// ErrNobodyListens is the error of [Dialer].Dial for a port on which no program of the box listens.
+var ErrNobodyListens = fault.New(fault.Unavailable, "nothing listens on this port in the sandbox", "start the program that does, and try again").WithReason(fault.NobodyListens)
 
 // Doored is a [Driver] that leads its boxes to this server's doors itself.
 type Doored interface {
@@ -103,6 +130,14 @@ type Offline interface {
 	// Offline reports whether nothing in its boxes reaches a network other than their own loopback, and so not the server's
 	// doors either.
 	Offline() bool
+}
+
+// Imaged is a [Driver] that gets the images of its boxes itself.
+type Imaged interface {
+	Driver
+
+	// Pull gets an image, so that creating a box from it needs nobody else. An image that is there is not fetched again.
+	Pull(ctx context.Context, image string) error
 }
 
 // Stating is a [Driver] that states what its boxes guarantee. Of one that does not, nothing is known.
@@ -132,6 +167,8 @@ type Guarantees struct {
 	OutlastsLeftovers bool
 	// SecretsSeparate: no command can read the environment or memory of another that was given an environment.
 	SecretsSeparate bool
+	// Ports: the driver is a [Dialer] that reaches every program in a box that listens on its loopback.
+	Ports bool
 	// StopsIdle: the provider may stop a box in which nobody runs commands, which ends what runs in the background.
 	StopsIdle bool
 	// UserID is the user id of commands inside; negative if the image decides.

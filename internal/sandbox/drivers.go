@@ -94,8 +94,8 @@ func (d *drivers) machines() (ids []string) {
 	return ids
 }
 
-// egress returns the policy of a recipe. One that says nothing has its default, which a driver that does not limit boxes to
-// hosts cannot keep to: its boxes then reach what the provider lets them.
+// egress returns the policy of a recipe. An empty policy has a default. A driver that does not limit boxes to hosts
+// cannot enforce it: its boxes reach whatever the provider allows.
 func (d *drivers) egress(r Recipe) egress.Policy {
 	d.mu.RLock()
 	driver, ready := d.ready[r.driver()]

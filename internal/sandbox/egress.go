@@ -21,12 +21,12 @@ type Refusal struct {
 	egress.Refusal
 	// Ref is the box.
 	Ref string
-	// Launch is the id of the launched command whose process it is; empty if that is not known. Program is the name of the
-	// process. It is the box's, so it can be anything.
+	// Launch is the id of the launched command whose process it is; empty if that is not known. Program is the name of
+	// the process. The box chooses it, so it can be anything.
 	Launch, Program string
 }
 
-// refusals pass refused connections from drivers to whoever reports them. It is safe for concurrent use.
+// refusals passes refused connections from drivers to the function that reports them. It is safe for concurrent use.
 type refusals struct {
 	mu       sync.Mutex
 	to       func(Refusal)
@@ -45,7 +45,7 @@ func (r *refusals) pass(refused Refusal) {
 	}
 }
 
-// during has the refused connections of a box that is being prepared passed to a function, until stop is called.
+// during passes the refused connections of a box that is being prepared to a function, until stop is called.
 func (r *refusals) during(ref string, to func(Refusal)) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +60,9 @@ func (r *refusals) during(ref string, to func(Refusal)) (stop func()) {
 	}
 }
 
-// OnRefusal has a function called with each refused connection of a launched command on this machine, from any goroutine. It
-// must return quickly. Those of a box that is being prepared are in the output of that.
+// OnRefusal makes the resolver call f with each refused connection of a launched command on this machine, from any
+// goroutine. f must return quickly. Refused connections of a box that is being prepared are in the output of the
+// preparation.
 func (r *Resolver) OnRefusal(f func(Refusal)) {
 	r.refusals.mu.Lock()
 	defer r.refusals.mu.Unlock()
@@ -78,7 +79,7 @@ func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, ho
 		var drafts []entry.Draft
 		for _, host := range hosts {
 			env.Recipe.Egress = env.Recipe.Egress.With(host)
-			// The id is derived, so that a thread says it once, however often the call is repeated.
+			// The id is derived, so that a thread has the entry once, however often the call is repeated.
 			sum := sha256.Sum256([]byte(id + "\x00" + host))
 			drafts = append(drafts, entry.NewDraft("allowed."+hex.EncodeToString(sum[:16]), scope.Agent, entry.HostAllowed{EnvironmentID: id, Host: host}))
 		}
@@ -102,8 +103,8 @@ func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, ho
 	return env, nil
 }
 
-// ApplyEgress gives the live sandboxes of an environment that are on this machine its policy at once. All others get it with
-// their next command, as do those for which this fails.
+// ApplyEgress applies an environment's policy at once to its live sandboxes on this machine. All others, and those for
+// which this fails, get it with their next command.
 func (r *Resolver) ApplyEgress(ctx context.Context, scope db.Scope, env Environment) {
 	var rows []query.Sandbox
 	err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
@@ -124,11 +125,11 @@ func (r *Resolver) ApplyEgress(ctx context.Context, scope db.Scope, env Environm
 	}
 }
 
-// gated returns the driver of a sandbox, which keeps to the policy of its environment from then on.
+// gated returns the driver of a sandbox, after applying the policy of its environment.
 func (r *Resolver) gated(ctx context.Context, box Sandbox, env Environment) (Driver, error) {
 	driver, err := r.drivers.get(box.Provider)
 	if gated, ok := driver.(Gated); ok && err == nil {
-		// A box that is gone is left to the caller, who finds that out by using it.
+		// If the box is gone, the caller finds out by using it.
 		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {
 			err = nil
 		}

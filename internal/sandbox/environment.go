@@ -66,7 +66,7 @@ func (e *Environments) Environment(ctx context.Context, scope db.Scope, id strin
 	return env, err
 }
 
-// GitCredential returns what opens repositories at a host for the sandboxes of an environment. Without one, the error is a
+// GitCredential returns an environment's credential for repositories at a host. Without one, the error is a
 // [fault.Forbidden].
 func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, host string) (GitCredential, error) {
 	env, err := e.Environment(ctx, scope, id)
@@ -103,8 +103,8 @@ func (e *Environments) ListEnvironments(ctx context.Context, scope db.Scope, aft
 	return list, err
 }
 
-// UpdateEnvironment changes an environment's name, its recipe, or both. It leaves unchanged what is nil. Existing
-// sandboxes do not change.
+// UpdateEnvironment changes an environment's name, its recipe, or both. It ignores nil arguments. Existing sandboxes do
+// not change.
 func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id string, name *string, recipe *Recipe) (changed Environment, err error) {
 	if name != nil {
 		clean, err := entry.RequiredName("name", *name, maxEnvironmentName)

@@ -141,6 +141,37 @@ func TestASandboxWhoseServerWasKilledWhileItMadeIt(t *testing.T) {
 	}
 }
 
+func TestASweepMeetsADiagnosis(t *testing.T) {
+	t.Parallel()
+	t.Run("that goes on, and leaves it alone", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		other := b.server(map[string]sandbox.Driver{"cloud": b.cloud})
+		_, order := diagnosed(t.Context(), t, b, b.boxes, b.environment(sandbox.Recipe{Setup: "true"}), func(c sandbox.Check) {
+			if c.Name == "create" {
+				other.Sweep(t.Context())
+				b.boxes.Sweep(t.Context())
+			}
+		})
+		if got := strings.Join(order, ","); !strings.Contains(got, "setup ok") || !strings.Contains(got, "remove ok") {
+			t.Errorf("the steps are %s", got)
+		}
+	})
+	t.Run("whose server was killed, and removes what it left", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		env := b.environment(sandbox.Recipe{})
+		b.exec("insert into sandboxes (id, house_id, environment_id, provider, ephemeral) values ('left', $1, $2, 'cloud', true)", b.scope.House, env)
+		if _, err := b.cloud.Create(t.Context(), sandbox.Spec{ID: "left", Labels: sandbox.Labels{House: b.scope.House, Environment: env}}); err != nil {
+			t.Fatal(err)
+		}
+		b.boxes.Sweep(t.Context())
+		if b.rows() != 0 || b.cloud.live() != 0 {
+			t.Errorf("%d records and %d boxes are left", b.rows(), b.cloud.live())
+		}
+	})
+}
+
 func TestADatabaseThatDropsItsConnectionsWhileASandboxIsMade(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -7,6 +7,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -28,7 +29,7 @@ func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
 // Most returns a time limit, or the operator's maximum if that is less.
 func (p Handle) Most(limit time.Duration) time.Duration { return p.maxima.time(limit) }
 
-// Directory is where a command starts: dir, or if that is relative, what it is below the environment's directory.
+// Directory returns where a command starts: dir itself or, if dir is relative, dir below the environment's directory.
 func (p Handle) Directory(dir string) string {
 	if path.IsAbs(dir) {
 		return dir
@@ -36,7 +37,7 @@ func (p Handle) Directory(dir string) string {
 	return path.Join(p.recipe.directory(), dir)
 }
 
-// Secrets are the secrets that each command of the sandbox receives, as its environment says now.
+// Secrets returns the secrets that each command of the sandbox receives, according to its current environment.
 func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 
 // Exec runs a command; see [Driver]. The caller sets its time limit.
@@ -58,4 +59,13 @@ func (p Handle) Download(ctx context.Context, path string) (io.ReadCloser, error
 func (p Handle) Launcher() (Launcher, bool) {
 	l, ok := p.driver.(Launcher)
 	return l, ok && l.Launches()
+}
+
+// Dialer returns what reaches the ports of programs in the sandbox. If its driver cannot, the error is a [fault.Precondition].
+func (p Handle) Dialer() (Dialer, error) {
+	d, ok := p.driver.(Dialer)
+	if s, states := p.driver.(Stating); ok && states && s.Guarantees().Ports {
+		return d, nil
+	}
+	return nil, fault.Newf(fault.Precondition, "use an environment with another driver", "sandboxes of the driver %s cannot be reached at their ports", p.Provider)
 }

@@ -53,6 +53,15 @@ func (l *locks) lock(ctx context.Context, id string) (unlock func(), err error) 
 	}
 }
 
+// tryLock takes the lock if nobody has it.
+func (l *locks) tryLock(ctx context.Context, id string) (unlock func(), got bool, err error) {
+	conn, got, err := l.try(ctx, id)
+	if err != nil || !got {
+		return nil, false, db.Explain(err)
+	}
+	return func() { l.unlock(context.WithoutCancel(ctx), conn, id) }, true, nil
+}
+
 // try takes the lock if it is free. The end of ctx does not interrupt it, because that would break the connection of
 // all locks.
 func (l *locks) try(ctx context.Context, id string) (conn *pgx.Conn, got bool, err error) {

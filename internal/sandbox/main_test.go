@@ -11,6 +11,8 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -33,7 +35,12 @@ type bench struct {
 	scope   db.Scope
 	cloud   *cloud
 	boxes   *sandbox.Resolver
+	// artifacts keeps the trees of benches with real boxes; nil for others.
+	artifacts *artifact.Artifacts
+	drivers   map[string]sandbox.Driver
 }
+
+func (b *bench) driver(name string) sandbox.Driver { return b.drivers[name] }
 
 // setup makes a bench whose environments are built in a cloud.
 func setup(t *testing.T) *bench {
@@ -44,7 +51,7 @@ func setup(t *testing.T) *bench {
 
 func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRoots ...string) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t, cloud: c}
+	b := &bench{Database: dbtest.New(t), t: t, cloud: c, drivers: drivers}
 	b.owner = b.Owner(t)
 	b.scope = b.house()
 	var err error
@@ -53,6 +60,9 @@ func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRo
 	}
 	t.Cleanup(b.log.Close)
 	b.threads = thread.New(b.DB, b.log)
+	if c == nil {
+		b.artifacts = artifact.New(artifact.Config{DB: b.DB, Blobs: blob.InPostgres(b.DB), Logger: slog.New(slog.DiscardHandler)})
+	}
 	b.boxes = b.server(drivers, repoRoots...)
 	return b
 }
@@ -61,6 +71,7 @@ func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRo
 func (b *bench) server(drivers map[string]sandbox.Driver, repoRoots ...string) *sandbox.Resolver {
 	return sandbox.NewResolver(sandbox.Config{
 		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: drivers, RepoRoots: repoRoots, Logger: slog.New(slog.DiscardHandler),
+		Artifacts: b.artifacts, SaveAfter: time.Nanosecond,
 	})
 }
 
@@ -217,6 +228,24 @@ func (b *bench) deleteThread(id string) (boxes []string) {
 		b.t.Fatal(err)
 	}
 	return boxes
+}
+
+// diagnosed returns the steps of a diagnosis by name, and in order as "name result".
+func diagnosed(ctx context.Context, t *testing.T, b *bench, boxes *sandbox.Resolver, env string, each ...func(sandbox.Check)) (by map[string]sandbox.Check, order []string) {
+	t.Helper()
+	by = map[string]sandbox.Check{}
+	err := boxes.Diagnose(ctx, b.scope, env, func(c sandbox.Check) error {
+		by[c.Name] = c
+		order = append(order, c.Name+" "+string(c.Result))
+		for _, f := range each {
+			f(c)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("the diagnosis says %s", detail(err))
+	}
+	return by, order
 }
 
 func detail(err error) string {

@@ -30,7 +30,7 @@ type preparation struct {
 	refusals     *refusals
 }
 
-// shared is a writer for the output of a step, and for the hosts that it was kept from. It is safe for concurrent use.
+// shared is a writer for the output of a step and for notices of refused hosts. It is safe for concurrent use.
 type shared struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -43,10 +43,10 @@ func (s *shared) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// maxRefused is of how many hosts an output says that a step was kept from them.
+// maxRefused limits the notices of refused hosts in an output.
 const maxRefused = 20
 
-// refused says in the output that the step was kept from a host, once for each.
+// refused writes a notice of a refused host to the output, once per host.
 func (s *shared) refused(r Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,17 +61,16 @@ func (s *shared) refused(r Refusal) {
 	_, _ = fmt.Fprintf(s.w, "arbe: this was kept from %s, which the environment does not allow\n", host) // fails as the output does
 }
 
-// run does what the recipe asks for, shows its output in watch, and returns the steps that were done, also if it fails. The
-// scripts receive secrets, which are removed from their output. A failed step is the last one, and the error is a
-// [fault.Precondition].
-func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, received secret.Received) ([]entry.PreparationStep, error) {
-	s := &preparing{preparation: p, ctx: ctx, driver: d, ref: ref, recipe: recipe, watch: watch, received: received}
-	for _, do := range []func() error{s.configureGit, s.cloneAll, s.enterDirectory, s.setUp, s.start} {
+// run prepares the box as the recipe says, and shows the output to watchers. The scripts receive secrets, which are
+// removed from their output. The steps are those that were done, even if run fails. A failed step is the last one, and
+// the error is a [fault.Precondition].
+func (p *preparing) run() error {
+	for _, do := range []func() error{p.configureGit, p.restoreFiles, p.cloneAll, p.enterDirectory, p.setUp, p.start} {
 		if err := do(); err != nil {
-			return s.steps, err
+			return err
 		}
 	}
-	return s.steps, nil
+	return nil
 }
 
 // preparing is the preparation of one box.
@@ -83,7 +82,13 @@ type preparing struct {
 	recipe   Recipe
 	watch    *progress
 	received secret.Received
-	steps    []entry.PreparationStep
+	// restoring has the files that the box begins with; nil if it begins with the recipe's only.
+	restoring *restoring
+
+	// steps are the recipe's steps, and boot all steps.
+	steps, boot []entry.PreparationStep
+	// commits are the commits that were cloned, by their folders.
+	commits map[string]string
 }
 
 // script is what one step runs.
@@ -112,7 +117,8 @@ func (p *preparing) do(s script) error {
 	if err != nil {
 		return err
 	}
-	p.steps = append(p.steps, entry.PreparationStep{Name: s.name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()})
+	step := entry.PreparationStep{Name: s.name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()}
+	p.steps, p.boot = append(p.steps, step), append(p.boot, step)
 	if result.ExitCode != 0 {
 		return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
 			"the sandbox could not be prepared: %s failed with exit code %d\n%s", s.name, result.ExitCode, out.String())
@@ -120,7 +126,7 @@ func (p *preparing) do(s script) error {
 	return nil
 }
 
-// quiet runs something small that is no step, and fails as [preparing.do] does.
+// quiet runs a small command that is not a step, and fails like [preparing.do].
 func (p *preparing) quiet(what string, argv ...string) error {
 	var out tail
 	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Stdout: &out, Merged: true, Timeout: p.stepTime})
@@ -145,9 +151,9 @@ func (p *preparing) configureGit() error {
 	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, rewrites(doored.Door(), p.recipe.Git)...)...)
 }
 
-// clone clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. The bundle of a repository of the server's
+// cloneScript clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. The bundle of a repository of the server's
 // machine is deleted afterwards, so origin is the recipe's address $2 instead of it.
-const clone = `set -e
+const cloneScript = `set -e
 if [ -n "$4" ] && [ -n "$3" ]; then
 	git init --quiet -- "$5"; cd "$5"
 	git remote add origin "$1"
@@ -162,28 +168,41 @@ git remote set-url origin "$2"
 rm -f "` + bundlePath + `"`
 
 func (p *preparing) cloneAll() error {
-	list := p.recipe.checkouts()
-	for _, repo := range list {
-		source := repo.URL
-		if path, local := localRepo(repo.URL); local {
-			upload := func(bundle io.Reader) error { return p.driver.Upload(p.ctx, p.ref, bundlePath, 0o600, bundle) }
-			if err := p.repositories.bundle(p.ctx, path, upload); err != nil {
-				return err
-			}
-			source = bundlePath
+	for _, repo := range p.recipe.checkouts() {
+		if err := p.clone(repo); err != nil {
+			return err
 		}
-		name, depth := "clone", ""
-		if len(list) > 1 {
-			name += " " + repo.Folder
-		}
-		if repo.Depth > 0 && source == repo.URL { // a bundle has its whole history
-			depth = strconv.Itoa(repo.Depth)
-		}
-		if err := p.do(script{name: name, argv: []string{"/bin/sh", "-c", clone, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}}); err != nil {
+		if err := p.restoreCheckout(repo); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cloneName is the name of the step that clones one of a recipe's repositories.
+func cloneName(list []Repository, repo Repository) string {
+	if len(list) > 1 {
+		return "clone " + repo.Folder
+	}
+	return "clone"
+}
+
+// clone clones one repository of the recipe.
+func (p *preparing) clone(repo Repository) error {
+	source := repo.URL
+	if path, local := localRepo(repo.URL); local {
+		upload := func(bundle io.Reader) error { return p.driver.Upload(p.ctx, p.ref, bundlePath, 0o600, bundle) }
+		if err := p.repositories.bundle(p.ctx, path, upload); err != nil {
+			return err
+		}
+		source = bundlePath
+	}
+	depth := ""
+	if repo.Depth > 0 && source == repo.URL { // a bundle has its whole history
+		depth = strconv.Itoa(repo.Depth)
+	}
+	name := cloneName(p.recipe.checkouts(), repo)
+	return p.do(script{name: name, argv: []string{"/bin/sh", "-c", cloneScript, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}})
 }
 
 func (p *preparing) enterDirectory() error {

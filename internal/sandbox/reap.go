@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,21 +24,78 @@ type Reaper struct {
 	drivers      *drivers
 	installation string
 	logger       *slog.Logger
+	locks        *locks // those of builds
+	trees        *trees
+	quiet        time.Duration // [Config.SaveAfter]
+	// named is what this server's log has said: the refs of quarantined boxes, and the last complaints about others.
+	named sync.Map
+	// turns are those of houses whose sandboxes are tended, tended the houses that have or wait for one, and rests are of sandboxes with
+	// which something failed.
+	turns  *slots
+	tended sync.Map
+	rests  rests
+	// asking are the turns of houses to ask providers for all of their sandboxes.
+	asking *slots
 }
 
-// Destroy deletes a sandbox's box with its files, and returns the sandbox, now dead. Destroying a dead sandbox
-// succeeds. After a crash in between, [Reaper.Sweep] finds the box. If only another machine reaches the box, Destroy
-// marks the record dead and returns an [*OtherMachineError], unless that machine is gone too.
+// Destroy saves a sandbox's files, deletes its box, and returns the sandbox, now dead. Destroying a dead sandbox succeeds. If the files
+// cannot be saved, nothing is deleted, and the error is a [fault.Precondition]. After a crash in between, [Reaper.Sweep] finds the box.
+// If only another machine reaches the box, Destroy marks the record dead and returns an [*OtherMachineError], unless that machine is
+// gone too; the files are saved there.
 func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbox, error) {
+	box, err := r.sandboxes.Sandbox(ctx, scope, id)
+	if err != nil {
+		return box, err
+	}
+	if box.Status == StatusLive && !r.sandboxes.elsewhere(box) {
+		unsaved, err := r.trees.save(ctx, box)
+		if err != nil && fault.CodeOf(err) != fault.NotFound { // the box is gone
+			return box, fault.New(fault.CodeOf(err), "the files could not be saved: "+fault.From(err).Message, "try again, or delete the sandbox without saving: arbe sandbox delete --discard").Because(err)
+		}
+		if unsaved != "" {
+			return box, fault.Newf(fault.Precondition, "copy what you need with arbe cp, then: arbe sandbox delete --discard "+id, "the files cannot be saved: %s", unsaved).WithReason(fault.TreeNotSaved)
+		}
+	}
+	return r.Discard(ctx, scope, id)
+}
+
+// Discard is [Reaper.Destroy] without saving the files.
+func (r *Reaper) Discard(ctx context.Context, scope db.Scope, id string) (Sandbox, error) {
 	return r.destroy(ctx, scope, id, func(context.Context, pgx.Tx) (bool, error) { return true, nil })
 }
 
-// Reap destroys a sandbox that no thread uses. It does nothing if the sandbox is in use or does not exist.
+// Reap destroys a sandbox that no thread uses, together with its files, which nobody could use any more. It does
+// nothing if the sandbox is in use or does not exist. If the sandbox died while threads used it, Reap saves its files.
 func (r *Reaper) Reap(ctx context.Context, scope db.Scope, id string) error {
-	_, err := r.destroy(ctx, scope, id, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-		inUse, err := r.threads.OnSandboxTx(ctx, tx, id)
-		return len(inUse) == 0, err
-	})
+	box, err := r.sandboxes.Sandbox(ctx, scope, id)
+	if err == nil && box.Status == StatusDead && !r.sandboxes.elsewhere(box) {
+		err = r.saveDead(ctx, box)
+	}
+	if err == nil {
+		_, err = r.destroy(ctx, scope, id, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			inUse, err := r.threads.OnSandboxTx(ctx, tx, id)
+			return len(inUse) == 0, err
+		})
+	}
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil
+	}
+	return err
+}
+
+// AlsoSaved records that a run has saved the tree of a sandbox with one repository. It does nothing unless the part
+// applies to the cloned commit, because the commit that it names comes from a program in the sandbox.
+func (r *Reaper) AlsoSaved(ctx context.Context, scope db.Scope, id string, part SavedPart) error {
+	return r.trees.alsoSaved(ctx, scope, id, part)
+}
+
+// saveDead saves the files of a dead sandbox whose box may still be there. Files that cannot be saved are given up: a
+// person deleted the sandbox, or its machine was away for so long that it counts as gone.
+func (r *Reaper) saveDead(ctx context.Context, box Sandbox) error {
+	unsaved, err := r.trees.save(ctx, box)
+	if unsaved != "" {
+		r.logger.WarnContext(ctx, "not all files of a dead sandbox could be saved", "sandbox", box.ID, "unsaved", unsaved)
+	}
 	if fault.CodeOf(err) == fault.NotFound {
 		return nil
 	}
@@ -87,6 +145,56 @@ func (r *Reaper) leaveToMachine(ctx context.Context, scope db.Scope, machine str
 	})
 }
 
+const (
+	// askedAtOnce is about how many sandboxes this server asks providers at the same time, because houses share the operator's account;
+	// askedMost is about how many of a house, and askTimeout how long that may take.
+	askedAtOnce, askedMost, askTimeout = 8, 1000, 30 * time.Second
+)
+
+// Reconciled is the provider's answer about a sandbox.
+type Reconciled struct {
+	Sandbox
+	Liveness Liveness
+}
+
+// Reconcile is [Reaper.Confirm] for all sandboxes of the scope's house that count as live. Sandboxes that cannot be
+// checked in time are Unknown.
+func (r *Reaper) Reconcile(ctx context.Context, scope db.Scope) (list []Reconciled, err error) {
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := r.sandboxes.q.LiveSandboxesIn(ctx, tx, scope.House, askedMost)
+		for _, row := range rows {
+			box, _ := sandboxFrom(row, nil)
+			list = append(list, Reconciled{box, Unknown})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range list {
+		release, err := r.asking.acquire(bounded, scope.House)
+		if err != nil {
+			break // the rest is unknown
+		}
+		asking.Go(func() {
+			defer release()
+			alive, err := r.Confirm(bounded, scope, list[i].ID)
+			if err != nil {
+				r.complain(ctx, list[i].ID, "cannot find out whether a sandbox exists", err)
+				return
+			}
+			if list[i].Liveness = alive; alive == Gone {
+				list[i].Status = StatusDead
+			}
+		})
+	}
+	asking.Wait()
+	return list, ctx.Err()
+}
+
 // Confirm asks the provider whether a sandbox's box exists, and marks the record dead if the answer is Gone. Unknown
 // changes nothing, because a provider that cannot be asked says nothing about the box.
 func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Liveness, error) {
@@ -110,27 +218,27 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 	return alive, err
 }
 
-// Sweep finishes what a crash left between a record and its box. It runs at the start of a server and logs its errors.
+// Sweep finishes what a crash left between a record and its box. It runs at the start of a server and then regularly, and logs
+// its errors.
 //
-// It destroys a box whose record is dead. A box without a record is quarantined and never destroyed: the database may
-// be an older copy, and the working tree somebody's work. The log names the quarantined boxes at each start.
+// It saves the files of a box whose record is dead, if that was not done, and destroys it. It destroys a box whose
+// build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
+// the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
+// quarantined boxes once after each start.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
-		r.sweepDriver(ctx, name, driver)
+		r.sweepDriver(ctx, name, driver, sweepTime)
 	}
 }
 
-// providerSweep is how long the sweep of a provider's boxes may take, because a server waits for it at its start. The next
-// start goes on with the rest.
-const providerSweep = 20 * time.Second
+// sweepTime is how long the sweep of a driver's boxes may take, because a server waits for it at its start, and boxes whose files are
+// saved can be slow on purpose. Later sweeps go on with the rest.
+const sweepTime = 20 * time.Second
 
 // sweepDriver is Sweep for the boxes of one driver.
-func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver) {
-	if _, here := driver.(Bound); !here {
-		limited, cancel := context.WithTimeout(ctx, providerSweep)
-		defer cancel()
-		ctx = limited
-	}
+func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	boxes, err := driver.List(ctx, Labels{Installation: r.installation})
 	if err != nil {
 		r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)
@@ -147,19 +255,75 @@ func (r *Reaper) sweep(ctx context.Context, name string, driver Driver, b Box) {
 	box, err := r.sandboxes.Sandbox(ctx, db.Scope{House: b.Labels.House}, b.ID)
 	switch {
 	case fault.CodeOf(err) == fault.NotFound:
-		place, err := driver.Quarantine(ctx, b.Ref)
-		if err != nil {
-			log.Warn("cannot quarantine a sandbox that the database does not know", "error", err)
+		if _, before := r.named.LoadOrStore(b.Ref, true); before && b.Quarantined {
 			return
 		}
-		log.Warn("the database does not know this sandbox: it is in quarantine. Nothing deletes it; "+
-			"it returns when a database that knows it is restored. To give it up, delete its files",
-			"files", place, "house", b.Labels.House, "thread", b.Labels.Thread, "created", b.CreatedAt)
+		r.quarantine(ctx, log, name, driver, b)
 	case err == nil && box.Status == StatusDead:
-		if err := driver.Destroy(ctx, b.Ref); err != nil {
+		if err := r.saveUnsaved(ctx, box); err != nil {
+			log.Warn("the files of a dead sandbox could not be saved, so it is not destroyed yet", "error", fault.From(err).Detail())
+		} else if err := driver.Destroy(ctx, b.Ref); err != nil {
 			log.Warn("cannot destroy a dead sandbox", "error", err)
+		}
+	case err == nil && box.Status == StatusPending:
+		if err := r.discardUnfinished(ctx, driver, b, box); err != nil {
+			log.Warn("cannot destroy a sandbox whose build was cut off", "error", err)
 		}
 	case err == nil && b.Quarantined:
 		log.Info("the database knows this quarantined sandbox again: its next command uses it")
 	}
+}
+
+// quarantine puts a box that the database does not know into quarantine.
+func (r *Reaper) quarantine(ctx context.Context, log *slog.Logger, name string, driver Driver, b Box) {
+	if !b.Quarantined {
+		if err := r.trees.saveUnknown(ctx, name, b); err != nil {
+			log.Warn("the files of a sandbox that the database does not know were not saved for its thread; they stay in quarantine", "error", fault.From(err).Detail())
+		}
+	}
+	place, err := driver.Quarantine(ctx, b.Ref)
+	if err != nil {
+		log.Warn("cannot quarantine a sandbox that the database does not know", "error", err)
+		return
+	}
+	log.Warn("the database does not know this sandbox: it is in quarantine. Nothing deletes it; "+
+		"it returns when a database that knows it is restored. To give it up, delete its files",
+		"files", place, "house", b.Labels.House, "thread", b.Labels.Thread, "created", b.CreatedAt)
+}
+
+// saveUnsaved is [Reaper.saveDead] for a sandbox that was used after it was saved.
+func (r *Reaper) saveUnsaved(ctx context.Context, box Sandbox) error {
+	// The time for the sweep of a provider would be too short.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	tree, err := r.sandboxes.Tree(ctx, db.Scope{House: box.House}, box.ID)
+	if err != nil || !tree.UsedAt.After(tree.SavedAt) {
+		return err
+	}
+	return r.saveDead(ctx, box)
+}
+
+// discardUnfinished destroys a box whose build was cut off. If the build continues, its server has the lock. The record
+// of a diagnosis is deleted too; the record of another sandbox stays, because its threads find it and build it again.
+func (r *Reaper) discardUnfinished(ctx context.Context, driver Driver, b Box, box Sandbox) error {
+	unlock, free, err := r.locks.tryLock(ctx, box.ID)
+	if err != nil || !free {
+		return err
+	}
+	defer unlock()
+	scope := db.Scope{House: box.House}
+	// The build may have ended since the record was read.
+	if box, err = r.sandboxes.Sandbox(ctx, scope, box.ID); err != nil || box.Status != StatusPending {
+		return err
+	}
+	if err := driver.Destroy(ctx, b.Ref); err != nil {
+		return err
+	}
+	return r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		on, err := r.threads.OnSandboxTx(ctx, tx, box.ID)
+		if err != nil || len(on) > 0 || box.Replaces != "" {
+			return err
+		}
+		return r.sandboxes.deleteTx(ctx, tx, box.ID)
+	})
 }

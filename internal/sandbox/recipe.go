@@ -32,12 +32,12 @@ type Recipe struct {
 	// repository's default branch).
 	Repo string `json:"repo,omitempty"`
 	Ref  string `json:"ref,omitempty"`
-	// Repositories are further ones, or all.
+	// Repositories are further repositories, or all of them.
 	Repositories []Repository `json:"repositories,omitempty"`
 	// Git are credentials for repositories. A change applies to the next use, but a new host only to new boxes.
 	Git []GitCredential `json:"git,omitempty"`
-	// Setup is a shell script that runs once in a new box, after the clone. Defaults to what the first repository asks for,
-	// in its arbe.json or devcontainer.json.
+	// Setup is a shell script that runs once in a new box, after the clone. Defaults to the setup in the first
+	// repository's arbe.json or devcontainer.json.
 	Setup string `json:"setup,omitempty"`
 	// Start is a shell script that runs each time the box has started, before its next command.
 	Start string `json:"start,omitempty"`
@@ -87,7 +87,7 @@ func (r Recipe) commandTimeout() time.Duration {
 	return r.CommandTimeout
 }
 
-// encode returns the recipe's stored form, or a [fault.Invalid] if the recipe is invalid in itself.
+// encode returns the recipe's stored form, or a [fault.Invalid] if the recipe itself is invalid.
 func (r Recipe) encode() (json.RawMessage, error) {
 	config, err := json.Marshal(r)
 	if err != nil {

@@ -131,12 +131,12 @@ func TestADeadSandboxIsResumed(t *testing.T) {
 	if box.ID == dead.ID || box.Environment != env || files != "" {
 		t.Errorf("the thread goes on in %+v with the files %q, want another sandbox of the same environment", box, files)
 	}
-	want := entry.SandboxResumed{SandboxID: box.ID, PreviousSandboxID: dead.ID}
+	want := fmt.Sprintf("sandbox %s was gone; the thread continues in %s. Not restored: what was changed or made in the old sandbox, because it had not been saved.", dead.ID, box.ID)
 	for name, th := range map[string]string{"the thread that noticed": second, "the thread that shared it": first} {
 		if b.on(th) != box.ID {
 			t.Errorf("%s is on %s, want %s", name, b.on(th), box.ID)
 		}
-		if entries := logged[entry.SandboxResumed](b, th); len(entries) != 1 || entries[0] != want {
+		if entries := logged[entry.SandboxResumed](b, th); len(entries) != 1 || entries[0].Plain() != want {
 			t.Errorf("the log of %s has %+v, want %+v once", name, entries, want)
 		}
 	}
@@ -285,4 +285,37 @@ func TestTheEndOfASandbox(t *testing.T) {
 			t.Errorf("the sweep leaves %+v, want all of the other installation's", left)
 		}
 	})
+}
+
+func TestASandboxIsAskedFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	env := b.environment(sandbox.Recipe{Setup: "echo set up"})
+	there, _ := b.sh(b.thread(env), "true")
+	lost, _ := b.sh(b.thread(env), "true")
+	asked := func() map[string]sandbox.Liveness {
+		t.Helper()
+		list, err := b.boxes.Reconcile(t.Context(), b.scope)
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		found := map[string]sandbox.Liveness{}
+		for _, r := range list {
+			found[r.ID] = r.Liveness
+		}
+		return found
+	}
+	b.cloud.lose(lost.Ref)
+	b.cloud.mute = true
+	if found := asked(); found[lost.ID] != sandbox.Unknown || b.status(lost.ID) != sandbox.StatusLive {
+		t.Errorf("of a provider that does not answer: %v", found)
+	}
+	b.cloud.mute = false
+	if found := asked(); found[lost.ID] != sandbox.Gone || found[there.ID] != sandbox.Live || b.status(lost.ID) != sandbox.StatusDead || b.status(there.ID) != sandbox.StatusLive {
+		t.Errorf("%v", found)
+	}
+	tree, err := b.boxes.Tree(t.Context(), b.scope, there.ID)
+	if err != nil || len(tree.Steps) != 2 || tree.Steps[0].Name != "create" || tree.Steps[1].Name != "setup" || tree.Steps[1].Output != "set up" {
+		t.Errorf("it was built by %+v (%v)", tree.Steps, err)
+	}
 }

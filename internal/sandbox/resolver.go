@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -41,11 +42,18 @@ type Config struct {
 	MachineGone time.Duration
 	// Maxima limit what recipes and commands may ask for. Defaults to no limits.
 	Maxima Maxima
-	// Secrets are those that recipes bind. Required if one does.
+	// Secrets are the secrets that recipes bind. Required if any recipe binds one.
 	Secrets *secret.Secrets
 	// Door is the origin at which the internet reaches this server, for boxes whose driver is not [Doored]. Defaults to
 	// "": they reach no door.
 	Door string
+	// Artifacts stores the working trees of sandboxes, from which their replacements begin. Defaults to nil: the trees
+	// are lost with their sandboxes.
+	Artifacts *artifact.Artifacts
+	// SaveAfter is how long after its last use the working tree of a sandbox is saved. Defaults to two minutes.
+	SaveAfter time.Duration
+	// Observe is called when a sandbox was built or a build failed. It must be quick. Defaults to nil.
+	Observe func(driver string, err error, took time.Duration)
 	// Logger logs errors outside requests.
 	Logger *slog.Logger
 }
@@ -83,20 +91,25 @@ func NewResolver(c Config) *Resolver {
 	maps.Copy(drivers.unavailable, c.Unavailable)
 	environments := &Environments{db: c.DB, drivers: drivers, maxima: c.Maxima, q: q}
 	machines := &Machines{db: c.DB, drivers: drivers, goneAfter: cmp.Or(c.MachineGone, 24*time.Hour), q: q}
-	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q}
-	refused := new(refusals)
+	saveAfter := cmp.Or(c.SaveAfter, defaultSaveAfter)
+	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q, touchEach: min(maxTouchEach, max(saveAfter/4, time.Millisecond))}
+	refused, locks := new(refusals), &locks{pool: c.DB.Pool()}
+	trees := &trees{
+		db: c.DB, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, artifacts: c.Artifacts, locks: locks,
+		logger: c.Logger, q: q,
+	}
 	r := &Resolver{
 		Environments: environments, Machines: machines, Sandboxes: sandboxes,
 		Reaper: &Reaper{
 			db: c.DB, threads: c.Threads, machines: machines, sandboxes: sandboxes, drivers: drivers,
-			installation: c.Installation, logger: c.Logger,
+			installation: c.Installation, logger: c.Logger, locks: locks, trees: trees, quiet: saveAfter, turns: newSlots(tendedAtOnce), asking: newSlots(askedAtOnce),
 		},
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima, door: c.Door, logger: c.Logger, refusals: refused,
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime), refusals: refused},
-			secrets:     c.Secrets, installation: c.Installation, logger: c.Logger,
-			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
+			trees:       trees, secrets: c.Secrets, installation: c.Installation, observe: c.Observe, logger: c.Logger,
+			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: locks,
 		},
 	}
 	for _, driver := range c.Drivers {
@@ -105,22 +118,22 @@ func NewResolver(c Config) *Resolver {
 	return r
 }
 
-// hear has the refused connections of a driver's boxes reported.
+// hear reports the refused connections of a driver's boxes.
 func (r *Resolver) hear(driver Driver) {
 	if gated, ok := driver.(Gated); ok {
 		gated.OnRefusal(r.refusals.pass)
 	}
 }
 
-// DriverStarted says that a driver that was unavailable is ready, or with an error why it still is not. What a crash left
-// of a ready one is finished.
+// DriverStarted reports that an unavailable driver is ready or, with an error, why it still is not. For a ready driver,
+// it finishes the work that a crash left.
 func (r *Resolver) DriverStarted(ctx context.Context, name string, driver Driver, err error) {
 	r.drivers.add(name, driver, err)
 	if err != nil {
 		return
 	}
 	r.hear(driver)
-	r.Reaper.sweepDriver(ctx, name, driver)
+	r.Reaper.sweepDriver(ctx, name, driver, sweepTime)
 	if err := r.Machines.TouchMachines(ctx); err != nil {
 		r.Reaper.logger.Warn("cannot record that this server's machine is back", "error", fault.From(err).Detail())
 	}
@@ -140,9 +153,11 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 		if err != nil {
 			return err
 		}
+		ended := r.Sandboxes.KeepUsed(ctx, scope, box.ID)
 		if err = r.start(ctx, place); err == nil {
 			err = do(place)
 		}
+		ended()
 		if retried || fault.CodeOf(err) != fault.NotFound {
 			return err
 		}
@@ -187,7 +202,7 @@ func (r *Resolver) resolve(ctx context.Context, scope db.Scope, threadID, enviro
 	for {
 		var box Sandbox
 		err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
-			box, err = r.currentTx(ctx, tx, scope, threadID, environmentID)
+			box, err = r.currentTx(ctx, tx, threadID, environmentID)
 			return err
 		})
 		if err == nil && box.Status == StatusPending {
@@ -204,7 +219,7 @@ func (r *Resolver) resolve(ctx context.Context, scope db.Scope, threadID, enviro
 
 // currentTx returns the thread's sandbox: live, or pending if its box must still be built. Building takes too long for
 // a transaction.
-func (r *Resolver) currentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, threadID, environmentID string) (Sandbox, error) {
+func (r *Resolver) currentTx(ctx context.Context, tx pgx.Tx, threadID, environmentID string) (Sandbox, error) {
 	th, err := r.threads.GetTx(ctx, tx, threadID)
 	if err != nil {
 		return Sandbox{}, err
@@ -224,7 +239,7 @@ func (r *Resolver) currentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, thr
 		return Sandbox{}, err
 	}
 	if box.Status == StatusDead {
-		return r.nextTx(ctx, tx, scope, threadID, box)
+		return r.nextTx(ctx, tx, threadID, box)
 	}
 	return box, nil
 }
@@ -239,20 +254,17 @@ func (r *Resolver) firstTx(ctx context.Context, tx pgx.Tx, threadID, environment
 	if th.Sandbox != "" {
 		return Sandbox{}, errChanged
 	}
-	env, err := r.Environments.chooseTx(ctx, tx, threadID, environmentID)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	box, err := r.insertTx(ctx, tx, env)
+	box, err := r.insertTx(ctx, tx, threadID, environmentID, Sandbox{Ephemeral: th.Agent != ""})
 	if err != nil {
 		return Sandbox{}, err
 	}
 	return box, r.threads.PutOnSandboxTx(ctx, tx, threadID, box.ID)
 }
 
-// nextTx returns a pending sandbox that replaces a dead one. Every thread on the dead one gets it, and its log says so.
-// If only the thread that noticed got it, the threads would no longer share files.
-func (r *Resolver) nextTx(ctx context.Context, tx pgx.Tx, scope db.Scope, threadID string, dead Sandbox) (Sandbox, error) {
+// nextTx returns the sandbox that replaces a dead one: a pending one, or one that is ready, to which this thread then moves, too. Every
+// thread on the dead one moves when its replacement is ready, all together: if only the thread that noticed got it, they would no
+// longer share files. Until then they stay on the dead one, so that nothing is lost if the build fails.
+func (r *Resolver) nextTx(ctx context.Context, tx pgx.Tx, threadID string, dead Sandbox) (Sandbox, error) {
 	if _, err := r.Sandboxes.lockTx(ctx, tx, dead.ID); err != nil {
 		return Sandbox{}, changedIfGone(err)
 	}
@@ -263,34 +275,84 @@ func (r *Resolver) nextTx(ctx context.Context, tx pgx.Tx, scope db.Scope, thread
 	if th.Sandbox != dead.ID {
 		return Sandbox{}, errChanged
 	}
-	env, err := r.Environments.chooseTx(ctx, tx, threadID, dead.Environment)
-	if err != nil {
+	next, err := r.Sandboxes.replacementTx(ctx, tx, dead.ID, "")
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return r.insertTx(ctx, tx, threadID, dead.Environment, Sandbox{Ephemeral: dead.Ephemeral, Replaces: dead.ID})
+	case err != nil || next.Status == StatusPending:
+		return next, err
+	}
+	// The thread came to the dead sandbox after the others had left it.
+	said := entry.SandboxResumed{SandboxID: next.ID, PreviousSandboxID: dead.ID}
+	if _, err := r.builds.moveTx(ctx, tx, next, said); err != nil {
 		return Sandbox{}, err
 	}
-	box, err := r.insertTx(ctx, tx, env)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	logs, err := r.threads.MoveSandboxTx(ctx, tx, scope.House, dead.ID, box.ID)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	for _, log := range logs {
-		resumed := entry.NewDraft("", "", entry.SandboxResumed{SandboxID: box.ID, PreviousSandboxID: dead.ID})
-		if _, err := r.log.AppendTx(ctx, tx, log, resumed); err != nil {
-			return Sandbox{}, err
+	return next, nil
+}
+
+// Renew gives a thread a new sandbox that begins with the files of its old one, ready for commands. Other threads stay
+// on the old one. It does nothing if the thread is no longer on that sandbox. If only another machine reaches it, which
+// is there, the error is an [*OtherMachineError].
+func (r *Resolver) Renew(ctx context.Context, scope db.Scope, threadID, from string) error {
+	for away := false; ; {
+		var next Sandbox
+		err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			next, err = r.renewTx(ctx, tx, threadID, from, away)
+			return err
+		})
+		if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && !away {
+			if away, err = r.MachineAway(ctx, other.Machine); away && err == nil {
+				continue // with what was saved
+			}
+			return cmp.Or[error](err, other)
+		}
+		if err == nil && next.ID != "" {
+			_, err = r.builds.build(ctx, scope, threadID, next.ID)
+		}
+		if !errors.Is(err, errChanged) {
+			return err
 		}
 	}
-	return box, nil
+}
+
+// renewTx returns the pending sandbox to which a thread will move; none if the thread has no sandbox to leave. With
+// away, the thread also leaves a sandbox that this server does not reach.
+func (r *Resolver) renewTx(ctx context.Context, tx pgx.Tx, threadID, from string, away bool) (Sandbox, error) {
+	old, err := r.Sandboxes.lockTx(ctx, tx, from)
+	if fault.CodeOf(err) == fault.NotFound {
+		return Sandbox{}, nil
+	} else if err != nil {
+		return Sandbox{}, err
+	}
+	th, err := r.threads.GetTx(ctx, tx, threadID)
+	if err != nil || th.Sandbox != from {
+		return Sandbox{}, err
+	}
+	old, err = r.Sandboxes.reachTx(ctx, tx, old)
+	if _, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && away {
+		err = nil
+	}
+	if err != nil || old.Status != StatusLive {
+		return Sandbox{}, err // a dead one is replaced by its next use
+	}
+	next, err := r.Sandboxes.replacementTx(ctx, tx, from, threadID)
+	if fault.CodeOf(err) == fault.NotFound {
+		return r.insertTx(ctx, tx, threadID, old.Environment, Sandbox{Ephemeral: th.Agent != "", Replaces: from, ReplacesFor: threadID})
+	}
+	return next, err
 }
 
 // insertTx inserts a pending sandbox, unless this server lacks the environment's driver: such a record would have to be
 // deleted before a corrected recipe could help.
-func (r *Resolver) insertTx(ctx context.Context, tx pgx.Tx, env Environment) (Sandbox, error) {
+func (r *Resolver) insertTx(ctx context.Context, tx pgx.Tx, threadID, environmentID string, of Sandbox) (Sandbox, error) {
+	env, err := r.Environments.chooseTx(ctx, tx, threadID, environmentID)
+	if err != nil {
+		return Sandbox{}, err
+	}
 	if _, err := r.drivers.get(env.Recipe.driver()); err != nil {
 		return Sandbox{}, err
 	}
-	return r.Sandboxes.insertTx(ctx, tx, env)
+	return r.Sandboxes.insertTx(ctx, tx, env, of)
 }
 
 // changedIfGone returns errChanged if a thread's sandbox no longer exists.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +24,10 @@ type Sandbox struct {
 	Machine string
 	Status  Status
 	// Ephemeral sandboxes are deleted when no running thread is on them.
-	Ephemeral              bool
+	Ephemeral bool
+	// Replaces is the sandbox with whose working tree it begins; empty for none. ReplacesFor is the one thread that moves from that
+	// one; empty for all of its threads. They move when this one is ready.
+	Replaces, ReplacesFor  string
 	CreatedAt, DestroyedAt time.Time
 }
 
@@ -44,6 +48,9 @@ type Sandboxes struct {
 	machines *Machines
 	logger   *slog.Logger
 	q        *query.Queries
+	// touched is when this server last noted that a sandbox is in use, by its id, and touchEach the time between two such notes.
+	touched   sync.Map
+	touchEach time.Duration
 }
 
 // Sandbox returns one sandbox, or a [fault.NotFound].
@@ -55,18 +62,25 @@ func (s *Sandboxes) Sandbox(ctx context.Context, scope db.Scope, id string) (box
 	return box, err
 }
 
-// ListSandboxes returns up to limit sandboxes of the scope's house before a cursor, newest first, whose ids begin with
-// prefix, which may be empty.
-func (s *Sandboxes) ListSandboxes(ctx context.Context, scope db.Scope, prefix string, before db.Cursor, limit int) (list []Sandbox, err error) {
+// Filter selects sandboxes. The zero value selects all.
+type Filter struct {
+	// Prefix is how their ids begin, and Driver who created them.
+	Prefix, Driver string
+	// Existing leaves out dead ones.
+	Existing bool
+}
+
+// ListSandboxes returns up to limit sandboxes of the scope's house before a cursor, newest first.
+func (s *Sandboxes) ListSandboxes(ctx context.Context, scope db.Scope, f Filter, before db.Cursor, limit int) (list []Sandbox, err error) {
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		var rows []query.Sandbox
-		if prefix == "" {
+		if f.Prefix == "" {
 			rows, err = s.q.ListSandboxes(ctx, tx, query.ListSandboxesParams{
-				HouseID: scope.House, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+				HouseID: scope.House, BeforeTime: before.Time, BeforeID: before.ID, Provider: f.Driver, Existing: f.Existing, MaxRows: int32(limit),
 			})
 		} else {
 			rows, err = s.q.MatchSandboxes(ctx, tx, query.MatchSandboxesParams{
-				HouseID: scope.House, Prefix: prefix, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+				HouseID: scope.House, Prefix: f.Prefix, BeforeTime: before.Time, BeforeID: before.ID, Provider: f.Driver, Existing: f.Existing, MaxRows: int32(limit),
 			})
 		}
 		for _, row := range rows {
@@ -76,6 +90,37 @@ func (s *Sandboxes) ListSandboxes(ctx context.Context, scope db.Scope, prefix st
 		return err
 	})
 	return list, err
+}
+
+// Use is who uses a sandbox.
+type Use struct {
+	EnvironmentName string
+	// UsedAt is when something last ran in it, to within half a minute, and SavedAt when its working tree was saved; zero for never.
+	UsedAt, SavedAt time.Time
+	// ThreadCount is how many threads are on it. Threads are at most five of them, those with the latest activity first; direct
+	// messages are only counted.
+	ThreadCount int
+	Threads     []UsingThread
+}
+
+// UsingThread is a thread on a sandbox. Its name may be empty.
+type UsingThread struct{ ID, Name string }
+
+// Uses returns who uses sandboxes of the scope's house, by their ids.
+func (s *Sandboxes) Uses(ctx context.Context, scope db.Scope, ids ...string) (uses map[string]Use, err error) {
+	uses = make(map[string]Use, len(ids))
+	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := s.q.SandboxUses(ctx, tx, scope.House, ids)
+		for _, row := range rows {
+			use := Use{EnvironmentName: row.EnvironmentName, UsedAt: db.Zero(row.UsedAt), SavedAt: db.Zero(row.SavedAt), ThreadCount: int(row.ThreadCount)}
+			for i, id := range row.ThreadIds {
+				use.Threads = append(use.Threads, UsingThread{id, row.ThreadNames[i]})
+			}
+			uses[row.ID] = use
+		}
+		return err
+	})
+	return uses, err
 }
 
 // getTx is [Sandboxes.Sandbox] in a transaction.
@@ -91,11 +136,18 @@ func (s *Sandboxes) lockTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, 
 	return sandboxFrom(s.q.LockSandbox(ctx, tx, id))
 }
 
-// insertTx inserts a pending sandbox to be built from an environment.
-func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment) (Sandbox, error) {
+// insertTx inserts a pending sandbox to be built from an environment. of says whether it is ephemeral, and what it replaces.
+func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment, of Sandbox) (Sandbox, error) {
 	return sandboxFrom(s.q.InsertSandbox(ctx, tx, query.InsertSandboxParams{
-		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(),
+		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(), Ephemeral: of.Ephemeral,
+		Replaces: db.Null(of.Replaces), ReplacesFor: db.Null(of.ReplacesFor),
 	}))
+}
+
+// replacementTx returns what replaces a sandbox for a thread, or for all if threadID is empty: the one that is ready, or the one that
+// is being built. Without one, the error is a [fault.NotFound].
+func (s *Sandboxes) replacementTx(ctx context.Context, tx pgx.Tx, id, threadID string) (Sandbox, error) {
+	return sandboxFrom(s.q.ReplacementOf(ctx, tx, id, threadID))
 }
 
 // markLiveTx records that this server built the box of a pending sandbox, with the driver's ref.
@@ -145,6 +197,6 @@ func sandboxFrom(r query.Sandbox, err error) (Sandbox, error) {
 	}
 	return Sandbox{
 		ID: r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), Machine: db.Zero(r.MachineID),
-		Status: Status(r.Status), Ephemeral: r.Ephemeral, CreatedAt: r.CreatedAt, DestroyedAt: db.Zero(r.DestroyedAt),
+		Status: Status(r.Status), Ephemeral: r.Ephemeral, Replaces: db.Zero(r.Replaces), ReplacesFor: db.Zero(r.ReplacesFor), CreatedAt: r.CreatedAt, DestroyedAt: db.Zero(r.DestroyedAt),
 	}, err
 }

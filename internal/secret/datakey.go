@@ -14,13 +14,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// maxOpenKeys limits the data keys that are held in memory, because an installation may have many houses. When it is
-// reached, all are dropped and opened again when they are needed.
+// maxOpenKeys limits the data keys in memory, because an installation may have many houses. At the limit, all are
+// dropped and opened again on demand.
 const maxOpenKeys = 10_000
 
-// dataKeys opens the data keys of houses, and holds them in memory: a root key may be in a KMS, which takes tens of
-// milliseconds and costs money. A key is held under the hash of its sealed form, so a key that was replaced or resealed
-// by another server is never mistaken for the present one.
+// dataKeys opens the data keys of houses and caches them, because a root key may be in a KMS, where each call takes
+// tens of milliseconds and costs money. A key is cached under the hash of its sealed form, so that a key that another
+// server replaced or resealed is never mistaken for the current one.
 type dataKeys struct {
 	sealer *Sealer
 
@@ -31,7 +31,7 @@ type dataKeys struct {
 // rootAEAD is the root key as Tink uses it. The associated data is sealed with the value, because a [Root] has none.
 type rootAEAD struct {
 	*Sealer
-	// which is set to the key that the last value was sealed under.
+	// which is set to the index of the root key that sealed the last value.
 	which *int
 }
 
@@ -50,7 +50,7 @@ func (r rootAEAD) Decrypt(sealed, bound []byte) ([]byte, error) {
 	}
 	n, size := binary.Uvarint(framed)
 	if size <= 0 || n > uint64(len(framed)-size) || !bytes.Equal(framed[size:size+int(n)], bound) {
-		return nil, errors.New("the data key is another house's")
+		return nil, errors.New("the data key belongs to another house")
 	}
 	return framed[size+int(n):], nil
 }

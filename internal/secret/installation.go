@@ -12,9 +12,9 @@ import (
 // seedSetting is the name under which the seed of [Sealer.Derive] is stored.
 const seedSetting = "derivation_seed"
 
-// Seed returns the sealer with the installation's seed, which the first call creates. conn is a connection as the owner of
-// the schema. fresh says that the installation was created by this start. For one that an older version created, the seed
-// is the key of that time, so that what was derived from it stays the same. Several servers may call it at once.
+// Seed returns the sealer with the installation's seed, which the first call creates. conn is a connection as the owner
+// of the schema. fresh says that this start created the installation. For an installation of an older version, the seed
+// is that version's key, so that everything derived from it stays the same. Several servers may call Seed at once.
 func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sealer, error) {
 	var sealed []byte
 	read := func(name string) error {
@@ -40,7 +40,7 @@ func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sea
 		if _, err := conn.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict do nothing", seedSetting, made); err != nil {
 			return nil, db.Explain(err)
 		}
-		if err := read(seedSetting); err != nil { // another server's may have come first
+		if err := read(seedSetting); err != nil { // another server's seed may have come first
 			return nil, db.Explain(err)
 		}
 	} else if err != nil {
@@ -53,18 +53,19 @@ func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sea
 	return sealer.seeded(seed), nil
 }
 
-// sealedUnderRoot are the columns that hold what a root key seals. bound is the SQL of what the value is bound to; it is
-// empty for what [Sealer.Seal] returned as it is.
+// sealedUnderRoot are the columns that hold what a root key seals. bound is the SQL of the value's associated data; it
+// is empty if the column holds a result of [Sealer.Seal].
 var sealedUnderRoot = []struct{ table, key, bound string }{
 	{"sealed_settings", "name", ""},
 	{"signing_keys", "id", ""},
 	{"house_keys", "house_id", "house_id"},
 }
 
-// Rewrap seals everything that is sealed under a root key of the installation again under the first key of the sealer,
-// unless it already is, and returns how many values it changed. conn is a connection as the owner of the schema, because
-// it changes all houses. Servers go on meanwhile, if they have the old and the new key. Each value is changed by itself,
-// so a Rewrap that was cut off is continued by the next one, and several at once are harmless.
+// Rewrap reseals everything that is sealed under a root key of the installation under the first key of the sealer,
+// unless it already is, and returns how many values it changed. conn is a connection as the owner of the schema,
+// because Rewrap changes all houses. Servers that have both the old and the new key keep running meanwhile. Rewrap
+// changes each value separately, so the next Rewrap continues one that was interrupted, and several at once are
+// harmless.
 func Rewrap(ctx context.Context, conn *pgx.Conn, sealer *Sealer) (changed int, err error) {
 	keys := &dataKeys{sealer: sealer}
 	for _, of := range sealedUnderRoot {

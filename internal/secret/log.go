@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxKnown limits the values of a [Known], in bytes. Anybody can make a house and fill it.
+	// maxKnown limits the values of a [Known], in bytes. Anybody can create a house and fill it.
 	maxKnown = 2 << 20
-	// batchSize is how many bytes of values share a redactor. A new value costs the making of its batch alone.
+	// batchSize is how many bytes of values share a redactor. A new value rebuilds only the redactor of its batch.
 	batchSize = 64 << 10
 )
 
-// Known are the values that this process has seen lately, whoever they belong to. It redacts what belongs to no single
-// house: the server's own log. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
+// Known holds the values that this process has used lately, of all houses. It redacts what belongs to no single house:
+// the server's own log. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
 type Known struct {
 	mu      sync.Mutex
-	batches []*batch // the oldest first
+	batches []*batch // oldest first
 	size    int
 }
 
@@ -54,11 +54,11 @@ func (k *Known) Add(value []byte) {
 	last.values = append(last.values, bytes.Clone(value))
 	last.size += len(value)
 	for k.size += len(value); k.size > maxKnown; k.batches = k.batches[1:] {
-		k.size -= k.batches[0].size // those that are still used are soon added again
+		k.size -= k.batches[0].size // values that are still used are soon added again
 	}
 }
 
-// Redactors returns what removes the values, one after the other.
+// Redactors returns redactors that together remove all values.
 func (k *Known) Redactors() (all []*Redactor) {
 	if k == nil {
 		return nil
@@ -76,7 +76,7 @@ func (k *Known) Redactors() (all []*Redactor) {
 	return all
 }
 
-// several are redactors that are used one after the other.
+// several applies redactors one after the other.
 type several []*Redactor
 
 func (all several) String(text string) string {

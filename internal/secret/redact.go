@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// MinRedacted is the length of the shortest value that is redacted, in bytes without line breaks. Shorter ones are in
-// ordinary text by chance: to redact them would hide half of an output, and show where they are.
+// MinRedacted is the length of the shortest redacted value, in bytes without line breaks. Ordinary text contains
+// shorter ones by chance. Redacting them would hide half of an output, and show where they are.
 const MinRedacted = 6
 
-// mask replaces each byte of a value. A value is replaced by as many bytes as it has, so that sizes and positions in an
-// output stay right. It is a letter, because people copy what they see: no shell expands it, and it means nothing in a
-// pattern, a path, a URL, JSON or Markdown. An asterisk would be every file, and a hash mark the end of the command.
+// mask replaces each byte of a value, so that sizes and positions in an output stay right. It is a letter, because
+// people copy what they see: no shell expands a letter, and it means nothing special in a pattern, a path, a URL, JSON
+// or Markdown. An asterisk would match every file, and a hash mark would end the command.
 const mask = 'x'
 
-// heldFor is how long [Redactor.Live] holds bytes back, at most twice. A value whose bytes come within this time is redacted
-// before any of it is shown.
+// heldFor is how long [Redactor.Live] holds bytes back, at most twice. A value whose bytes arrive within this time is
+// redacted before any of it is shown.
 const heldFor = 50 * time.Millisecond
 
-// Redactor removes values from text and bytes: as they are, and as base64 (of a longer text too), hexadecimal, part of a
-// URL and part of a JSON string. Line breaks do not count, so that a value is also found where it was wrapped. Each byte of
-// what is removed becomes an x. It guards against mistakes: somebody who wants to get a value out of a sandbox can encode it
-// in another way.
+// Redactor removes values from text and bytes: as they are, and as base64 (even inside a longer text), hexadecimal,
+// part of a URL and part of a JSON string. It ignores line breaks, so that it finds a value that was wrapped. Each
+// removed byte becomes an x. It guards against mistakes: somebody who wants to get a value out of a sandbox can encode
+// it differently.
 //
-// What a Redactor shows, and when, tells nothing about its values but how long they are, as long as a text has none of them
-// completely. Give it only values that the author of the text received.
+// As long as a text contains no complete value, what a Redactor shows, and when, reveals only how long its values are.
+// Give it only values that the author of the text received.
 //
 // A Redactor is immutable and safe for concurrent use. A nil one removes nothing.
 type Redactor struct {
@@ -42,19 +42,19 @@ type Redactor struct {
 	skip  *[1 << 16]uint8
 	// heads are the patterns by their first six bytes.
 	heads map[[MinRedacted]byte][][]byte
-	// window is the length of the longest pattern without its last byte: whether a byte belongs to a value is known when so
-	// many bytes follow it.
+	// window is the length of the longest pattern minus one: once so many bytes follow a byte, it is known whether that
+	// byte belongs to a value.
 	window int
-	// everything: all bytes are removed.
+	// everything makes the Redactor remove all bytes.
 	everything bool
 }
 
-// Everything removes all bytes but line breaks. It is for output whose values are not known any more.
+// Everything removes all bytes but line breaks. It is for output whose values are no longer known.
 var Everything = &Redactor{everything: true}
 
-// A search compares at most this many bytes for each byte of text, and some more: values that begin alike, in a text that
-// is like them, would otherwise let a member keep the server busy. Beyond that, the rest of the text is removed, because
-// it was not searched.
+// A search compares at most this many bytes for each byte of text, plus a constant. Otherwise a member could keep the
+// server busy with values that begin alike and a text that resembles them. Beyond the limit, the rest of the text is
+// removed, because it was not searched.
 const comparedPerByte, comparedMore = 16, 1 << 20
 
 // NewRedactor returns a Redactor for values; nil if none of them is [Redactable].
@@ -100,7 +100,7 @@ func patterns(value []byte) (all [][]byte) {
 		}
 	}
 	add(text)
-	// A line of a key that has several, but not one that all keys have.
+	// Each line of a key of several lines, except for lines that all keys have.
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); len(line) >= 16 && len(line) < len(text) && !strings.HasPrefix(line, "-----") {
 			add(line)
@@ -125,7 +125,7 @@ func patterns(value []byte) (all [][]byte) {
 	add(strings.ToUpper(hex.EncodeToString(value)))
 	for before := range 3 {
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			// The characters that depend on nothing but the value, whatever is before and after it.
+			// The characters that depend only on the value, whatever surrounds it.
 			form := encoding.EncodeToString(append(make([]byte, before), value...))
 			add(form[(before*8+5)/6 : (before+len(value))*8/6])
 		}
@@ -133,7 +133,7 @@ func patterns(value []byte) (all [][]byte) {
 	return all
 }
 
-// lowerEscapes writes the escapes of a URL with small letters, as some programs do.
+// lowerEscapes writes the escapes of a URL in lower case, as some programs do.
 func lowerEscapes(form string) string {
 	b := []byte(form)
 	for i := 0; i+2 < len(b); i++ {
@@ -153,39 +153,39 @@ func flatten(b []byte) []byte {
 	return slices.DeleteFunc(bytes.Clone(b), func(c byte) bool { return c == '\n' || c == '\r' })
 }
 
-// piece is a part of a text between line breaks: where it is in the text without them, and in the text itself.
+// piece is a part of a text between line breaks: its position in the text without line breaks, and in the text itself.
 type piece struct{ flat, text int }
 
-// room is memory for a search, which is used again.
-type room struct {
+// buffer is the memory of a search, which is reused.
+type buffer struct {
 	flat   []byte
 	pieces []piece
 }
 
-// rooms are a few rooms that nobody uses now.
-var rooms = make(chan *room, 8)
+// buffers holds a few unused buffers.
+var buffers = make(chan *buffer, 8)
 
-func takeRoom() *room {
+func takeBuffer() *buffer {
 	select {
-	case r := <-rooms:
+	case r := <-buffers:
 		return r
 	default:
-		return new(room)
+		return new(buffer)
 	}
 }
 
-func (r *room) giveBack() {
-	if cap(r.flat) > 1<<20 { // a single large text must not take memory for ever
+func (r *buffer) giveBack() {
+	if cap(r.flat) > 1<<20 { // a single large text must not occupy memory forever
 		return
 	}
 	select {
-	case rooms <- r:
+	case buffers <- r:
 	default:
 	}
 }
 
 // split copies a text without its line breaks.
-func (r *room) split(text []byte) {
+func (r *buffer) split(text []byte) {
 	r.flat, r.pieces = r.flat[:0], r.pieces[:0]
 	returns := bytes.IndexByte(text, '\r') >= 0
 	for at := 0; at < len(text); {
@@ -206,7 +206,7 @@ func (r *room) split(text []byte) {
 	}
 }
 
-// find calls found with each part of text that is to be removed, in the order of their starts; they may overlap.
+// find calls found with each part of text to remove, in the order of their starts. Parts may overlap.
 func (r *Redactor) find(text []byte, found func(from, to int)) {
 	if r.everything {
 		found(0, len(text))
@@ -214,12 +214,12 @@ func (r *Redactor) find(text []byte, found func(from, to int)) {
 	}
 	flat, pieces := text, []piece(nil)
 	if bytes.IndexByte(text, '\n') >= 0 || bytes.IndexByte(text, '\r') >= 0 {
-		room := takeRoom()
-		defer room.giveBack()
-		room.split(text)
-		flat, pieces = room.flat, room.pieces
+		buf := takeBuffer()
+		defer buf.giveBack()
+		buf.split(text)
+		flat, pieces = buf.flat, buf.pieces
 	}
-	// place returns where a position of flat is in text.
+	// place converts a position in flat to a position in text.
 	place := func(at int) int {
 		if pieces == nil {
 			return at
@@ -269,7 +269,7 @@ func cover(text []byte) {
 	}
 }
 
-// Bytes returns p without the values: p itself if it has none, otherwise a copy.
+// Bytes returns p without the values: p itself if it contains none, otherwise a copy.
 func (r *Redactor) Bytes(p []byte) []byte {
 	if r == nil {
 		return p
@@ -302,7 +302,7 @@ func (r *Redactor) String(text string) string {
 	return string(out)
 }
 
-// Has reports whether a text has one of the values.
+// Has reports whether a text contains one of the values.
 func (r *Redactor) Has(text string) (has bool) {
 	if r != nil {
 		r.find([]byte(text), func(int, int) { has = true })
@@ -310,37 +310,37 @@ func (r *Redactor) Has(text string) (has bool) {
 	return has
 }
 
-// Stream returns a stream that gives what is written to it to take, without the values, also where a value comes in
-// pieces: what it gives is what [Redactor.Bytes] makes of the whole. It holds back the last bytes, as many as the longest
-// value may have, whatever they are. A nil Redactor's gives everything at once.
+// Stream returns a stream that redacts what is written to it and passes it to take. Its output is the same as that of
+// [Redactor.Bytes] for the whole input, even if a value arrives in pieces. It therefore holds back as many last bytes
+// as the longest value may have. The stream of a nil Redactor passes on everything at once.
 func (r *Redactor) Stream(take func([]byte)) *Stream { return &Stream{redactor: r, take: take} }
 
-// Live is [Redactor.Stream] for people and programs that wait for what is written: it holds no byte back for longer than a
-// tenth of a second. Of a value that comes in pieces over a longer time, it gives the first pieces.
+// Live is [Redactor.Stream] for people and programs that wait for the output: it holds no byte back for longer than a
+// tenth of a second. If a value arrives in pieces over a longer time, it shows the first pieces.
 func (r *Redactor) Live(take func([]byte)) *Stream {
 	return &Stream{redactor: r, take: take, patience: heldFor}
 }
 
-// Stream redacts what is written to it in pieces. What it gives, and when, depends on no value, unless it was written
-// completely. It is safe for concurrent use. It calls take for one piece after the other, perhaps on another goroutine than
-// the writer's; take must not keep what it is given, nor use the stream.
+// Stream redacts what is written to it in pieces. Only completely written values affect what it passes on, and when. It
+// is safe for concurrent use. It calls take for one piece after the other, perhaps in another goroutine than the
+// writer's. take must not keep its argument or use the stream.
 type Stream struct {
 	redactor *Redactor
 	take     func([]byte)
-	patience time.Duration // 0 if bytes are held back however long it takes
+	patience time.Duration // 0 if bytes are held back without a time limit
 
 	mu sync.Mutex
-	// kept is the end of what was written, in which a value may begin that goes on in what follows. Its first shown bytes
-	// were given already; its first masked ones belong to a value that was found.
+	// kept is the end of the input, which may contain the beginning of a value. Its first shown bytes were already
+	// passed on; its first masked bytes belong to a value that was found.
 	kept          []byte
 	shown, masked int
-	flat          int // how many bytes of kept are no line breaks
-	// aged is how many bytes of kept were there when the timer was set that runs while ticking.
+	flat          int // the number of bytes of kept that are not line breaks
+	// aged is the number of bytes of kept when the current timer was set. ticking reports that a timer runs.
 	aged    int
 	ticking bool
 }
 
-// Write gives on what is certain of what was written. It never fails.
+// Write passes on the bytes that are certain. It never fails.
 func (s *Stream) Write(p []byte) (int, error) {
 	if s.redactor == nil {
 		s.take(p)
@@ -350,7 +350,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	s.kept = append(s.kept, p...)
 	s.flat += len(p) - bytes.Count(p, []byte{'\n'}) - bytes.Count(p, []byte{'\r'})
-	// Not with each byte, because each time the whole window is searched.
+	// Not for each byte, because each call searches the whole window.
 	if window := s.redactor.window; s.flat > window+window/2 {
 		s.give(0)
 	}
@@ -361,7 +361,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tick gives what has waited for as long as it may.
+// tick passes on the bytes that have waited for the maximum time.
 func (s *Stream) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +372,7 @@ func (s *Stream) tick() {
 	}
 }
 
-// Flush gives what was held back, because nothing follows it. What is written later does not continue it.
+// Flush passes on what was held back. Later writes do not continue it.
 func (s *Stream) Flush() {
 	if s.redactor == nil {
 		return
@@ -383,7 +383,7 @@ func (s *Stream) Flush() {
 	s.kept, s.shown, s.masked, s.flat, s.aged = s.kept[:0], 0, 0, 0, 0
 }
 
-// give gives what is kept but for the window, and at least the bytes before until. It keeps the window.
+// give passes on what is kept except for the window, and at least the bytes before until. It keeps the window.
 func (s *Stream) give(until int) {
 	hold := s.window()
 	if until = max(until, hold); until <= s.shown {
@@ -393,7 +393,7 @@ func (s *Stream) give(until int) {
 	cover(out[:s.masked])
 	s.redactor.find(s.kept, func(from, to int) {
 		cover(out[from:to])
-		if from < hold { // the others are found again, with what follows
+		if from < hold { // later ones are found again with the next input
 			covered = max(covered, to)
 		}
 	})
@@ -403,7 +403,7 @@ func (s *Stream) give(until int) {
 	s.flat = min(s.flat, s.redactor.window)
 }
 
-// window returns where the last bytes of kept begin that may belong to a value that is not complete.
+// window returns the position in kept after which bytes may belong to an incomplete value.
 func (s *Stream) window() int {
 	over := s.flat - s.redactor.window
 	for i, c := range s.kept {
@@ -417,15 +417,15 @@ func (s *Stream) window() int {
 	return len(s.kept)
 }
 
-// Redactable reports whether a value is removed from texts. What is blank, shorter than [MinRedacted] or a common word is
-// not, because it is in ordinary text by chance.
+// Redactable reports whether a value is removed from texts. Ordinary text contains values that are blank, shorter than
+// [MinRedacted] or common words by chance, so these are not removed.
 func Redactable(value []byte) bool {
 	flat := flatten(value)
 	return len(flat) >= MinRedacted && len(bytes.TrimSpace(value)) > 0 && strings.Trim(string(flat), string(flat[:1])) != "" &&
 		!common[strings.ToLower(string(flat))]
 }
 
-// common are values that people choose for a test, and words of programs.
+// common are values that people choose for tests, and words of programs.
 var common = func() map[string]bool {
 	all := map[string]bool{}
 	for _, word := range strings.Fields(`

@@ -52,7 +52,7 @@ func disguises(value string) map[string]string {
 	return all
 }
 
-// betrays reports whether a text still tells a value: as it is, or in base64 or hexadecimal.
+// betrays reports whether a text still reveals a value: as it is, or in base64 or hexadecimal.
 func betrays(text []byte, value string) bool {
 	flat := strings.NewReplacer("\n", "", "\r", "").Replace(string(text))
 	plain := strings.NewReplacer("\n", "", "\r", "").Replace(value)
@@ -104,18 +104,18 @@ func TestOtherTextIsLeftAlone(t *testing.T) {
 	}
 	p := []byte("nothing here")
 	if got := r.Bytes(p); &got[0] != &p[0] {
-		t.Error("what has no value is copied")
+		t.Error("a text without a value is copied")
 	}
 	if secret.NewRedactor([]byte("short"), []byte("       "), nil) != nil {
 		t.Error("values that are too short, or blank, are redacted")
 	}
 	var none *secret.Redactor
 	if none.String(value) != value || string(none.Bytes([]byte(value))) != value {
-		t.Error("no redactor redacts")
+		t.Error("a nil redactor redacts")
 	}
 }
 
-// stream writes text in pieces of the sizes that next returns, and returns what came out.
+// streamed writes text in pieces of the sizes that next returns, and returns the output.
 func streamed(r *secret.Redactor, text string, next func() int) []byte {
 	var out []byte
 	s := r.Stream(func(p []byte) { out = append(out, p...) })
@@ -144,8 +144,8 @@ func TestAValueIsRedactedInPieces(t *testing.T) {
 	}
 }
 
-// A stream that nobody waits for gives exactly what one call gives.
-func TestPiecesAreRedactedAsTheWhole(t *testing.T) {
+// A stream without a time limit returns exactly what one call returns.
+func TestPiecesAreRedactedLikeTheWhole(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -165,7 +165,7 @@ func TestPiecesAreRedactedAsTheWhole(t *testing.T) {
 	}
 }
 
-// observed is what somebody sees of a stream: after each piece that is written, how much was given, and when.
+// observed returns what an observer sees of a stream: how much it has passed on after each written piece, and when.
 func observed(r *secret.Redactor, live bool, pieces []string) string {
 	var seen strings.Builder
 	var given atomic.Int64
@@ -180,7 +180,7 @@ func observed(r *secret.Redactor, live bool, pieces []string) string {
 		fmt.Fprint(&seen, given.Load(), " ")
 	}
 	for end := 0; live && end < 20; end++ {
-		time.Sleep(10 * time.Millisecond) // in the time of the bubble
+		time.Sleep(10 * time.Millisecond) // fake time of the test's bubble
 		synctest.Wait()
 		fmt.Fprint(&seen, time.Since(began), ":", given.Load(), " ")
 	}
@@ -189,8 +189,9 @@ func observed(r *secret.Redactor, live bool, pieces []string) string {
 	return seen.String()
 }
 
-// Nobody who writes guesses to a stream, and sees what comes out when, learns whether a guess begins as a value does.
-func TestAStreamTellsNothingAboutTheBeginningOfAValue(t *testing.T) {
+// A writer who guesses, and sees what the stream passes on and when, does not learn whether a guess begins like a
+// value.
+func TestAStreamRevealsNothingAboutTheBeginningOfAValue(t *testing.T) {
 	t.Parallel()
 	const value = "sk-ant-api03-Zq8vN2xLw5TfRb7KmYc4"
 	r := secret.NewRedactor([]byte(value))
@@ -224,8 +225,8 @@ func TestAStreamTellsNothingAboutTheBeginningOfAValue(t *testing.T) {
 	}
 }
 
-// A prompt waits for its answer, so it must be shown although nothing follows it.
-func TestALiveStreamHoldsBackForATimeOnly(t *testing.T) {
+// A prompt waits for its answer, so it must be shown even if nothing follows it.
+func TestALiveStreamHoldsBytesBackForALimitedTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -256,12 +257,12 @@ func TestALiveStreamHoldsBackForATimeOnly(t *testing.T) {
 		shows(20*time.Millisecond, "Continue? ")
 		write("23456789!")
 		shows(100*time.Millisecond, "Continue? xxxxxxxxxxxxx!")
-		// What comes slowly is shown until the rest is there.
+		// A value that arrives slowly is shown until the rest is there.
 		write("sk-")
 		shows(100*time.Millisecond, "Continue? xxxxxxxxxxxxx!sk-")
 		write("0123456789")
 		shows(100*time.Millisecond, "Continue? xxxxxxxxxxxxx!sk-xxxxxxxxxx")
-		// Bytes that keep coming are not waited for.
+		// The stream does not wait while bytes keep arriving.
 		for range 40 {
 			write(".")
 			time.Sleep(10 * time.Millisecond)
@@ -288,8 +289,8 @@ func TestShortAndCommonValuesAreNotRedacted(t *testing.T) {
 	}
 }
 
-// People run what they copy, so what stands for a value must mean nothing to a shell.
-func TestWhatStandsForAValueIsNothingThatAShellExpands(t *testing.T) {
+// People run what they copy, so the mask must mean nothing to a shell.
+func TestAShellDoesNotExpandTheMask(t *testing.T) {
 	t.Parallel()
 	got := secret.NewRedactor([]byte("staging1")).String("rm -rf ./staging1")
 	dir := t.TempDir()
@@ -313,7 +314,7 @@ func TestHas(t *testing.T) {
 	r := secret.NewRedactor([]byte(value))
 	var none *secret.Redactor
 	if !r.Has("it is "+hex.EncodeToString([]byte(value))) || r.Has(value[1:]) || none.Has(value) {
-		t.Error("it finds what is not there, or not what is")
+		t.Error("it finds a missing value, or misses one")
 	}
 	if got := secret.Everything.String("all\nof it"); got != "xxx\nxxxxx" {
 		t.Errorf("of everything, %q is left", got)
@@ -341,7 +342,7 @@ func TestALogHasNoKnownValue(t *testing.T) {
 	}
 }
 
-// Values and a text that are alike must not keep the server busy.
+// Values and a text that resemble each other must not keep the server busy.
 func TestAHostileTextIsRedactedInTime(t *testing.T) {
 	t.Parallel()
 	var values [][]byte
@@ -358,18 +359,18 @@ func TestAHostileTextIsRedactedInTime(t *testing.T) {
 	if len(got) != len(text) {
 		t.Errorf("%d bytes became %d", len(text), len(got))
 	}
-	// What is not searched to the end is not shown.
+	// Text that was not searched is not shown.
 	if got := r.String(strings.Repeat("a", 1<<16) + string(values[7])); strings.Contains(got, string(values[7])) {
 		t.Error("the value is shown")
 	}
 }
 
-func TestALogHasRoomForTheValuesOfManyHouses(t *testing.T) {
+func TestALogKeepsTheValuesOfManyHouses(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	known := new(secret.Known)
 	logger := slog.New(secret.LogHandler(slog.NewTextHandler(&b, nil), known))
-	for i := range 100 { // a hostile house fills it, and a value that is used again is known again
+	for i := range 100 { // a hostile house fills it; a value that is used again is known again
 		known.Add([]byte(fmt.Sprint(i) + strings.Repeat("wxyz", 15<<10)))
 	}
 	known.Add([]byte(value))
@@ -397,7 +398,7 @@ func FuzzRedactor(f *testing.F) {
 }
 
 func BenchmarkRedactor(b *testing.B) {
-	// What a build prints: words and paths in lines, without a value.
+	// The output of a build: lines of words and paths, without a value.
 	var text bytes.Buffer
 	random := rand.New(rand.NewPCG(1, 2))
 	for text.Len() < 1<<20 {

@@ -1,10 +1,10 @@
 // Package secret keeps what must not be readable in the database: sealed values, the secrets of houses, and the removal
 // of their values from whatever leaves the server.
 //
-// Values are encrypted in an envelope of two layers. The outer key is the root key, which the operator keeps outside of
-// the database (a file, an environment variable or a KMS; see [Root]). It seals only small things: what the installation
-// itself needs ([Sealer]), and one data key per house. The data key encrypts the values of its house, so that a root key
-// can be replaced without touching them, and a KMS is asked once per house instead of once per value.
+// Values are encrypted in an envelope of two layers. The outer key is the root key, which the operator keeps outside
+// the database (a file, an environment variable or a KMS; see [Root]). It seals only small values: those of the
+// installation itself ([Sealer]), and one data key per house. The data key encrypts the values of its house, so that a
+// root key can be replaced without touching them, and a KMS is asked once per house instead of once per value.
 //
 // Two libraries do the cryptography. Root keys are age identities (filippo.io/age), because a person handles them and
 // their text form is made for that. Data keys are keysets of Tink (tink-go), because its AEAD binds a ciphertext to
@@ -32,8 +32,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Root is a key that is kept outside of the database. It encrypts values of at most 4096 bytes, which is the limit of
-// common KMS. Implementations limit how long a call takes, and are safe for concurrent use.
+// Root is a key outside the database. It encrypts values of at most 4096 bytes, which is the limit of common KMS.
+// Implementations limit how long a call takes, and are safe for concurrent use.
 type Root interface {
 	Wrap(value []byte) ([]byte, error)
 	// Unwrap decrypts what Wrap returned. The error wraps [ErrOtherKey] if another key encrypted it.
@@ -46,14 +46,14 @@ var ErrOtherKey = errors.New("sealed under another key")
 // OpenRoot opens the root key at an address such as "awskms://…".
 type OpenRoot func(address string) (Root, error)
 
-// Marks begin what is sealed, so that a key is tried only with values of its kind: age's own, and one for a KMS.
+// Marks begin sealed values, so that a key is tried only with values of its kind: age's own mark, and one for a KMS.
 var (
 	ageMark = []byte("age-encryption.org/")
 	kmsMark = []byte("arbe-kms/1 ")
 )
 
-// kmsRoot is a key in a KMS. What it seals begins with its id, which says whether a value is under this key: some
-// services open what any of their keys sealed.
+// kmsRoot is a key in a KMS. The values that it seals begin with its id, which shows whether a value is under this key,
+// because some services open what any of their keys sealed.
 type kmsRoot struct {
 	Root
 	id string
@@ -61,7 +61,7 @@ type kmsRoot struct {
 
 // Sealer seals and opens the installation's own values under its root keys. It is safe for concurrent use.
 type Sealer struct {
-	// roots are the keys: the first one seals, all open.
+	// roots are the keys. The first one seals; all open.
 	roots []Root
 	seed  []byte
 }
@@ -78,8 +78,8 @@ func NewKey() (string, error) {
 var kmsAddress = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
 
 // NewSealer returns a Sealer for one or more keys, separated by white space: keys made by [NewKey], or addresses of a
-// KMS, which open opens (nil: none can be). The first one seals and all open, so that a key can be replaced while
-// servers run; see [Rewrap]. A malformed key is a [fault.Invalid] that does not repeat the key.
+// KMS, which it opens with open (nil: a KMS is refused). The first one seals and all open, so that a key can be
+// replaced while servers run; see [Rewrap]. A malformed key is a [fault.Invalid] that does not repeat the key.
 func NewSealer(keys string, open OpenRoot) (*Sealer, error) {
 	s := &Sealer{}
 	for i, key := range strings.Fields(keys) {
@@ -106,7 +106,7 @@ func NewSealer(keys string, open OpenRoot) (*Sealer, error) {
 	return s, nil
 }
 
-// ageRoot is a root key that is a file's or a variable's text.
+// ageRoot is a root key given as text, in a file or a variable.
 type ageRoot struct{ identity *age.X25519Identity }
 
 func (r ageRoot) Wrap(value []byte) ([]byte, error) {
@@ -132,7 +132,7 @@ func (r ageRoot) Unwrap(wrapped []byte) ([]byte, error) {
 			return value, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %v", ErrOtherKey, err) // or it was changed, which looks the same
+	return nil, fmt.Errorf("%w: %v", ErrOtherKey, err) // or the value was changed, which looks the same
 }
 
 // Seal encrypts value under the first key.
@@ -147,8 +147,8 @@ func (s *Sealer) Seal(value []byte) ([]byte, error) {
 	return wrapped, nil
 }
 
-// Open decrypts what [Sealer.Seal] returned under any of the keys. A value that was sealed under a key that is not there
-// is a [fault.Precondition]; a KMS that cannot be asked is a [fault.Unavailable].
+// Open decrypts what [Sealer.Seal] returned under any of the keys. A value that was sealed under a missing key is a
+// [fault.Precondition]; a KMS that cannot be asked is a [fault.Unavailable].
 func (s *Sealer) Open(sealed []byte) ([]byte, error) {
 	value, _, err := s.open(sealed)
 	return value, err
@@ -166,7 +166,7 @@ func (s *Sealer) open(sealed []byte) (value []byte, which int, err error) {
 	}
 	under := slices.IndexFunc(s.roots, func(r Root) bool { k, is := r.(kmsRoot); return is && k.id == id })
 	err = ErrOtherKey
-	for _, only := range []bool{true, false} { // its own key first, because asking another one costs time
+	for _, only := range []bool{true, false} { // the value's own key first, because asking another one costs time
 		for i, r := range s.roots {
 			if _, is := r.(kmsRoot); is != ofKMS || (i == under) != only && ofKMS || !ofKMS && only {
 				continue
@@ -178,7 +178,7 @@ func (s *Sealer) open(sealed []byte) (value []byte, which int, err error) {
 				}
 				return value, i, nil
 			}
-			// That a KMS cannot be asked is the better reason: the value may be under its key.
+			// An unreachable KMS is the better reason, because the value may be under its key.
 			if errors.Is(err, ErrOtherKey) {
 				err = failed
 			}
@@ -207,9 +207,9 @@ func (s *Sealer) Reseal(sealed []byte) (resealed []byte, changed bool, err error
 	return resealed, err == nil, err
 }
 
-// newSeed returns a value from which [Sealer.Derive] derives. It is stored sealed, so that what is derived stays the same
-// when a root key is replaced. Older versions derived from the root key itself. To go on with that, sealedBefore is a
-// value that the installation sealed before, and the seed is the key that opens it.
+// newSeed returns a value from which [Sealer.Derive] derives. It is stored sealed, so that what is derived stays the
+// same when a root key is replaced. Older versions derived from the root key itself. For their installations,
+// sealedBefore is a value that they sealed, and the seed is the key that opens it.
 func (s *Sealer) newSeed(sealedBefore []byte) ([]byte, error) {
 	if sealedBefore != nil {
 		_, which, err := s.open(sealedBefore)

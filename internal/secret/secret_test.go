@@ -11,7 +11,7 @@ import (
 
 func sealer(t *testing.T) *secret.Sealer {
 	t.Helper()
-	return sealerOf(t, "\n"+key(t)+" \n") // as a file or an editor leaves it
+	return sealerOf(t, "\n"+key(t)+" \n") // with the white space that a file or an editor adds
 }
 
 func key(t *testing.T) string {
@@ -53,13 +53,13 @@ func TestSealer(t *testing.T) {
 			}
 		}
 	})
-	t.Run("shows nothing of the value, nor that two are the same", func(t *testing.T) {
+	t.Run("reveals nothing of the value, nor that two values are equal", func(t *testing.T) {
 		one, two := seal(t, s, value), seal(t, s, value)
 		if bytes.Contains(one, value) || bytes.Equal(one, two) {
-			t.Error("the sealed value tells something")
+			t.Error("the sealed value reveals something")
 		}
 	})
-	t.Run("opens nothing that another key sealed, or that was changed", func(t *testing.T) {
+	t.Run("opens no value that another key sealed or that was changed", func(t *testing.T) {
 		sealed := seal(t, s, value)
 		flipped := bytes.Clone(sealed)
 		flipped[len(flipped)-1] ^= 1

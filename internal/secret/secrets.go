@@ -22,8 +22,8 @@ import (
 const (
 	// MaxValue is the longest value, in bytes.
 	MaxValue = 64 << 10
-	// MaxReceived is how many bytes the secrets of one command may have together. An environment is limited by the system, and
-	// what removes the values takes some twelve times their size.
+	// MaxReceived limits the secrets of one command together, in bytes. The system limits an environment, and a
+	// redactor takes some twelve times the size of its values.
 	MaxReceived = 128 << 10
 	// maxSecrets and maxBytes limit the secrets of a house.
 	maxSecrets = 200
@@ -35,18 +35,18 @@ type Secret struct {
 	ID, Name string
 	// Redacted is false if the value is not removed from output, because it is too short or too common ([Redactable]).
 	Redacted bool
-	// SetBy is the agent who set the present value, and SetByName their name; empty if they are gone.
+	// SetBy is the agent who set the current value, and SetByName their name; empty if they are gone.
 	SetBy, SetByName string
-	// CreatedAt is when there was first one of this name, SetAt when it got its present value, and UsedAt when the
-	// server last used it, accurate to a minute; zero if never.
+	// CreatedAt is when the secret was created, SetAt when it got its current value, and UsedAt when the server last
+	// used it, accurate to a minute; zero if never.
 	CreatedAt, SetAt, UsedAt time.Time
-	// Uses are what uses it.
+	// Uses lists what uses it.
 	Uses []Use
 }
 
 // Use is something that uses a secret by its name.
 type Use struct {
-	// Kind is what uses it, in words, and Name which one: "environment" "build".
+	// Kind and Name say what uses it, for example "environment" and "build".
 	Kind, Name string
 }
 
@@ -75,8 +75,8 @@ func New(d *db.DB, sealer *Sealer, uses Uses, known *Known) *Secrets {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
 
-// CheckName reports whether a secret can have a name: that of an environment variable that is not one of arbe's own.
-// The error is a [fault.Invalid].
+// CheckName returns a [fault.Invalid] if a secret cannot have this name. Names are those of environment variables,
+// without arbe's own.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -90,8 +90,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Set gives a secret of the scope's house a value, whether or not there is one of this name. Setting the same value again
-// changes nothing. fresh reports whether there was none before.
+// Set creates a secret of the scope's house, or replaces its value. Setting the same value again changes nothing. fresh
+// reports whether it was created.
 func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []byte) (set Secret, fresh bool, err error) {
 	if err := CheckName(name); err != nil {
 		return Secret{}, false, err
@@ -135,7 +135,7 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 		if err != nil {
 			return err
 		}
-		// After the key, so that what choose locks is not waited for by a rotation that has the key.
+		// After the key, so that a rotation that has the key does not wait for what choose locks.
 		name, err := choose(tx)
 		if err != nil {
 			return err
@@ -150,14 +150,15 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 				return nil
 			}
 		}
-		// The house's key is locked by every Set, but shared. Two at once may pass the limit by one, which is harmless.
+		// Every Set takes only a shared lock of the house's key. Two at once may exceed the limit by one, which is
+		// harmless.
 		had, err := s.q.CountSecrets(ctx, tx, scope.House, name)
 		if err != nil {
 			return err
 		}
 		if had.Secrets >= maxSecrets || had.Bytes+int64(len(value)) > maxBytes {
 			return fault.Newf(fault.Exhausted, "delete secrets that are not used; arbe secret list shows when each was used",
-				"a house has at most %d secrets of %d KiB together", maxSecrets, maxBytes>>10)
+				"a house has at most %d secrets of %d KiB together", maxSecrets, maxBytes>>10).WithReason(fault.LimitReached)
 		}
 		sealed, err := key.Encrypt(value, bound(scope.House, name))
 		if err != nil {
@@ -188,7 +189,7 @@ func (s *Secrets) forPeople(ctx context.Context, scope db.Scope, f func(tx pgx.T
 	})
 }
 
-// houseKey returns the data key of a house, and creates it if there is none. It is not replaced before tx ends.
+// houseKey returns the data key of a house, and creates it if there is none. It cannot be replaced before tx ends.
 func (s *Secrets) houseKey(ctx context.Context, tx pgx.Tx, house string) (tink.AEAD, error) {
 	sealed, err := s.q.HouseKeyForShare(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -210,7 +211,7 @@ func (s *Secrets) houseKey(ctx context.Context, tx pgx.Tx, house string) (tink.A
 	return s.keys.open(house, sealed)
 }
 
-// bound is what a sealed value is bound to.
+// bound returns the associated data of a sealed value.
 func bound(house, name string) []byte { return []byte("secret\x00" + house + "\x00" + name) }
 
 func open(key tink.AEAD, house, name string, sealed []byte) ([]byte, error) {
@@ -357,16 +358,16 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
-// Binding gives the commands of an environment a secret of their house, as the environment variable of its name.
+// Binding gives the commands of an environment a secret of their house, as an environment variable of the same name.
 type Binding struct {
 	Name string `json:"name"`
-	// Required: nothing is begun without it.
+	// Required: without the secret, commands do not start.
 	Required bool `json:"required"`
 }
 
 // Received are the secrets that one command receives.
 type Received struct {
-	// Env are their values by name: the command's environment variables.
+	// Env holds their values by name: the command's environment variables.
 	Env map[string]string
 	// Revisions say which values these are: each changes with its secret.
 	Revisions map[string]int64
@@ -401,7 +402,7 @@ func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding)
 	}
 	for _, b := range bindings {
 		if _, there := got.Env[b.Name]; b.Required && !there {
-			return Received{}, fault.Newf(fault.Precondition, "set it with: arbe secret set "+b.Name+"; or change the environment", "the environment needs the secret %s, which this house does not have", b.Name)
+			return Received{}, fault.Newf(fault.Precondition, "set it with: arbe secret set "+b.Name+"; or change the environment", "the environment needs the secret %s, which this house does not have", b.Name).WithReason(fault.SecretMissing)
 		}
 	}
 	if size > MaxReceived {
@@ -411,7 +412,7 @@ func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding)
 	return got, s.Used(ctx, house, names...)
 }
 
-// ReceiveAgain returns what a command received whose server is gone. If one of the values is not known any more, the
+// ReceiveAgain returns what a command received from a server that is gone. If one of the values is no longer known, the
 // Redactor is [Everything].
 func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[string]int64) (Received, error) {
 	var bindings []Binding
@@ -425,8 +426,8 @@ func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[
 	return got, err
 }
 
-// Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that hold
-// the old key notice by themselves. A retry makes another key, which is harmless. It returns how many values it sealed.
+// Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that
+// hold the old key notice. A retry creates another key, which is harmless. It returns how many values it sealed.
 func (s *Secrets) Rotate(ctx context.Context, scope db.Scope) (values int, err error) {
 	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		// The lock keeps others from sealing a value under the old key meanwhile.

@@ -28,7 +28,7 @@ type bench struct {
 	home, other  db.Scope
 	bot          db.Scope
 	key          string
-	sealer, next *secret.Sealer // under the same key, and under a new one that opens both
+	sealer, next *secret.Sealer // with the old key, and with a new one that opens both
 	nextKey      string
 }
 
@@ -63,7 +63,7 @@ func (b *bench) ask(t *testing.T, query string, args ...any) (answer string) {
 	return answer
 }
 
-// server is the secrets as one server has them.
+// server returns the Secrets of one server.
 func (b *bench) server(sealer *secret.Sealer) *secret.Secrets {
 	return secret.New(b.DB, sealer, nil, nil)
 }
@@ -125,7 +125,7 @@ func TestASecret(t *testing.T) {
 			t.Errorf("%s sealed values are left", n)
 		}
 	})
-	t.Run("is not what another house has", func(t *testing.T) {
+	t.Run("is not visible to another house", func(t *testing.T) {
 		set(t, s, b.home, "SAME", "of-home")
 		set(t, s, b.other, "SAME", "of-the-other")
 		has(t, s, b.home, "SAME", "of-home")
@@ -141,7 +141,7 @@ func TestASecret(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("is not a bot's", func(t *testing.T) {
+	t.Run("is not available to a bot", func(t *testing.T) {
 		set(t, s, b.home, "HIDDEN", "from-bots")
 		_, listed := s.List(t.Context(), b.bot)
 		_, _, set := s.Set(t.Context(), b.bot, "HIDDEN", []byte("overwritten"))
@@ -159,7 +159,7 @@ func TestASecret(t *testing.T) {
 			t.Errorf("it is in %v", where)
 		}
 	})
-	t.Run("that somebody moves with SQL does not open", func(t *testing.T) {
+	t.Run("that somebody moved with SQL does not open", func(t *testing.T) {
 		set(t, s, b.home, "MINE", "of-home-alone")
 		set(t, s, b.other, "THEIRS", "of-the-other-alone")
 		set(t, s, b.home, "RENAMED", "old-name")
@@ -180,7 +180,7 @@ func TestASecret(t *testing.T) {
 	})
 }
 
-func TestWhatASecretMayBe(t *testing.T) {
+func TestLimitsOfASecret(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.server(b.sealer)
@@ -207,10 +207,10 @@ func TestWhatASecretMayBe(t *testing.T) {
 	if fault.CodeOf(err) != fault.Exhausted {
 		t.Errorf("more than a house may have: %v", err)
 	}
-	set(t, s, b.home, "BIG_0", strings.Repeat("y", secret.MaxValue)) // which needs no more room
+	set(t, s, b.home, "BIG_0", strings.Repeat("y", secret.MaxValue)) // which needs no more space
 }
 
-func TestDeletingSaysWhoUsesIt(t *testing.T) {
+func TestDeletingNamesTheUses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	uses := func(context.Context, pgx.Tx, string) (map[string][]secret.Use, error) {
@@ -266,7 +266,7 @@ func TestAHousesKeyIsReplacedWhileServersRun(t *testing.T) {
 	b := setup(t)
 	a, c := b.server(b.sealer), b.server(b.sealer)
 	set(t, a, b.home, "ONE", "value-1")
-	has(t, c, b.home, "ONE", "value-1") // which now holds the old key
+	has(t, c, b.home, "ONE", "value-1") // which now caches the old key
 	before := b.ask(t, "select encode(sealed, 'hex') from sealed_values")
 	for range 2 { // a retry
 		n, err := a.Rotate(t.Context(), b.home)
@@ -303,7 +303,7 @@ func TestTheRootKeyIsReplacedWhileServersRun(t *testing.T) {
 	old, changed := b.server(both), b.server(b.next)
 	set(t, old, b.home, "ONE", "value-1")
 	has(t, changed, b.home, "ONE", "value-1")
-	set(t, changed, b.other, "TWO", "value-2") // under a key of a house that the new server made
+	set(t, changed, b.other, "TWO", "value-2") // under a house key that the new server created
 	has(t, old, b.other, "TWO", "value-2")
 
 	n, err := secret.Rewrap(t.Context(), b.owner, b.next)
@@ -332,12 +332,12 @@ func TestTheRootKeyIsReplacedWhileServersRun(t *testing.T) {
 	again, err := secret.Seed(t.Context(), b.owner, alone, false)
 	must(t, err)
 	if !bytes.Equal(again.Derive("webhook signatures"), derived) {
-		t.Error("what is derived changed, so webhooks' receivers would refuse our signatures")
+		t.Error("derived keys changed, so receivers of webhooks would refuse our signatures")
 	}
 	if _, err := b.server(b.sealer).Value(t.Context(), b.home.House, "ONE"); fault.CodeOf(err) != fault.Precondition {
 		t.Errorf("the old key still opens: %v", err)
 	}
-	// With a key that opens nothing, nothing is changed.
+	// With an unrelated key, nothing is changed.
 	stranger, err := secret.NewKey()
 	must(t, err)
 	lost, err := secret.NewSealer(stranger, nil)
@@ -408,7 +408,7 @@ func TestACommandReceivesWhatItsEnvironmentBinds(t *testing.T) {
 		t.Errorf("a required secret is missing: %v", err)
 	}
 
-	// A server that goes on with the command knows the values only while they are the same.
+	// A server that continues the command knows the values only while they are unchanged.
 	again, err := s.ReceiveAgain(t.Context(), b.home.House, got.Revisions)
 	must(t, err)
 	if text := again.Redactor.String("first-value other-value"); text != "xxxxxxxxxxx other-value" || again.Env["ONE"] != "first-value" {

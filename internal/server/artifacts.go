@@ -28,7 +28,7 @@ func (s *Server) storeArtifacts(ctx context.Context, dir *directory, database *d
 		return nil, err
 	}
 	return artifact.New(artifact.Config{
-		DB: database, Blobs: store, Logger: s.logger, MaxSize: s.cfg.ArtifactMaxSize, Quota: s.cfg.ArtifactQuota,
+		DB: database, Blobs: store, Logger: s.logger, MaxSize: s.cfg.ArtifactMaxSize, Quota: s.cfg.ArtifactQuota, PersonQuota: s.cfg.PersonArtifactQuota,
 	}), nil
 }
 

@@ -111,7 +111,7 @@ func (b *boundBody) enter() error {
 		if b.lease, err = b.bodies.memory.Take(ctx, p.Agent, copies*b.size); err == nil {
 			return nil
 		}
-		err = fault.New(fault.Unavailable, "too many large requests are in progress", "try again in a moment, with fewer at a time").Because(err)
+		err = fault.New(fault.Unavailable, "too many large requests are in progress", "try again in a moment, with fewer at a time").WithReason(fault.Busy).Because(err)
 	}
 	return b.refuse(fault.From(err))
 }

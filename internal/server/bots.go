@@ -16,10 +16,10 @@ import (
 )
 
 // botTurns returns what the turns of bots need from the packages that they do not know.
-func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, c Config) turn.Config {
+func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, client *model.Client, c Config) turn.Config {
 	return turn.Config{
 		Roots: c.Roots, Budget: c.Budget,
-		Model: new(model.Client),
+		Model: client,
 		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
 			var b bot.Bot
 			var rules house.Rules

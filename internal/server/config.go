@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,6 +29,9 @@ type Config struct {
 	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no way of its own to the server's
 	// doors; without it those reach none. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
+	// Previews is the address below which each preview of a port of a sandbox has a host of its own. Defaults to
+	// http://localhost with the port of the server's own address if that is of this machine, and otherwise to nil: no previews.
+	Previews *url.URL
 	// GitAuthorities sign the certificates of hosts of git repositories. Defaults to those of the machine.
 	GitAuthorities *x509.CertPool
 	// DataDir holds everything `arbe up` keeps: its Postgres, its key, its sandboxes.
@@ -49,6 +53,8 @@ type Config struct {
 	// MachineGone is the time without any server of a machine after which the local sandboxes there are considered dead.
 	// Their threads then get new ones.
 	MachineGone time.Duration
+	// SaveAfter is how long after its last use the working tree of a sandbox is saved.
+	SaveAfter time.Duration
 	// RepoRoots are directories whose git repositories environments may name.
 	RepoRoots []string
 	// PostgresBinaries is the directory of the programs of the embedded Postgres. Defaults to the newest installed ones.
@@ -77,9 +83,9 @@ type Config struct {
 	// AWS_SECRET_ACCESS_KEY, or that of the machine's role. Several servers need one that all of them reach. Defaults to
 	// "directory", or to "postgres" with a DatabaseURL.
 	BlobStore string
-	// ArtifactMaxSize is the largest size of one artifact, and ArtifactQuota that of all artifacts of a house together, in
-	// bytes.
-	ArtifactMaxSize, ArtifactQuota int64
+	// ArtifactMaxSize is the largest size of one artifact, ArtifactQuota that of all artifacts of a house together, and
+	// PersonArtifactQuota that of all houses of one person, in bytes.
+	ArtifactMaxSize, ArtifactQuota, PersonArtifactQuota int64
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
 	// it survives the server. Of output beyond it, only the first part becomes an artifact.
 	SpoolSize int64

@@ -19,42 +19,50 @@ const (
 // localDriver is the name of the driver for sandboxes on this machine.
 const localDriver = "local"
 
-// driverStarts starts the sandbox driver of this machine. A driver that cannot start does not keep the server from starting,
-// because all else works: only who needs one of its sandboxes gets the error. What kept it from starting may pass, such as
-// a full disk or a runtime that is not there yet, so it is tried again.
+// driverStarts starts a sandbox driver. A driver that cannot start does not keep the server from starting, because all else
+// works: only who needs one of its sandboxes gets the error. What kept it from starting may pass, such as a full disk, a runtime
+// that is not there yet, or an engine that is away, so it is tried again.
 type driverStarts struct {
 	server *Server
-	// start starts the driver for sandboxes on this machine.
-	start func(context.Context) (sandbox.Driver, error)
+	name   string
+	start  func(context.Context) (sandbox.Driver, error)
+	// rented is set for a driver of a provider. Unless that does not answer, it only lacks settings: that is nothing to warn of, and
+	// does not pass.
+	rented bool
 	// wanted receives a token when somebody wants a driver that has not started.
 	wanted chan struct{}
-	// failed reports that the first start failed.
+	// failed reports that the first start failed in a way that may pass.
 	failed bool
 }
 
-// first starts the driver for the first time, and returns it if it is ready, or why it is not.
-func (d *driverStarts) first(ctx context.Context) (ready map[string]sandbox.Driver, unavailable map[string]error) {
+func (s *Server) driverStarts(name string, start func(context.Context) (sandbox.Driver, error)) *driverStarts {
+	return &driverStarts{server: s, name: name, start: start, wanted: make(chan struct{}, 1)}
+}
+
+// first starts the driver for the first time, and adds it to those that are ready, or why it is not.
+func (d *driverStarts) first(ctx context.Context, ready map[string]sandbox.Driver, unavailable map[string]error) {
 	driver, err := d.start(ctx)
-	if err != nil {
-		d.failed = true
+	switch {
+	case err != nil && d.rented && fault.CodeOf(err) != fault.Unavailable:
+		unavailable[d.name] = err
+		d.server.logger.DebugContext(ctx, "sandboxes of a provider are not set up", "driver", d.name, "reason", fault.From(err).Message)
+	case err != nil:
+		unavailable[d.name], d.failed = err, true
 		d.report(ctx, err)
-		return map[string]sandbox.Driver{}, map[string]error{localDriver: err}
+	default:
+		ready[d.name] = driver
+		d.server.health.watch(driver)
+		d.server.onStop(func(stop context.Context) error { return d.server.stopDriver(stop, driver) })
 	}
-	d.server.health.watch(driver)
-	d.server.onStop(func(stop context.Context) error { return d.server.stopDriver(stop, driver) })
-	return map[string]sandbox.Driver{localDriver: driver}, map[string]error{}
 }
 
 func (d *driverStarts) report(ctx context.Context, err error) {
-	d.server.logger.WarnContext(ctx, "sandboxes of this kind cannot be used; their driver is started again later", "driver", localDriver, "error", fault.From(err).Detail())
-	d.server.health.degrade(localDriver, "sandboxes of the driver "+localDriver+" cannot be used: "+fault.From(err).Message)
+	d.server.logger.WarnContext(ctx, "sandboxes of this kind cannot be used; their driver is started again later", "driver", d.name, "error", fault.From(err).Detail())
+	d.server.health.degrade(d.name, "sandboxes of the driver "+d.name+" cannot be used: "+fault.From(err).Message)
 }
 
 // want says that somebody wants a driver that has not started.
-func (d *driverStarts) want(name string) {
-	if name != localDriver {
-		return // a provider is only missing its settings
-	}
+func (d *driverStarts) want() {
 	select {
 	case d.wanted <- struct{}{}:
 	default: // a token is already pending
@@ -85,14 +93,14 @@ func (d *driverStarts) keepTrying(boxes *sandbox.Resolver) {
 			}
 			if err != nil {
 				d.report(ctx, err)
-				boxes.DriverStarted(ctx, localDriver, nil, err)
+				boxes.DriverStarted(ctx, d.name, nil, err)
 				continue
 			}
 			driver = started
-			boxes.DriverStarted(ctx, localDriver, driver, nil)
-			d.server.health.restore(localDriver)
+			boxes.DriverStarted(ctx, d.name, driver, nil)
+			d.server.health.restore(d.name)
 			d.server.health.watch(driver)
-			d.server.logger.InfoContext(ctx, "sandboxes of this kind can be used now", "driver", localDriver)
+			d.server.logger.InfoContext(ctx, "sandboxes of this kind can be used now", "driver", d.name)
 		}
 	})
 }

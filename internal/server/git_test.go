@@ -147,12 +147,12 @@ func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	for name, call := range map[string]struct{ line, want string }{
 		"another host":                   {get + door + "example.com/one.git/info/refs?service=git-upload-pack'", "no credential for repositories at example.com"},
 		"the host at another port":       {get + door + ssh + "/one.git/info/refs?service=git-upload-pack'", "no credential for repositories at"},
-		"what is not git's":              {get + door + host.name + "/api/v1/user'", "no request of git"},
-		"another service":                {get + door + host.name + "/one.git/info/refs?service=git-archive'", "no request of git"},
-		"a further parameter":            {get + door + host.name + "/one.git/info/refs?service=git-upload-pack&x=y'", "no request of git"},
-		"a path that leads elsewhere":    {get + door + host.name + "/api/../one.git/info/refs?service=git-upload-pack'", "no request of git"},
-		"an escaped path":                {get + door + host.name + "/api%2f..%2fone.git/info/refs?service=git-upload-pack'", "no request of git"},
-		"another method":                 {get + "-X DELETE" + door + host.name + "/one.git/git-upload-pack'", "no request of git"},
+		"what is not git's":              {get + door + host.name + "/api/v1/user'", "not a request of git"},
+		"another service":                {get + door + host.name + "/one.git/info/refs?service=git-archive'", "not a request of git"},
+		"a further parameter":            {get + door + host.name + "/one.git/info/refs?service=git-upload-pack&x=y'", "not a request of git"},
+		"a path that leads elsewhere":    {get + door + host.name + "/api/../one.git/info/refs?service=git-upload-pack'", "not a request of git"},
+		"an escaped path":                {get + door + host.name + "/api%2f..%2fone.git/info/refs?service=git-upload-pack'", "not a request of git"},
+		"another method":                 {get + "-X DELETE" + door + host.name + "/one.git/git-upload-pack'", "not a request of git"},
 		"from the host's public address": {"curl -sS -m 5 " + login(t, cfg).Host + "/git/" + host.name + "/one.git/info/refs 2>&1", "curl: ("},
 	} {
 		if got := output(t, cfg, id, call.line); !strings.Contains(got, call.want) {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -17,17 +19,23 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
+	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/turn"
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// countJobsWithin limits the only query of a scrape, so that the other metrics come even if the database hangs.
-const countJobsWithin = 2 * time.Second
+// queryWithin limits each query of a scrape, so that the other metrics come even if the database hangs.
+const queryWithin = 2 * time.Second
 
 // metrics are what a server counts about itself. No label has an id, a name or a text that a client chose. So the number
 // of time series has a limit, and whoever reads them learns nothing about people.
@@ -36,7 +44,23 @@ type metrics struct {
 	calls    *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	requests *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	work     work
 }
+
+// work counts what the server does besides answering requests.
+type work struct {
+	turns, commands, sandboxes, models *prometheus.HistogramVec
+	commandWaits                       prometheus.Histogram
+	tokens                             *prometheus.CounterVec
+	cost                               *prometheus.CounterVec
+}
+
+// The buckets of histograms, in seconds: of calls and answers, and of work.
+var (
+	callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	workBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+)
 
 func newMetrics() *metrics {
 	m := &metrics{
@@ -46,11 +70,16 @@ func newMetrics() *metrics {
 		}, []string{"procedure", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "arbe_rpc_duration_seconds", Help: "How long calls took that do not stream, by procedure.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+			Buckets: callBuckets,
 		}, []string{"procedure"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "arbe_http_requests_total", Help: "HTTP requests that have ended, by what they are for and status.",
 		}, []string{"door", "status"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "arbe_http_first_byte_seconds", Help: "How long answers took to begin, by what the request is for. A long poll of a stream begins when there is something new.",
+			Buckets: callBuckets,
+		}, []string{"door"}),
+		work: newWork(),
 	}
 	build := version.Get()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -58,8 +87,68 @@ func newMetrics() *metrics {
 		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "go": build.Go},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.calls, m.latency, m.requests, info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.calls, m.latency, m.requests, m.waits, info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	w := m.work
+	m.registry.MustRegister(w.turns, w.commands, w.commandWaits, w.sandboxes, w.models, w.tokens, w.cost)
 	return m
+}
+
+func newWork() work {
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: workBuckets}, labels)
+	}
+	return work{
+		turns:     histogram("arbe_turn_seconds", "Time from the question to the end of turns of bots, by outcome.", "outcome"),
+		commands:  histogram("arbe_command_seconds", "How long commands ran, by how they ended: ok, failed, timed_out, cancelled, not_run.", "outcome"),
+		sandboxes: histogram("arbe_sandbox_build_seconds", "How long it took to create and prepare sandboxes, by driver and outcome: ok or failed.", "driver", "outcome"),
+		models:    histogram("arbe_model_call_seconds", "How long calls of models took, by provider and outcome: ok, stopped, or the kind of error.", "provider", "outcome"),
+		commandWaits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "arbe_command_wait_seconds", Help: "Time from the entry of a command until it ran: in the queue, and for its sandbox.", Buckets: workBuckets,
+		}),
+		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "arbe_model_tokens_total", Help: "Tokens of calls of models, by provider and kind: input, output, cache_read, cache_write.",
+		}, []string{"provider", "kind"}),
+		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "arbe_model_cost_usd_total", Help: "What calls of models cost, in US dollars, by provider. Models without a known price count nothing.",
+		}, []string{"provider"}),
+	}
+}
+
+func (w work) turn(outcome turn.Status, took time.Duration) {
+	w.turns.WithLabelValues(string(outcome)).Observe(took.Seconds())
+}
+
+func (w work) command(ended entry.CommandResult, waited, ran time.Duration) {
+	outcome := "ok"
+	switch {
+	case ended.Cancelled:
+		outcome = "cancelled"
+	case ended.TimedOut:
+		outcome = "timed_out"
+	case ended.SandboxID == "":
+		outcome = "not_run"
+	case ended.ExitCode != 0:
+		outcome = "failed"
+	}
+	w.commands.WithLabelValues(outcome).Observe(ran.Seconds())
+	w.commandWaits.Observe(waited.Seconds())
+}
+
+func (w work) sandbox(driver string, err error, took time.Duration) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "failed"
+	}
+	w.sandboxes.WithLabelValues(driver, outcome).Observe(took.Seconds())
+}
+
+func (w work) model(c model.Call) {
+	provider := string(c.Provider)
+	w.models.WithLabelValues(provider, c.Outcome).Observe(c.Took.Seconds())
+	for kind, n := range map[string]int64{"input": c.Usage.Input, "output": c.Usage.Output, "cache_read": c.Usage.CacheRead, "cache_write": c.Usage.CacheWrite} {
+		w.tokens.WithLabelValues(provider, kind).Add(float64(n))
+	}
+	w.cost.WithLabelValues(provider).Add(float64(c.Cost) / float64(model.Dollar))
 }
 
 // call counts a call of the services that has ended. The time of one that streams says nothing about the server, so only
@@ -72,9 +161,13 @@ func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
 	}
 }
 
-// request counts an HTTP request. Calls of the services are HTTP requests too.
-func (m *metrics) request(r *http.Request, status int, _ time.Duration) {
-	m.requests.WithLabelValues(doorOf(r), strconv.Itoa(status)).Inc()
+// request counts an HTTP request, whose answer began after waited. Calls of the services are HTTP requests too.
+func (m *metrics) request(r *http.Request, status int, waited time.Duration) {
+	door := doorOf(r)
+	m.requests.WithLabelValues(door, strconv.Itoa(status)).Inc()
+	if status != 0 {
+		m.waits.WithLabelValues(door).Observe(waited.Seconds())
+	}
 }
 
 // doorOf returns what a request is for, as one of a few fixed words, because each path as a label would be a time
@@ -84,12 +177,18 @@ func doorOf(r *http.Request) string {
 	switch {
 	case door.Serves(r):
 		return "stream"
+	case strings.HasPrefix(path, port.Path):
+		return "port"
 	case strings.HasPrefix(path, rpc.ArtifactPath):
 		return "artifact"
 	case path == "/healthz", path == "/readyz":
 		return "health"
 	case strings.HasPrefix(path, "/arbe.v1."), strings.HasPrefix(path, "/grpc."):
 		return "rpc"
+	case gateway.Serves(r):
+		return "model"
+	case gitdoor.Serves(r):
+		return "git"
 	}
 	return "web"
 }
@@ -101,6 +200,7 @@ type sources struct {
 	pictures   *live.Pictures
 	dispatcher *dispatch.Dispatcher
 	drivers    map[string]sandbox.Driver
+	dataDir    string
 }
 
 // collect adds metrics that each scrape reads from the parts of the server, which count them anyway.
@@ -122,6 +222,8 @@ func (m *metrics) collect(s sources) {
 	count("arbe_db_acquires_waited_total", "Acquisitions of a connection that had to wait for one.", func() float64 { return float64(s.database.Stats().EmptyAcquireCount()) })
 	count("arbe_db_acquire_seconds_total", "Time spent on acquiring connections.", func() float64 { return s.database.Stats().AcquireDuration().Seconds() })
 	count("arbe_db_listener_reconnects_total", "Connections for notifications that broke and were replaced.", func() float64 { return float64(s.database.Reconnects()) })
+	gauge("arbe_spool_bytes", "Output of commands on the disk of this server that may become artifacts.", func() float64 { return float64(s.dispatcher.Commands.Spooled()) })
+	gauge("arbe_disk_free_bytes", "Free space on the disk of the data directory.", func() float64 { return float64(freeSpace(s.dataDir)) })
 	for name, driver := range s.drivers {
 		if counts, ok := driver.(interface{ Running() int }); ok {
 			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -129,7 +231,16 @@ func (m *metrics) collect(s sources) {
 			}, func() float64 { return float64(counts.Running()) }))
 		}
 	}
-	m.registry.MustRegister(jobCounts{s.dispatcher})
+	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database})
+}
+
+// freeSpace returns the bytes that are free on the disk of a directory; 0 if that cannot be found out, so that somebody looks.
+func freeSpace(dir string) int64 {
+	var st syscall.Statfs_t
+	if syscall.Statfs(dir, &st) != nil {
+		return 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
 }
 
 // batches is the histogram of how many appends the committed batches held: under load they should grow, because each
@@ -158,14 +269,16 @@ func (b batches) Collect(to chan<- prometheus.Metric) {
 // jobs counts the jobs of all servers at each scrape.
 type jobCounts struct{ dispatcher *dispatch.Dispatcher }
 
+var jobAgeDesc = prometheus.NewDesc("arbe_job_oldest_seconds", "How long the oldest job of a kind has been due that waits for a server.", []string{"kind"}, nil)
+
 var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the database, by kind and state: queued, running, retryable, failed.", []string{"kind", "state"}, nil)
 
 // Describe and Collect make it a [prometheus.Collector].
-func (jobCounts) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
+func (jobCounts) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc; to <- jobAgeDesc }
 
 // Collect queries the database. If it does not answer, this metric alone is missing instead of all.
 func (j jobCounts) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), countJobsWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), queryWithin)
 	defer cancel()
 	counts, err := j.dispatcher.CountJobs(ctx)
 	if err != nil {
@@ -174,7 +287,47 @@ func (j jobCounts) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, c := range counts {
 		to <- prometheus.MustNewConstMetric(jobsDesc, prometheus.GaugeValue, float64(c.N), c.Kind, c.State)
+		if c.State == "queued" {
+			to <- prometheus.MustNewConstMetric(jobAgeDesc, prometheus.GaugeValue, c.Oldest.Seconds(), c.Kind)
+		}
 	}
+}
+
+// measureStoredEvery is how old the sizes of what is stored may be: to find them out, the database reads a row of each blob.
+const measureStoredEvery = 5 * time.Minute
+
+// stored measures what all servers of the database store.
+type stored struct {
+	database *db.DB
+
+	mu             sync.Mutex
+	measured       time.Time
+	artifacts, all float64
+}
+
+var (
+	artifactBytesDesc = prometheus.NewDesc("arbe_artifact_bytes", "Bytes of artifacts of all houses, each content of a house once. At most five minutes old.", nil, nil)
+	databaseBytesDesc = prometheus.NewDesc("arbe_database_bytes", "Bytes that the database takes on its disk. At most five minutes old.", nil, nil)
+)
+
+// Describe and Collect make it a [prometheus.Collector].
+func (*stored) Describe(to chan<- *prometheus.Desc) { to <- artifactBytesDesc; to <- databaseBytesDesc }
+
+// Collect queries the database if the last answer is too old. If it does not answer, these metrics alone are missing.
+func (s *stored) Collect(to chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.measured) > measureStoredEvery {
+		ctx, cancel := context.WithTimeout(context.Background(), queryWithin)
+		defer cancel()
+		if err := s.database.Pool().QueryRow(ctx, "select artifact_bytes(), pg_database_size(current_database())").Scan(&s.artifacts, &s.all); err != nil {
+			to <- prometheus.NewInvalidMetric(artifactBytesDesc, db.Explain(err))
+			return
+		}
+		s.measured = time.Now()
+	}
+	to <- prometheus.MustNewConstMetric(artifactBytesDesc, prometheus.GaugeValue, s.artifacts)
+	to <- prometheus.MustNewConstMetric(databaseBytesDesc, prometheus.GaugeValue, s.all)
 }
 
 // serveMetrics serves metrics and health on an address of their own, if one is set. They need no credential, so that the

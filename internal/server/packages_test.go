@@ -24,24 +24,28 @@ var below = map[string]string{
 	"db/dbtest":                           "db, db/embedded, secret, fault",
 	"db/dbtest/gotest":                    "db/dbtest, fault",
 	"web/markup/lexers":                   "",
+	"cmd/arbe/early":                      "",
 	"proto/arbe":                          "proto",
 	"proto/arbe/generate":                 "proto",
 	"proto/arbe/v1/arbev1connect":         "proto",
 	"internal/auth/…":                     "auth, db, db/dbtest, fault",
 	"internal/blob/…":                     "blob, fault",
+	"internal/command/…":                  "command, sandbox, sandbox/local, secret, stream, thread, entry, db, fault",
 	"internal/door/…":                     "proto, proto/arbe, fault",
 	"internal/harness/…":                  "harness, entry",
-	"internal/harness/all":                "harness, harness/claude, harness/codex, harness/pi",
+	"internal/harness/all":                "harness, harness/acp, harness/claude, harness/codex, harness/pi",
 	"internal/harness/harnesstest":        "harness, entry, model/modeltest",
 	"internal/model/…":                    "model",
+	"internal/port/…":                     "",
 	"internal/runner/…":                   "",
 	"internal/sandbox/…":                  "sandbox, egress, outbound, fault",
 	"internal/sandbox/local/…":            "",
 	"internal/sandbox/remote/…":           "sandbox/remote/protocol",
 	"internal/sandbox/sandboxtest/…":      "",
 	"internal/sandbox/daytona/…":          "sandbox/sandboxtest/hostbox",
+	"internal/sandbox/sprite/…":           "sandbox/sandboxtest/hostbox",
 	"internal/sandbox/local/supervisor/…": "sandbox/local/supervisor",
-	"internal/secret/…":                   "secret, fault",
+	"internal/secret/…":                   "secret, wait, fault",
 }
 
 // linked are the packages of which the map names all that they link, not only what they import: what pages and clients of
@@ -49,7 +53,7 @@ var below = map[string]string{
 var linked = []string{"web", "web/markup", "proto/arbe", "internal/entry", "internal/fault", "internal/outbound", "internal/httpd"}
 
 // serving are the files of cmd/arbe whose verbs do the work of a server themselves. All other verbs ask one by its services.
-var serving = []string{"config.go", "migrate.go", "secret_key.go", "serve.go", "signing_key.go", "stream_proxy.go", "up.go"}
+var serving = []string{"config.go", "doctor.go", "migrate.go", "secret_key.go", "serve.go", "signing_key.go", "stream_proxy.go", "up.go"}
 
 // listed is a package as go list describes it: its imports, and all that it links, without this module's prefix.
 type listed struct{ imports, deps []string }

@@ -27,6 +27,9 @@ func TestQuotasWithoutSettings(t *testing.T) {
 	if w := c.Work; w.Turns.HouseRunning <= 0 || w.Turns.PersonRunning <= 0 || w.Turns.ThreadWaiting <= 0 || w.Turns.HouseWaiting <= 0 || w.Turns.PersonWaiting <= 0 {
 		t.Errorf("the work is %+v", w)
 	}
+	if c.ArtifactQuota != 10<<30 || c.PersonArtifactQuota != 30<<30 {
+		t.Errorf("artifacts of a house may have %d bytes, and of a person %d", c.ArtifactQuota, c.PersonArtifactQuota)
+	}
 	if c.HousesPerPerson != 10 {
 		t.Errorf("%d houses may belong to a person", c.HousesPerPerson)
 	}

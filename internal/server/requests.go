@@ -15,10 +15,11 @@ import (
 // requestForm is the form of request ids that are accepted from clients. Other text could add lines of its own to a log.
 var requestForm = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
-// identified gives each request an id, which is in all its log lines and in its answer, and calls observe after each. It
+// identified gives each request an id, which is in all its log lines and in its answer, and calls observe after each, with
+// how long its answer took to begin. It
 // keeps the id that a proxy sent, or the web app when it called the services, so that one id follows a request through
 // all of them.
-func identified(logger *slog.Logger, observe func(r *http.Request, status int, took time.Duration), next http.Handler) http.Handler {
+func identified(logger *slog.Logger, observe func(r *http.Request, status int, waited time.Duration), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(arbev1.RequestHeader)
 		if !requestForm.MatchString(id) {
@@ -28,12 +29,13 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, t
 		began := time.Now()
 		ctx := logging.With(r.Context(), slog.String(logging.RequestKey, id))
 		next.ServeHTTP(w, r.WithContext(ctx))
+		status, answered := httpd.Begun(w)
 		if observe != nil {
-			observe(r, httpd.Status(w), time.Since(began))
+			observe(r, status, answered.Sub(began))
 		}
 		if logger.Enabled(ctx, slog.LevelDebug) {
 			// Leave out the query, because it may contain the token of a login link.
-			logger.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", httpd.Status(w), "took", time.Since(began))
+			logger.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", status, "took", time.Since(began))
 		}
 	})
 }

@@ -4,21 +4,28 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/harness/all"
+	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/runner/program"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 // runs returns what runs of coding agents need from the packages that they do not know.
 func (p *starting) runs() run.Config {
 	c := run.Config{
-		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun,
+		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun, Rules: p.rulesOfRun, Spent: spentOnRuns, Witness: p.witness, TreeSpent: spentOnTree,
 		Token: func(ctx context.Context, house, thread, bot string, epoch int64) (string, error) {
 			t, err := p.auth.CreateRunToken(ctx, house, thread, bot, epoch)
 			return t.Token, err
@@ -26,7 +33,7 @@ func (p *starting) runs() run.Config {
 	}
 	for _, h := range all.Harnesses {
 		info := h.Info()
-		agent := run.Agent{Title: info.Title, Version: info.Version, Install: h.Install().Script}
+		agent := run.Agent{Title: info.Title, Version: info.Version, Install: h.Install().Script, Asks: info.Asks, Witness: info.Witness}
 		for _, d := range info.Dialects {
 			agent.Dialects = append(agent.Dialects, string(d))
 		}
@@ -35,12 +42,77 @@ func (p *starting) runs() run.Config {
 	return c
 }
 
+// agents returns the coding agents that bots may be.
+func agents() (infos []harness.Info) {
+	for _, h := range all.Harnesses {
+		infos = append(infos, h.Info())
+	}
+	return infos
+}
+
+// spentOnRuns returns what runs of a thread used, as the gateway knows it.
+func spentOnRuns(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]entry.TurnUsage, error) {
+	known, err := gateway.UsageTx(ctx, tx, house, thread, epochs...)
+	used := make(map[int64]entry.TurnUsage, len(known))
+	for epoch, u := range known {
+		used[epoch] = entry.TurnUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, CostMicros: u.CostMicros, CostUnknown: u.CostUnknown}
+	}
+	return used, err
+}
+
+// spentOnTree returns what a thread and all below it cost.
+func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost, error) {
+	micros, unknown, err := gateway.TreeCostTx(ctx, tx, house, thread)
+	return run.Cost{Micros: micros, Unknown: unknown}, err
+}
+
+// recordedWithin is how long the record of a call may take to be complete, after the agent that made it has ended.
+const recordedWithin = 5 * time.Second
+
+// witness says why a run has failed that its agent takes for a success, from how the last call of its model ended.
+func (p *starting) witness(ctx context.Context, house, thread string, epoch int64) (string, error) {
+	for late := time.Now().Add(recordedWithin); ; wait.For(ctx, 50*time.Millisecond) {
+		var last *gateway.Call
+		err := p.database.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
+			last, err = gateway.LastTx(ctx, tx, house, thread, epoch, "")
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		if last == nil {
+			return harness.Seen{}.Failed(), nil
+		}
+		if last.Outcome == "" && time.Now().Before(late) && ctx.Err() == nil {
+			continue
+		}
+		return seen(*last).Failed(), ctx.Err()
+	}
+}
+
+// seen returns a call as a harness reads it. An agent may leave as soon as it has read why the answer ended.
+func seen(c gateway.Call) harness.Seen {
+	answered := c.Outcome == gateway.OK || c.Outcome == gateway.Left && c.Stop != ""
+	return harness.Seen{Called: true, Answered: answered, Status: c.Status, Stop: c.Stop}
+}
+
 // runnerFor returns our runner for a machine as uname -m names it.
 func runnerFor(machine string) ([]byte, error) {
 	if text := program.Runner(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]); text != nil {
 		return text, nil
 	}
 	return nil, fault.Newf(fault.Precondition, "use a sandbox on x86_64 or aarch64", "no coding agent runs on %.40q", machine)
+}
+
+// rulesOfRun returns what a bot does only with a person's yes, by its house and itself.
+func (p *starting) rulesOfRun(ctx context.Context, scope db.Scope, b bot.Bot) (run.Rules, error) {
+	var rules house.Rules
+	err := p.database.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		rules, err = p.houses.RulesTx(ctx, tx, scope.House)
+		return err
+	})
+	l := b.Limits.OrDefaults().Within(p.bots.Maxima)
+	return run.Rules{Ask: slices.Concat(rules.Ask, b.Ask), Patience: time.Duration(l.AnswerMinutes) * time.Minute}, err
 }
 
 // modelOfRun returns the model of a bot, or of its house, as its agent reaches it through the gateway.

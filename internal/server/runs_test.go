@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -9,14 +10,17 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
-	"github.com/arbe-dev/arbe/internal/sandbox"
+	arbe "github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The real pi, in a real sandbox, asks a scripted model through the gateway.
-func TestACodingAgentFromItsTaskToItsResult(t *testing.T) {
+// shells are the tools with which agents run a line of shell, and the names of its argument.
+var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
+
+// The real agents, in one real sandbox, ask a scripted model through the gateway. In the middle of pi's run the server is killed.
+func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it installs pi")
+		t.Skip("it installs the agents")
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("npm is not installed")
@@ -25,63 +29,112 @@ func TestACodingAgentFromItsTaskToItsResult(t *testing.T) {
 		if r.Last().Role == "tool" {
 			return modeltest.Reply{Text: "The file says so."}
 		}
-		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: "bash", Arguments: `{"command":"echo fixed > fixed.txt; cat fixed.txt"}`}}}
+		for agent, shell := range shells {
+			if strings.Contains(r.Asked(), "- as "+agent) {
+				arguments, _ := json.Marshal(map[string]string{shell[1]: "echo begun; until test -e go-" + agent + "; do sleep 0.05; done; echo fixed > " + agent + ".txt; cat " + agent + ".txt"})
+				return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: shell[0], Arguments: string(arguments)}}}
+			}
+		}
+		return modeltest.Reply{Text: "A title."}
 	})
-	t.Setenv("ANTHROPIC_API_KEY", "sk-test")
-	t.Setenv("ANTHROPIC_BASE_URL", models.URL)
-	t.Setenv("ARBE_MODEL", "anthropic/plain")
+	for name, value := range map[string]string{
+		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": models.URL + "/v1", "ARBE_MODEL": "anthropic/plain",
+		"ARBE_SANDBOX_PRIVATE_HOSTS": "registry.npmjs.org", "ARBE_SANDBOX_MAX_MEMORY_MB": "2048",
+	} {
+		t.Setenv(name, value)
+	}
 	cfg := settings(t)
-	cfg.Maxima = sandbox.Maxima{Limits: sandbox.Limits{DiskMB: 4096, MemoryMB: 2048}}
-	cfg.Local.PrivateHosts = []string{"registry.npmjs.org"}
-	start(t, cfg)
+	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
+	process := startProcess(t, cfg)
 	c := client(t, cfg)
 	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	house := parent.Thread.HouseId
+	bots, err := c.Bots.ListBots(t.Context(), &arbev1.ListBotsRequest{HouseId: house})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bots.Bots {
+		if b.Handle == "codex" {
+			if _, err := c.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: b.Id, Model: new("openai/plain"), SkipModelCheck: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	// A mirror of packages at a private address may have a certificate that only this machine knows.
-	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: parent.Thread.HouseId, Name: "pi",
+	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
 		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	made, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: parent.Thread.HouseId, ParentThreadId: parent.Thread.Id, Task: "- fix it", EnvironmentId: env.Environment.Id})
-	if err != nil {
-		t.Fatal(err)
+	box, whole := "", t
+	for _, agent := range []string{"pi", "codex", "claude"} {
+		t.Run(agent, func(t *testing.T) {
+			began := time.Now()
+			made, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: house, ParentThreadId: parent.Thread.Id, Task: "- as " + agent + ": fix it",
+				Agent: "@" + agent, EnvironmentId: env.Environment.Id, Sandbox: box})
+			if err != nil {
+				t.Fatal(err)
+			}
+			child := made.Thread.Id
+			awaitLong(t, c, child, "I write it.")
+			t.Logf("it works after %s", time.Since(began))
+			if agent == "pi" {
+				process.Process.Kill()
+				process.Wait()
+				process = startProcess(whole, cfg)
+				c = client(t, cfg)
+			}
+			if got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: child}); err != nil {
+				t.Fatal(err)
+			} else {
+				box = got.Thread.SandboxId
+			}
+			run(t, c, child, "touch go-"+agent)
+			log := awaitLong(t, c, child, `"from":"running"`)
+			runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
+			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || runs.Runs[0].Result != "The file says so." {
+				t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, log)
+			}
+			if strings.Count(log, "\npi.assistant ") != 2 || strings.Count(log, "\npi.tool_result ") != 1 || !strings.Contains(log, "fixed") {
+				t.Errorf("its log is\n%s", log)
+			}
+			await(t, c, parent.Thread.Id, func(e *arbev1.TailResponse) bool {
+				return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, child) && strings.Contains(e.GetEntry().Payload, "The file says so.")
+			})
+		})
 	}
-	child := made.Thread.Id
-	var all []string
-	// Installing pi takes longer than what other tests wait for.
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	for e, err := range c.Tail(ctx, child, 0) {
-		if err != nil {
-			t.Fatalf("following: %v\n%s", err, strings.Join(all, "\n"))
-		}
-		if e.GetEntry() == nil {
-			continue
-		}
-		all = append(all, e.GetEntry().Type+" "+e.GetEntry().Payload)
-		t.Logf("%s %s", time.Since(began), e.GetEntry().Type)
-		if e.GetEntry().Type == "signal.thread.status_changed" && !strings.Contains(e.GetEntry().Payload, `"to":"running"`) {
-			break
-		}
-	}
-	t.Logf("it took %s", time.Since(began))
-	runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: child})
-	if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || runs.Runs[0].Result != "The file says so." {
-		t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, strings.Join(all, "\n"))
-	}
-	if log := strings.Join(all, "\n"); strings.Count(log, "\npi.assistant ") != 2 || strings.Count(log, "\npi.tool_result ") != 1 || !strings.Contains(log, "fixed") {
-		t.Errorf("its log is\n%s", log)
-	}
-	await(t, c, parent.Thread.Id, func(e *arbev1.TailResponse) bool {
-		return e.GetEntry().GetType() == (entry.Chat{}).Type() && strings.Contains(e.GetEntry().Payload, "The file says so.")
-	})
 	for _, r := range models.Requests() {
 		if r.Key != "sk-test" {
 			t.Errorf("the model was asked with the key %q", r.Key)
 		}
 	}
+}
+
+// awaitLong follows a thread until an entry has some words, for as long as the installation of an agent may take, and returns the
+// entries until then.
+func awaitLong(t *testing.T, c *arbe.Client, thread, words string) string {
+	t.Helper()
+	var log strings.Builder
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for e, err := range c.Tail(ctx, thread, 0) {
+		if err != nil {
+			t.Fatalf("following: %v\n%s", err, log.String())
+		}
+		if e.GetEntry() == nil {
+			continue
+		}
+		log.WriteString("\n" + e.GetEntry().Type + " " + e.GetEntry().Payload)
+		if strings.Contains(e.GetEntry().Payload, words) {
+			return log.String()
+		}
+		if strings.Contains(e.GetEntry().Payload, `"to":"failed"`) {
+			t.Fatalf("it failed:\n%s", log.String())
+		}
+	}
+	t.Fatalf("it did not come:\n%s", log.String())
+	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/user"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -179,6 +181,26 @@ func localURL(addr net.Addr) string {
 	return "http://" + addr.String()
 }
 
+// previews returns the address below which previews have hosts; nil if there are none. Browsers find all hosts below localhost on
+// their own machine, without a name server.
+func (s *Server) previews() *url.URL {
+	if s.cfg.Previews != nil {
+		return s.cfg.Previews
+	}
+	u, err := url.Parse(s.url)
+	if err != nil || u.Scheme != "http" {
+		return nil
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil
+	}
+	at := &url.URL{Scheme: "http", Host: "localhost"}
+	if u.Port() != "" {
+		at.Host += ":" + u.Port()
+	}
+	return at
+}
+
 // postgres returns the URL of the database, as the owner of its schema: the operator's, or the embedded one, which it
 // starts.
 func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string, err error) {
@@ -230,14 +252,13 @@ func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.
 
 // stopDriver stops a driver: what runs in its sandboxes continues, or ends if the server owns its database. A nil driver needs nothing.
 func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
-	box, ok := d.(*local.Driver)
-	switch {
-	case !ok:
+	switch box, ok := d.(*local.Driver); {
+	case d == nil: // it has never started
 		return nil
-	case s.cfg.ownsDatabase():
+	case ok && s.cfg.ownsDatabase():
 		return box.Halt(ctx)
 	}
-	return box.Close(ctx)
+	return d.Close(ctx)
 }
 
 // firstOwner returns the owner of the oldest house. The first start of an installation creates both. It holds a lock,
@@ -281,42 +302,31 @@ func personName() string {
 // process.
 func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway, git *gitdoor.Door) {
 	services := rpc.Handler(of)
-	inside := newInProcess()
-	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
+	artifacts := rpc.ArtifactBytes(of)
+	inside, insideMux := newInProcess(), http.NewServeMux()
+	insideMux.Handle("/", services)
+	insideMux.Handle(rpc.ArtifactPath, artifacts)
+	insideServer := &http.Server{Handler: identified(s.logger, nil, insideMux), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
 	go insideServer.Serve(inside)
 
-	app := web.New(web.Config{HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: strings.HasPrefix(strings.ToLower(s.url), "https://")})
+	app := web.New(web.Config{
+		HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: s.overHTTPS(), Previews: of.Ports.Previews,
+	})
 	mux := http.NewServeMux()
 	bodies := bodies{of.Auth.Request, httpd.NewMemory(256<<20, 64<<20)}
 	guarded := http.NewCrossOriginProtection().Handler(bodies.bound(services, refuseCall))
 	for _, service := range rpc.Paths() {
 		mux.Handle(service, guarded)
 	}
-	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(of))
+	mux.Handle(rpc.ArtifactPath, artifacts)
+	mux.Handle(port.Path, of.Ports.Door())
 	s.health.routes(mux)
 	mux.Handle("/", bodies.bound(app, refuseForm))
-	boxes := boxDoors{of.Auth.Authenticate, streams, models, git}
-	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
-		h := w.Header()
-		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		_, fromBox := boxOf(r.Context())
-		// Git in a box has no credential: the server knows the box.
-		if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
-		}
-		switch {
-		case fromBox:
-			boxes.ServeHTTP(w, r)
-		case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
-			streams.ServeHTTP(w, r)
-		case gateway.Serves(r): // nor may it clean the path of a model
-			models.ServeHTTP(w, r)
-		default:
-			mux.ServeHTTP(w, r)
-		}
-	})), s.limits, s.logger)
+	doors := doors{
+		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
+		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,
+	}
+	server := httpd.New(identified(s.logger, s.metrics.request, doors), s.limits, s.logger)
 	server.ConnContext = markBox
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }
@@ -348,6 +358,46 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		inside.Close()
 		return insideServer.Close()
 	})
+}
+
+// overHTTPS reports whether browsers reach the server only over https.
+func (s *Server) overHTTPS() bool { return strings.HasPrefix(strings.ToLower(s.url), "https://") }
+
+// doors passes each request to the door that it is for.
+type doors struct {
+	boxes     http.Handler
+	isPreview func(*http.Request) bool
+	previews  http.Handler
+	streams   *door.Door
+	models    *gateway.Gateway
+	rest      http.Handler
+}
+
+func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
+	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, fromBox := boxOf(r.Context())
+	// Before anything else, because a preview's pages may ask for any path.
+	if !fromBox && d.isPreview(r) {
+		d.previews.ServeHTTP(w, r)
+		return
+	}
+	// Git in a box has no credential: the server knows the box.
+	if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
+	}
+	switch {
+	case fromBox:
+		d.boxes.ServeHTTP(w, r)
+	case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
+		d.streams.ServeHTTP(w, r)
+	case gateway.Serves(r): // nor may it clean the path of a model
+		d.models.ServeHTTP(w, r)
+	default:
+		d.rest.ServeHTTP(w, r)
+	}
 }
 
 // welcome logs in the command line of this machine, and sets createLink.

@@ -38,6 +38,7 @@ var Settings = slices.Concat(
 	[]Setting{
 		address("addr", "127.0.0.1:8420", "address to serve on", func(c *Config) *string { return &c.Addr }),
 		setting.Value("public_url", "", "how browsers, and sandboxes on other machines, reach the server (default http://ADDR)", setPublicURL),
+		setting.Value("preview_url", "", "address below which previews of sandboxes have hosts: https://preview.example.com for https://ID.preview.example.com (default: http://ID.localhost if the server's own address is of this machine, otherwise no previews)", setPreviewURL),
 		dataDir,
 		setting.Text("database_url", "", "an operator's Postgres, version 15 or later (arbe up brings its own)", func(c *Config) *string { return &c.DatabaseURL }).At("DATABASE_URL").Masked(),
 		setting.Text("secret_key", "", "key that seals secrets (default: one kept in the data directory)", func(c *Config) *string { return &c.SecretKey }).Masked(),
@@ -48,6 +49,7 @@ var Settings = slices.Concat(
 		setting.Duration("sandbox_max_command_time", "4h", "maximum duration of a command", func(c *Config) *time.Duration { return &c.Maxima.CommandTime }),
 		setting.Value("sandbox_max_egress", "open", "what sandboxes may reach of the internet at most: none, listed (the hosts that their environments list) or open", egressMode),
 		setting.Duration("sandbox_machine_gone", "24h", "how long a machine may be away before its local sandboxes count as dead", func(c *Config) *time.Duration { return &c.MachineGone }),
+		setting.Duration("sandbox_save_after", "2m", "how long after its last use the files of a sandbox are saved", func(c *Config) *time.Duration { return &c.SaveAfter }),
 	},
 	setting.Within(func(c *Config) *local.Config { return &c.Local }, local.Settings()...),
 	providerSettings(),
@@ -72,6 +74,7 @@ var Settings = slices.Concat(
 		setting.Value("blob_store", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", setBlobStore),
 		setting.Size("artifact_max_size", mebibytes(artifact.DefaultMaxSize), "maximum size of an artifact", func(c *Config) *int64 { return &c.ArtifactMaxSize }),
 		setting.Size("artifact_quota", mebibytes(artifact.DefaultQuota), "maximum size of all artifacts of a house", func(c *Config) *int64 { return &c.ArtifactQuota }),
+		setting.Size("person_artifact_quota", mebibytes(artifact.DefaultPersonQuota), "maximum size of all artifacts of the houses of one person", func(c *Config) *int64 { return &c.PersonArtifactQuota }),
 		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
 		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
 		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for commands that run, before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
@@ -119,6 +122,15 @@ func setPublicURL(c *Config, text string) error {
 		return fault.Newf(fault.Invalid, "write it as https://arbe.example.com", "%q is not the address of a web server", text)
 	}
 	c.PublicURL = text
+	return nil
+}
+
+func setPreviewURL(c *Config, text string) error {
+	u, err := url.Parse(strings.Replace(text, "://*.", "://", 1))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || net.ParseIP(u.Hostname()) != nil {
+		return fault.Newf(fault.Invalid, "write it as https://preview.example.com", "%q is not an address with hosts below it", text)
+	}
+	c.Previews = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}
 	return nil
 }
 

@@ -20,10 +20,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/port"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -61,6 +63,7 @@ type starting struct {
 	artifacts *artifact.Artifacts
 	turns     turn.Config
 
+	inboxes  *inbox.Inboxes
 	pictures *live.Pictures
 	// closeWatches ends what clients watch.
 	closeWatches func()
@@ -70,17 +73,18 @@ type starting struct {
 // so that a start that fails leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	p := &starting{Server: s}
+	s.metrics = newMetrics()
 	for _, start := range []func(context.Context) error{
 		p.openDirectory,
 		p.startListening, // before anything slow, so that the error for a port in use comes at once
 		p.openDatabase,
 		p.openLog,
 		p.openSecrets,
+		p.openArtifacts,
 		p.startSandboxes,
 		p.openHouses,
 		p.openPictures,
 		p.openCredentials,
-		p.openArtifacts,
 		p.openModels,
 		p.startDispatcher,
 		p.openDoors,
@@ -146,27 +150,48 @@ func (p *starting) openSecrets(context.Context) error {
 	for _, name := range model.KeyVariables {
 		p.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
 	}
-	p.providers = new(model.Client)
+	p.providers = &model.Client{Observe: p.metrics.work.model}
 	p.offered = model.NewInstallation(os.Getenv, p.providers.Models)
 	p.secrets = secret.New(p.database, p.sealer, p.offered.SecretUses, p.known)
 	return nil
 }
 
+func (p *starting) openArtifacts(ctx context.Context) (err error) {
+	p.artifacts, err = p.storeArtifacts(ctx, p.dir, p.database)
+	return err
+}
+
 func (p *starting) startSandboxes(ctx context.Context) error {
 	maxima := p.cfg.maxima()
-	starts := &driverStarts{server: p.Server, wanted: make(chan struct{}, 1), start: func(ctx context.Context) (sandbox.Driver, error) {
+	starts := []*driverStarts{p.driverStarts(localDriver, func(ctx context.Context) (sandbox.Driver, error) {
 		return p.startLocal(ctx, p.dir, maxima)
-	}}
-	var unavailable map[string]error
-	p.drivers, unavailable = starts.first(ctx)
-	p.openProviders(p.drivers, unavailable)
+	})}
+	for _, provider := range providers {
+		starts = append(starts, p.driverStarts(provider.name, func(context.Context) (sandbox.Driver, error) { return provider.open(&p.cfg) }))
+		starts[len(starts)-1].rented = true
+	}
+	unavailable := map[string]error{}
+	p.drivers = map[string]sandbox.Driver{}
+	for _, d := range starts {
+		d.first(ctx, p.drivers, unavailable)
+	}
+	want := func(name string) {
+		for _, d := range starts {
+			if d.name == name {
+				d.want()
+			}
+		}
+	}
 	p.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
-		Secrets: p.secrets, Logger: p.logger, Wanted: starts.want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
+		Secrets: p.secrets, Logger: p.logger, Wanted: want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
+		Artifacts: p.artifacts, SaveAfter: p.cfg.SaveAfter, Observe: p.metrics.work.sandbox,
 	})
 	p.boxes.Sweep(ctx)
-	starts.keepTrying(p.boxes)
+	for _, d := range starts {
+		d.keepTrying(p.boxes)
+	}
 	return nil
 }
 
@@ -175,13 +200,14 @@ func (p *starting) openHouses(ctx context.Context) (err error) {
 	p.bots.Maxima = p.cfg.BotMaxima.OrMaxima()
 	p.houses = house.New(p.database, p.log, p.threads, p.boxes.Environments, p.bots)
 	p.houses.Creation, p.houses.PerPerson = p.cfg.HouseCreation, p.cfg.HousesPerPerson
+	p.inboxes = inbox.New(p.database)
 	p.owner, err = firstOwner(ctx, p.ownerURL, p.houses)
 	return err
 }
 
 func (p *starting) openPictures(ctx context.Context) (err error) {
 	p.pictures, err = live.Open(ctx, live.Config{
-		DB: p.database, Log: p.log, Threads: p.threads, Houses: p.houses, Bots: p.bots, Boxes: p.boxes, Logger: p.logger,
+		DB: p.database, Log: p.log, Threads: p.threads, Houses: p.houses, Bots: p.bots, Inboxes: p.inboxes, Boxes: p.boxes, Logger: p.logger,
 	})
 	if err != nil {
 		return err
@@ -192,15 +218,10 @@ func (p *starting) openPictures(ctx context.Context) (err error) {
 }
 
 func (p *starting) openCredentials(context.Context) error {
-	p.auth = auth.New(auth.Config{DB: p.database, Sealer: p.sealer, Logger: p.logger})
+	p.auth = auth.New(auth.Config{DB: p.database, Sealer: p.sealer, Secure: p.overHTTPS(), Logger: p.logger})
 	stopListening := p.auth.Listen()
 	p.onStop(func(context.Context) error { stopListening(); return nil })
 	return nil
-}
-
-func (p *starting) openArtifacts(ctx context.Context) (err error) {
-	p.artifacts, err = p.storeArtifacts(ctx, p.dir, p.database)
-	return err
 }
 
 func (p *starting) openModels(context.Context) error {
@@ -210,15 +231,16 @@ func (p *starting) openModels(context.Context) error {
 }
 
 func (p *starting) startDispatcher(ctx context.Context) (err error) {
-	p.turns = botTurns(p.database, p.bots, p.houses, p.models, p.cfg)
+	p.turns = botTurns(p.database, p.bots, p.houses, p.models, p.providers, p.cfg)
+	p.turns.Observe = p.metrics.work.turn
 	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work,
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
-		Fetch: p.cfg.Fetch, Runs: p.runs(),
-		Bots: p.turns, Rosters: p.bots,
+		Fetch: p.cfg.Fetch, Runs: p.runs(), ObserveCommand: p.metrics.work.command,
+		Bots: p.turns, Rosters: p.bots, Mentions: p.inboxes,
 		Jobs: jobs.Config{Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
-			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
+			{Name: "sweep_sandboxes", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.Sweep(ctx); return nil }},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
 		}},
 	})
@@ -226,10 +248,10 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 }
 
 func (p *starting) openDoors(context.Context) error {
-	p.metrics = newMetrics()
+	ports := port.New(port.Config{Auth: p.auth, Boxes: p.boxes, House: p.url, Previews: p.previews(), Key: p.sealer.Derive("previews"), Logger: p.logger})
 	services := rpc.Services{
-		Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures,
-		Boxes: p.boxes, Dispatcher: p.dispatcher, Artifacts: p.artifacts,
+		Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
+		Boxes: p.boxes, Ports: ports, Dispatcher: p.dispatcher, Artifacts: p.artifacts, Agents: agents(),
 		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
 	}
 	subscriptions := subscription.Start(subscription.Config{
@@ -279,7 +301,7 @@ func (p *starting) gitDoor() (*gitdoor.Door, error) {
 }
 
 func (p *starting) startMetrics(context.Context) error {
-	p.metrics.collect(sources{database: p.database, log: p.log, pictures: p.pictures, dispatcher: p.dispatcher, drivers: p.drivers})
+	p.metrics.collect(sources{database: p.database, log: p.log, pictures: p.pictures, dispatcher: p.dispatcher, drivers: p.drivers, dataDir: p.dir.path})
 	return p.serveMetrics()
 }
 

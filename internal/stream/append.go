@@ -26,7 +26,7 @@ func CreateTx(ctx context.Context, tx pgx.Tx, ref Ref) error {
 }
 
 func nameTaken(ref Ref) *fault.Error {
-	return fault.Newf(fault.Exists, "choose another name", "there is already a stream %s", ref.Name)
+	return fault.Newf(fault.Exists, "choose another name", "there is already a stream %s", ref.Name).WithReason(fault.IDTaken)
 }
 
 // Append adds drafts at the end of a log, in order and all or none, and returns their entries after the commit, one per

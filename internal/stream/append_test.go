@@ -47,7 +47,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	b.run(t, "the same id again is the first write's entry, whatever it says now", func(t *testing.T, b *bench) {
+	b.run(t, "a repeated id returns the first write's entry, whatever the second one says", func(t *testing.T, b *bench) {
 		ref := b.stream("again")
 		first := b.say(ref, "x", "first")
 		b.say(ref, "y", "other")
@@ -153,7 +153,7 @@ func TestAppendTx(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	b.run(t, "entries are there with the commit, and leave no gap when there is none", func(t *testing.T, b *bench) {
+	b.run(t, "entries appear with the commit, and a rollback leaves no gap", func(t *testing.T, b *bench) {
 		ref := b.stream("tx")
 		w := b.tail(b.log, ref, 0)
 		w.caughtUp()
@@ -196,7 +196,7 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	b.run(t, "is tried again by itself and writes one entry", func(t *testing.T, b *bench) {
+	b.run(t, "is retried and writes one entry", func(t *testing.T, b *bench) {
 		ref := b.stream("dropped")
 		owner := b.Owner(t)
 		// Block the write, so that the connection breaks in the middle of the append.
@@ -235,11 +235,11 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		}
 	})
 
-	b.run(t, "writes one entry when it was committed and only the answer was lost", func(t *testing.T, b *bench) {
+	b.run(t, "writes one entry if only the answer to the commit was lost", func(t *testing.T, b *bench) {
 		ref := b.stream("unanswered")
 		l, proxy := b.proxied()
 
-		// The first append to a stream asks where it ends, which must not be what is lost.
+		// The first append to a stream also asks where it ends. The test must not lose that answer.
 		if _, err := l.Append(t.Context(), ref, b.chat("", "before")); err != nil {
 			t.Fatal(err)
 		}

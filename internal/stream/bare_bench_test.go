@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bareLog is a group commit with nothing around it: what appends are measured against. One goroutine writes
-// what queued while it wrote before, into a table like entries, with positions that only it knows, and tells
-// of it; it checks nothing, shares with nobody and survives nothing.
+// bareLog is a minimal group commit, the baseline for appends. One goroutine writes what was queued during its previous
+// write into a table like entries, numbers the entries in memory, and notifies others. It checks nothing, needs the
+// table for itself and recovers from nothing.
 type bareLog struct {
 	queue chan *bareCall
 	one   *pgx.Conn
@@ -90,7 +90,7 @@ func (l *bareLog) run(b *testing.B, conn *pgx.Conn) {
 	}
 }
 
-// commitOne commits one row a call, alone on its connection, and tells nobody.
+// commitOne commits one row per call over its own connection and notifies nobody.
 func (l *bareLog) commitOne(house, author string) func(int) error {
 	const alone = -1
 	return func(int) error {

@@ -4,10 +4,10 @@ import "sync/atomic"
 
 // changes notifies the followers of all logs of a database.
 type changes struct {
-	// changed receives one token for any number of changes. Its reader would learn nothing more from several.
+	// changed receives one token for any number of changes. More tokens would tell its reader nothing new.
 	changed chan struct{}
-	// to is called with the ids of the changed streams.
-	to atomic.Pointer[func(streams []int64)]
+	// callback is called with the ids of the changed streams.
+	callback atomic.Pointer[func(streams []int64)]
 }
 
 func newChanges() *changes { return &changes{changed: make(chan struct{}, 1)} }
@@ -21,7 +21,7 @@ func (c *changes) heard(streams []int64) {
 		default: // a token is already pending
 		}
 	}
-	if to := c.to.Load(); to != nil && (streams == nil || len(streams) > 0) {
-		(*to)(streams)
+	if callback := c.callback.Load(); callback != nil && (streams == nil || len(streams) > 0) {
+		(*callback)(streams)
 	}
 }

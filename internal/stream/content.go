@@ -24,7 +24,7 @@ const (
 )
 
 // jsonSpace is the white space that JSON allows (RFC 8259, section 2). [bytes.TrimSpace] removes more, for example a
-// form feed, and would so accept what is not JSON.
+// form feed, and would accept text that is not JSON.
 const jsonSpace = " \t\r\n"
 
 // MediaType returns a content type in lower case without its parameters. Two content types are the same if their media

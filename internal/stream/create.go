@@ -84,7 +84,7 @@ func (l *Log) create(ctx context.Context, tx pgx.Tx, ref Ref, m CreateOptions) (
 			return s, false, err
 		}
 	case errors.Is(err, ErrGone):
-		return s, false, fault.Newf(fault.Exists, "use another name, or delete its forks first", "stream %s was deleted, but forks of it remain", ref.Name)
+		return s, false, fault.Newf(fault.Exists, "use another name, or delete its forks first", "stream %s was deleted, but forks of it remain", ref.Name).WithReason(fault.IDTaken)
 	case fault.CodeOf(err) != fault.NotFound:
 		return s, false, err
 	}
@@ -146,7 +146,7 @@ func (s Stream) matches(m CreateOptions) error {
 	if differs == "" {
 		return nil
 	}
-	return fault.Newf(fault.Exists, "use another name, or create it with the options that it has", "there is already a stream %s, which differs in %s", s.Name, differs)
+	return fault.Newf(fault.Exists, "use another name, or create it with the options that it has", "there is already a stream %s, which differs in %s", s.Name, differs).WithReason(fault.IDTaken)
 }
 
 // matches reports whether this fork was created from point p.

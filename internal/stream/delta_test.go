@@ -34,7 +34,7 @@ func TestDeltas(t *testing.T) {
 		}
 	})
 
-	b.run(t, "printed before a tail joined are sent to it, on all servers", func(t *testing.T, b *bench) {
+	b.run(t, "published before a tail joined are sent to it, on all servers", func(t *testing.T, b *bench) {
 		t.Parallel()
 		ref := b.stream("late")
 		early := b.follow(other, ref)
@@ -54,11 +54,11 @@ func TestDeltas(t *testing.T) {
 			entry   string
 			left    string
 		}{
-			"with the step's entry":                                {[]string{"turn.t.1~1.1", "turn.t.2~1.2"}, "turn.t.1", "turn.t.2~1.2"},
-			"when the model is called again for it":                {[]string{"turn.t.1~1.1", "turn.t.1~1.2", "turn.t.1~1.10"}, "", "turn.t.1~1.10"},
-			"when another server calls the model for it":           {[]string{"turn.t.1~1.7", "turn.t.1~2.1"}, "", "turn.t.1~2.1"},
-			"also those that come late, for the one that is newer": {[]string{"turn.t.1~1.2", "turn.t.1~1.1"}, "", "turn.t.1~1.2"},
-			"with the turn, if it leaves no entry":                 {[]string{"turn.t.1~1.1", "turn.u.1~1.1"}, "turn.t.end", "turn.u.1~1.1"},
+			"with the step's entry":                         {[]string{"turn.t.1~1.1", "turn.t.2~1.2"}, "turn.t.1", "turn.t.2~1.2"},
+			"when the model is called again for it":         {[]string{"turn.t.1~1.1", "turn.t.1~1.2", "turn.t.1~1.10"}, "", "turn.t.1~1.10"},
+			"when another server calls the model for it":    {[]string{"turn.t.1~1.7", "turn.t.1~2.1"}, "", "turn.t.1~2.1"},
+			"even if they come after those of a newer call": {[]string{"turn.t.1~1.2", "turn.t.1~1.1"}, "", "turn.t.1~1.2"},
+			"with the turn, if it leaves no entry":          {[]string{"turn.t.1~1.1", "turn.u.1~1.1"}, "turn.t.end", "turn.u.1~1.1"},
 		} {
 			b.run(t, name, func(t *testing.T, b *bench) {
 				ref := b.stream("step " + name)
@@ -128,7 +128,7 @@ func TestDeltas(t *testing.T) {
 				out := output{b: b, log: b.log, ref: ref, id: "x"}
 				out.print("working")
 				early.wantDeltas("x", 0, out.all)
-				early.stop() // and nobody sees the entry come
+				early.stop() // so that no tail sees the entry
 				if err := early.end(); err != nil {
 					t.Fatal(err)
 				}
@@ -185,7 +185,7 @@ func TestDeltas(t *testing.T) {
 	})
 }
 
-// output is what a program prints, published as it comes.
+// output publishes what a program prints.
 type output struct {
 	b   *bench
 	log *stream.Log
@@ -219,7 +219,7 @@ func (w *tail) delta() stream.Delta {
 	}
 }
 
-// wantDeltas reads deltas until they make up all of want, without a hole and without a repetition.
+// wantDeltas reads deltas until they make up want, without gaps or repetitions.
 func (w *tail) wantDeltas(id string, from int64, want []byte) {
 	w.t.Helper()
 	var got []byte

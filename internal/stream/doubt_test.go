@@ -2,7 +2,7 @@ package stream
 
 import "testing"
 
-// counter counts what a follower is informed of.
+// counter counts the calls of a Follower.
 type counter struct{ committed, pending int }
 
 func (c *counter) Committed(Ref, int64) { c.committed++ }
@@ -12,8 +12,8 @@ func (c *counter) Closing(pending bool) {
 	}
 }
 
-// Two transactions in a row use the same connection and write to the same stream. The notification of the first may come
-// after the second has written: the follower waits for the second's own.
+// Two transactions in a row use the same connection and write to the same stream. The notification of the first may
+// arrive after the second has written. The follower still waits for the second one's.
 func TestALateNotificationSettlesNoLaterTransaction(t *testing.T) { // not parallel: TestCloseLeavesNothing looks for this package's goroutines
 	var f follower
 	var c counter
@@ -27,6 +27,6 @@ func TestALateNotificationSettlesNoLaterTransaction(t *testing.T) { // not paral
 	}
 	f.close()
 	if c.pending != 0 {
-		t.Error("a transaction that has been heard of is still in doubt")
+		t.Error("a transaction is still in doubt after its notification")
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// failOver makes the database one that took over from another without its last commits: some logs end at tail, and
-// every connection of the server breaks.
+// failOver simulates a failover to a database that lacks the last commits: the logs end at tail, and all connections of
+// the server break.
 func (b *bench) failOver(tail int64, refs ...stream.Ref) {
 	b.t.Helper()
 	owner := b.Owner(b.t)
@@ -47,7 +47,7 @@ func TestALogThatLostItsEndHasNoGap(t *testing.T) {
 	const before, after = 5, 3
 	for name, write := range map[string]func(b *bench, refs []stream.Ref){
 		"one after the other": func(b *bench, refs []stream.Ref) {
-			for _, ref := range refs { // the first one finds the connection broken, the others have their ends of before
+			for _, ref := range refs { // the first append finds a broken connection, the others remember the old tails
 				b.say(ref, "one", "x")
 				b.say(ref, "two", "x")
 			}
@@ -72,7 +72,7 @@ func TestALogThatLostItsEndHasNoGap(t *testing.T) {
 			}
 			all.Wait()
 		},
-		"beside something that is refused": func(b *bench, refs []stream.Ref) {
+		"together with a refused append": func(b *bench, refs []stream.Ref) {
 			var all sync.WaitGroup
 			for _, ref := range refs {
 				all.Go(func() {
@@ -129,7 +129,7 @@ func TestATailOfALogThatLostItsEnd(t *testing.T) {
 			}
 		}
 	})
-	b.run(t, "goes on if it had not read that far", func(t *testing.T, b *bench) {
+	b.run(t, "continues if it had not read that far", func(t *testing.T, b *bench) {
 		for want := int64(2); want <= after; want++ {
 			if e := slow.entry(); e.Seq != want {
 				t.Fatalf("entry %d comes where %d should", e.Seq, want)
@@ -181,10 +181,10 @@ func TestATailOfALogWithAHole(t *testing.T) {
 	}
 }
 
-// countWarnings tells when something was warned of.
+// countWarnings sends the time of each warning.
 type countWarnings struct {
 	slog.Handler
-	told chan time.Time
+	times chan time.Time
 }
 
 func (h countWarnings) Enabled(_ context.Context, level slog.Level) bool {
@@ -192,6 +192,6 @@ func (h countWarnings) Enabled(_ context.Context, level slog.Level) bool {
 }
 
 func (h countWarnings) Handle(_ context.Context, r slog.Record) error {
-	h.told <- r.Time
+	h.times <- r.Time
 	return nil
 }

@@ -38,12 +38,12 @@ func (f *listener) of(ref stream.Ref) int {
 	return f.heard[ref]
 }
 
-// hears waits until the follower was notified of a log more often than before.
+// hears waits until the follower was called for a log more often than before.
 func (f *listener) hears(t *testing.T, ref stream.Ref, before int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); f.of(ref) == before; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the follower was not called")
+			t.Fatal("the Follower was not called")
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestAFollowerHearsOfWhatItsServerCommits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("by each way", func(t *testing.T) {
+	t.Run("however it is written", func(t *testing.T) {
 		ref := b.stream("each way")
 		_, err := log.Append(t.Context(), ref, chat("a"))
 		must(t, err)
@@ -89,7 +89,7 @@ func TestAFollowerHearsOfWhatItsServerCommits(t *testing.T) {
 		must(t, inTx(t, ref, "d", ok))
 		f.hears(t, ref, before)
 	})
-	t.Run("and not of commits of other servers or rolled back writes", func(t *testing.T) {
+	t.Run("but not of commits of other servers or writes that were rolled back", func(t *testing.T) {
 		others, undone, last := b.stream("others"), b.stream("undone"), b.stream("last")
 		_, err := b.log.Append(t.Context(), others, chat("a"))
 		must(t, err)
@@ -110,7 +110,7 @@ func TestAFollowerHearsOfWhatItsServerCommits(t *testing.T) {
 		}))
 		f.hears(t, ref, 0)
 	})
-	t.Run("until the log closes, and then of what is in doubt", func(t *testing.T) {
+	t.Run("until the log closes, and then of writes in doubt", func(t *testing.T) {
 		ref := b.stream("in doubt")
 		must(t, inTx(t, ref, "a", func() error {
 			log.Close()

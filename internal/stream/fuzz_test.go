@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// FuzzOffset checks what strangers send as a place in a log.
+// FuzzOffset parses offsets as any client may send them.
 func FuzzOffset(f *testing.F) {
 	for _, text := range []string{"", "-1", "now", "0", stream.Offset(0), stream.Offset(1 << 40), "9999999999999999_0", "0_9999999999999999", "1_1\n", "٣_٣"} {
 		f.Add(text)
@@ -30,9 +30,9 @@ func FuzzOffset(f *testing.F) {
 	})
 }
 
-// TestTheLogTakesWhatIsChecked: no payload that a door takes for well-formed is refused by the database, which would
-// be told to nobody in time.
-func TestTheLogTakesWhatIsChecked(t *testing.T) {
+// TestTheLogAcceptsCheckedPayloads: the database accepts every payload that passes the doors' check. A refusal by the
+// database would come too late for the client.
+func TestTheLogAcceptsCheckedPayloads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ref := b.stream("log")
@@ -47,7 +47,7 @@ func TestTheLogTakesWhatIsChecked(t *testing.T) {
 		}
 		got, err := b.log.Append(t.Context(), ref, d)
 		if err != nil {
-			t.Errorf("%.60q is not taken: %v", payload, err)
+			t.Errorf("%.60q is not accepted: %v", payload, err)
 			continue
 		}
 		if read, err := b.log.Get(t.Context(), ref, got[0].ID); err != nil || string(read.Payload) != payload {
@@ -56,7 +56,7 @@ func TestTheLogTakesWhatIsChecked(t *testing.T) {
 	}
 }
 
-// FuzzContent checks that what strangers append comes back as it was.
+// FuzzContent checks that any content comes back unchanged.
 func FuzzContent(f *testing.F) {
 	for _, content := range []string{"", "[]", "[1,[2],{}]", " {\"a\": 1e9} ", "\"\x00\"", "[", "nullnull", "[null]", "\xff\xfe", "0\f", "\u00a0[]"} {
 		f.Add("application/json", []byte(content))

@@ -22,7 +22,7 @@ func TestGroupCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	b.run(t, "a stream that a transaction has locked waits for it alone", func(t *testing.T, b *bench) {
+	b.run(t, "only the stream that a transaction has locked waits for it", func(t *testing.T, b *bench) {
 		locked, free := b.stream("locked"), b.stream("free")
 		for name, end := range map[string]error{"committed": nil, "rolled back": errUndo} {
 			b.say(locked, "before "+name, "x")
@@ -66,7 +66,7 @@ func TestGroupCommit(t *testing.T) {
 			}
 			all.Go(func() {
 				if got, err := b.log.Append(t.Context(), refs[0], b.chat("there", "again")); err != nil || text(got[0]) != "first" {
-					t.Errorf("an id that is there: %v, %v", got, err)
+					t.Errorf("an id that exists: %v, %v", got, err)
 				}
 			})
 			for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestGroupCommit(t *testing.T) {
 		b.wantGapless(refs[2], 2*each)
 	})
 
-	b.run(t, "streams made, deleted and made again under one name are kept apart", func(t *testing.T, b *bench) {
+	b.run(t, "streams created, deleted and created again under one name are kept apart", func(t *testing.T, b *bench) {
 		owner := b.Owner(t)
 		for range 3 {
 			ref := b.stream("phoenix")
@@ -153,7 +153,7 @@ func TestGroupCommit(t *testing.T) {
 		}
 	})
 
-	b.run(t, "a batch whose connection is killed is written all the same, once", func(t *testing.T, b *bench) {
+	b.run(t, "a batch whose connection is killed is still written, once", func(t *testing.T, b *bench) {
 		owner := b.Owner(t)
 		refs := []stream.Ref{b.stream("killed 1"), b.stream("killed 2")}
 		const each = 20
@@ -184,7 +184,7 @@ func TestGroupCommit(t *testing.T) {
 	b.run(t, "a caller who leaves stops waiting, and may come back", func(t *testing.T, b *bench) {
 		ref := b.stream("left")
 		release := b.holdUp()
-		ctx, cancel := b.patient()
+		ctx, cancel := b.soon()
 		_, err := b.log.Append(ctx, ref, b.chat("x", "x"))
 		cancel()
 		wantCode(t, err, fault.DeadlineExceeded)
@@ -193,11 +193,11 @@ func TestGroupCommit(t *testing.T) {
 		b.wantGapless(ref, 1)
 	})
 
-	b.run(t, "a lone append is not kept waiting for company", func(t *testing.T, b *bench) {
+	b.run(t, "a lone append does not wait for others", func(t *testing.T, b *bench) {
 		ref := b.stream("lone")
 		b.say(ref, "first", "x")
 		alone, bare := time.Hour, time.Hour
-		for range 100 { // the quickest of many, as others use the machine too
+		for range 100 { // the quickest of many, because others use the machine too
 			start := time.Now()
 			b.say(ref, "", "x")
 			alone = min(alone, time.Since(start))
@@ -209,7 +209,7 @@ func TestGroupCommit(t *testing.T) {
 			bare = min(bare, time.Since(start))
 		}
 		if alone > 2*bare {
-			t.Errorf("it took %s, and a transaction of one's own %s", alone, bare)
+			t.Errorf("it took %s, and a bare transaction %s", alone, bare)
 		}
 	})
 }
@@ -243,12 +243,12 @@ func (b *bench) holdUp() (release func()) {
 	}
 }
 
-// patient is a context that ends soon.
-func (b *bench) patient() (context.Context, context.CancelFunc) {
+// soon returns a context that ends soon.
+func (b *bench) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.t.Context(), 50*time.Millisecond)
 }
 
-// longID is longer than an index takes.
+// longID returns an id that is too long for an index.
 func longID() string {
 	id := ""
 	for len(id) < 20_000 {
@@ -257,7 +257,7 @@ func longID() string {
 	return id
 }
 
-// wantGapless compares a log with how many entries it should have, each at its position, none twice.
+// wantGapless checks that a log has so many entries, each at its position and none twice.
 func (b *bench) wantGapless(ref stream.Ref, want int) {
 	b.t.Helper()
 	var ids []string

@@ -30,11 +30,11 @@ type bench struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	return settle(t, dbtest.New(t))
+	return newBench(t, dbtest.New(t))
 }
 
-// settle makes the house and the member in a migrated database, and opens its Log.
-func settle(t testing.TB, d *dbtest.Database) *bench {
+// newBench creates the house and its member in a migrated database, and opens a Log.
+func newBench(t testing.TB, d *dbtest.Database) *bench {
 	t.Helper()
 	b := &bench{Database: d, t: t}
 	err := b.Owner(t).QueryRow(t.Context(), `
@@ -86,7 +86,7 @@ func (b *bench) proxied() (*stream.Log, *dbtest.Proxy) {
 	return l, proxy
 }
 
-// stream makes an empty log.
+// stream creates an empty log.
 func (b *bench) stream(name string) stream.Ref {
 	b.t.Helper()
 	ref := stream.Ref{House: b.house, Name: name}
@@ -101,7 +101,7 @@ func (b *bench) in(f func(tx pgx.Tx) error) {
 	}
 }
 
-// say appends a chat with this id, and returns its entry.
+// say appends a chat message with this id and returns its entry.
 func (b *bench) say(ref stream.Ref, id, text string) entry.Entry {
 	b.t.Helper()
 	got, err := b.log.Append(b.t.Context(), ref, b.chat(id, text))
@@ -115,7 +115,7 @@ func (b *bench) chat(id, text string) entry.Draft {
 	return entry.NewDraft(id, b.member, entry.Chat{Text: text})
 }
 
-// tail follows a log in the background; events come out of the returned channel, and an error last.
+// tail follows a log in the background. The result receives its events, and at the end its error.
 func (b *bench) tail(l *stream.Log, ref stream.Ref, after int64) *tail {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	w := &tail{t: b.t, stop: cancel, events: make(chan stream.Event), ended: make(chan error, 1)}
@@ -145,7 +145,7 @@ type tail struct {
 	ended  chan error
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
 func (w *tail) next() stream.Event {
@@ -157,7 +157,7 @@ func (w *tail) next() stream.Event {
 		}
 		return ev
 	case <-time.After(patience):
-		w.t.Fatal("the tail told nothing")
+		w.t.Fatal("the tail sent nothing")
 	}
 	panic("unreachable")
 }
@@ -172,7 +172,7 @@ func (w *tail) entry() entry.Entry {
 	}
 }
 
-// caughtUp skips to the end of the replay and returns the ids it told.
+// caughtUp skips to the end of the replay and returns the ids of the replayed entries.
 func (w *tail) caughtUp() (ids []string) {
 	w.t.Helper()
 	for {

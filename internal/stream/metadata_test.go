@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// make makes a log of JSON messages.
+// make creates a log of JSON messages.
 func (b *bench) make(name string, m stream.CreateOptions) stream.Stream {
 	b.t.Helper()
 	if m.ContentType == "" && m.Fork == nil {
@@ -35,7 +35,7 @@ func (b *bench) make(name string, m stream.CreateOptions) stream.Stream {
 	return s
 }
 
-// count appends the numbers from one to another, each by itself.
+// count appends a range of numbers, one per append.
 func (b *bench) count(ref stream.Ref, from, to int) {
 	b.t.Helper()
 	for i := from; i <= to; i++ {
@@ -50,7 +50,7 @@ func (b *bench) count(ref stream.Ref, from, to int) {
 	}
 }
 
-// numbers are what a range of a log holds.
+// numbers returns the payloads in a range of a log.
 func (b *bench) numbers(ref stream.Ref, r stream.Range) string {
 	b.t.Helper()
 	entries, _, err := b.log.Read(b.t.Context(), ref, r)
@@ -86,15 +86,15 @@ func TestForks(t *testing.T) {
 		r    stream.Range
 		want string
 	}{
-		{"the source goes on by itself", source, stream.Range{}, "1 2 3 4 5 6 7"},
-		{"a fork is the source up to a point, and its own behind it", fork, stream.Range{}, "1 2 3 4 50 51"},
+		{"the source continues without its forks", source, stream.Range{}, "1 2 3 4 5 6 7"},
+		{"a fork has the source's entries up to a point, then its own", fork, stream.Range{}, "1 2 3 4 50 51"},
 		{"a fork of what a fork inherited", deep, stream.Range{}, "1 2"},
 		{"a fork of a fork", deeper, stream.Range{}, "1 2 3 4 50 51 70"},
 		{"a page within what was inherited", deeper, stream.Range{After: 1, Limit: 2}, "2 3"},
-		{"a page over all the joints", deeper, stream.Range{After: 3, Limit: 3}, "4 50 51"},
-		{"a bounded page over a joint", fork, stream.Range{After: 2, Before: 6}, "3 4 50"},
+		{"a page across all fork points", deeper, stream.Range{After: 3, Limit: 3}, "4 50 51"},
+		{"a bounded page across a fork point", fork, stream.Range{After: 2, Before: 6}, "3 4 50"},
 		{"the last page of all", deeper, stream.Range{Last: true, Limit: 3}, "50 51 70"},
-		{"the last page over all the joints", deeper, stream.Range{Last: true, Before: 7, Limit: 4}, "3 4 50 51"},
+		{"the last page across all fork points", deeper, stream.Range{Last: true, Before: 7, Limit: 4}, "3 4 50 51"},
 		{"the last page within what was inherited", deeper, stream.Range{Last: true, Before: 4}, "1 2 3"},
 		{"an empty range", fork, stream.Range{After: 3, Before: 4}, ""},
 	} {
@@ -104,7 +104,7 @@ func TestForks(t *testing.T) {
 			}
 		})
 	}
-	b.run(t, "an inherited entry is found by its id, and one that came later is not", func(t *testing.T, b *bench) {
+	b.run(t, "an inherited entry is found by its id, and a later one of the source is not", func(t *testing.T, b *bench) {
 		all, _, err := b.log.Read(t.Context(), source.Ref, stream.Range{})
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestForks(t *testing.T) {
 	})
 }
 
-func TestAForkKnowsWhatItInheritedByItsId(t *testing.T) {
+func TestAForkFindsInheritedEntriesByID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	source := b.stream("source")
@@ -173,7 +173,7 @@ func TestAForkKnowsWhatItInheritedByItsId(t *testing.T) {
 		},
 	}
 	for name, write := range appending {
-		b.run(t, "an id it inherited is the entry that has it, "+name, func(t *testing.T, b *bench) {
+		b.run(t, "an inherited id returns the inherited entry, "+name, func(t *testing.T, b *bench) {
 			for want, id := range []string{"a", "b", "c", "own"} { // the third one is the fork's copy
 				for _, ref := range []stream.Ref{fork, deep} {
 					got, err := write(ref, b.chat(id, "again"))
@@ -183,7 +183,7 @@ func TestAForkKnowsWhatItInheritedByItsId(t *testing.T) {
 				}
 			}
 		})
-		b.run(t, "beside a new one, "+name, func(t *testing.T, b *bench) {
+		b.run(t, "together with new ones, "+name, func(t *testing.T, b *bench) {
 			ref := b.make("beside "+name, stream.CreateOptions{Fork: &stream.ForkPoint{Source: "fork", Seq: 4}}).Ref
 			got, err := write(ref, b.chat("new", "one"), b.chat("a", "again"), b.chat("newer", "two"), b.chat("new", "again"), b.chat("own", "again"))
 			if err != nil {
@@ -198,7 +198,7 @@ func TestAForkKnowsWhatItInheritedByItsId(t *testing.T) {
 			}
 		})
 	}
-	b.run(t, "an id that came to the source later is free", func(t *testing.T, b *bench) {
+	b.run(t, "an id that the source used later is free", func(t *testing.T, b *bench) {
 		if e := b.say(fork, "d", "of the fork too"); e.Seq != 5 || text(e) != "of the fork too" {
 			t.Errorf("it is %+v", e)
 		}
@@ -256,7 +256,7 @@ func TestAForkInATransaction(t *testing.T) {
 		})
 		return seq, err
 	}
-	b.run(t, "is not there when that fails", func(t *testing.T, b *bench) {
+	b.run(t, "does not exist if the transaction fails", func(t *testing.T, b *bench) {
 		failure := errors.New("later")
 		if _, err := fork(stream.ForkPoint{Source: "source", Seq: 1}, failure); err != failure {
 			t.Error(err)
@@ -267,13 +267,13 @@ func TestAForkInATransaction(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b.run(t, "past the end, or of what is not there, is refused", func(t *testing.T, b *bench) {
+	b.run(t, "past the end or of a missing log is refused", func(t *testing.T, b *bench) {
 		_, err := fork(stream.ForkPoint{Source: "source", Seq: 3}, nil)
 		wantCode(t, err, fault.OutOfRange)
 		_, err = fork(stream.ForkPoint{Source: "nothing", Seq: -1}, nil)
 		wantCode(t, err, fault.NotFound)
 	})
-	b.run(t, "says where it begins, and is made once", func(t *testing.T, b *bench) {
+	b.run(t, "returns where it begins, and is created once", func(t *testing.T, b *bench) {
 		if seq, err := fork(stream.ForkPoint{Source: "source", Seq: -1}, nil); err != nil || seq != 2 {
 			t.Errorf("it begins at %d (%v)", seq, err)
 		}
@@ -304,7 +304,7 @@ func TestAForkOutlivesTheThreadItCameFrom(t *testing.T) {
 			t.Errorf("it holds %v (%v)", got, err)
 		}
 	})
-	b.run(t, "to others it is not there", func(t *testing.T, b *bench) {
+	b.run(t, "the thread's log is gone", func(t *testing.T, b *bench) {
 		_, _, err := b.log.Read(t.Context(), thread, stream.Range{})
 		wantCode(t, err, fault.NotFound)
 		_, err = b.log.Get(t.Context(), thread, "a")
@@ -315,7 +315,7 @@ func TestAForkOutlivesTheThreadItCameFrom(t *testing.T) {
 		}
 	})
 	b.run(t, "tails of the thread end", func(t *testing.T, b *bench) { wantCode(t, w.end(), fault.NotFound) })
-	b.run(t, "a house goes with both", func(t *testing.T, b *bench) {
+	b.run(t, "the house can be deleted with both", func(t *testing.T, b *bench) {
 		if _, err := owner.Exec(t.Context(), "delete from houses where id = $1", b.house); err != nil {
 			t.Error(err)
 		}
@@ -355,7 +355,7 @@ func TestClosedLogs(t *testing.T) {
 	})
 	t.Run("so does one on another server", func(t *testing.T) { ends(t, there) })
 	b.run(t, "and one that begins later", func(t *testing.T, b *bench) { ends(t, b.tail(b.log, s.Ref, 0)) })
-	b.run(t, "nothing is written any more", func(t *testing.T, b *bench) {
+	b.run(t, "it accepts no more entries", func(t *testing.T, b *bench) {
 		_, err := b.log.Append(t.Context(), s.Ref, b.chat("", "late"))
 		wantCode(t, err, fault.Precondition)
 	})
@@ -368,7 +368,7 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 	s := b.make("kept", stream.CreateOptions{TTL: &hour})
 	fixed := b.make("fixed", stream.CreateOptions{ExpiresAt: time.Now().Add(time.Hour)})
 	owner := b.Owner(t)
-	// ages lets some of its time pass.
+	// ages moves its end closer.
 	ages := func(by string) {
 		if _, err := owner.Exec(t.Context(), "update streams set expires_at = expires_at - $1::interval", by); err != nil {
 			t.Fatal(err)
@@ -434,7 +434,7 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 			}
 		}
 	})
-	b.run(t, "one that is followed does not expire, and does when nobody follows it any more", func(t *testing.T, b *bench) {
+	b.run(t, "a followed log does not expire until nobody follows it any more", func(t *testing.T, b *bench) {
 		second := time.Second
 		short := b.make("short", stream.CreateOptions{TTL: &second})
 		ctx, leave := context.WithCancel(t.Context())
@@ -459,8 +459,8 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 			}
 		}
 	})
-	b.run(t, "an expired one is not there, and its name is free", func(t *testing.T, b *bench) {
-		// An append by itself is no use of the log, which might be written down after its time.
+	b.run(t, "an expired log is gone, and its name is free", func(t *testing.T, b *bench) {
+		// An append does not count as a use, which might be recorded after the log has expired.
 		if _, err := b.log.Append(t.Context(), s.Ref, entry.Draft{Payload: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
@@ -472,7 +472,7 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 			t.Errorf("the new one is %+v", again)
 		}
 	})
-	b.run(t, "expired ones are cleared away", func(t *testing.T, b *bench) {
+	b.run(t, "expired logs are deleted", func(t *testing.T, b *bench) {
 		if _, err := owner.Exec(t.Context(), "select delete_expired_streams(now())"); err != nil {
 			t.Fatal(err)
 		}

@@ -32,8 +32,8 @@ type Page struct {
 	After, Last int64
 
 	log *Log
-	// whole is the parameter of ReadFrom.
-	whole bool
+	// allFields is the parameter of ReadFrom.
+	allFields bool
 	// at is the position of the last entry read.
 	at int64
 	// rows is the number of entries in the next piece.
@@ -46,12 +46,12 @@ type Page struct {
 // their memory is reused after the call.
 type Take func(*entry.Entry)
 
-// ReadFrom starts a page of the log after a position, and reads its first piece. If whole is false, entries have only
-// Seq, Type and Payload, which is cheaper; it is meant for logs of entries made by [Drafts].
+// ReadFrom starts a page of the log after a position, and reads its first piece. If allFields is false, entries have
+// only Seq, Type and Payload, which is cheaper; it is meant for logs of entries made by [Drafts].
 //
 // ReadFrom calls try with the log's description before it reads entries, and again if it has to repeat the read: then
 // the entries must be taken from the start. It counts as a use of the log. Errors: those of Describe and [Log.Read].
-func (l *Log) ReadFrom(ctx context.Context, ref Ref, after int64, whole bool, try func(Stream) Take) (*Page, error) {
+func (l *Log) ReadFrom(ctx context.Context, ref Ref, after int64, allFields bool, try func(Stream) Take) (*Page, error) {
 	var p *Page
 	err := l.store.In(ctx, ref, func(tx pgx.Tx) error {
 		s, err := describe(ctx, tx, ref)
@@ -61,7 +61,7 @@ func (l *Log) ReadFrom(ctx context.Context, ref Ref, after int64, whole bool, tr
 		if after > s.Tail {
 			return store.PastEnd(after, s.Tail)
 		}
-		p = &Page{Stream: s, After: after, log: l, whole: whole, at: after}
+		p = &Page{Stream: s, After: after, log: l, allFields: allFields, at: after}
 		return p.begin(ctx, tx, try(s))
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *Page) begin(ctx context.Context, tx pgx.Tx, take Take) error {
 func (p *Page) scan(tx pgx.Tx, before, rows, bytes int64, take Take) *store.Scan {
 	s := store.NewScan(tx, p.Stream.Ref, Range{After: p.at, Before: before, Limit: int(rows)}, bytes, take)
 	switch {
-	case p.whole:
+	case p.allFields:
 	case IsJSON(p.Stream.ContentType):
 		s.Only = messageType
 	default:

@@ -11,7 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// readPages reads a log from a position to its end, page after page and piece after piece, and calls look with each piece.
+// readPages reads a log from a position to its end, page after page and piece after piece, and calls look for each
+// piece.
 func (b *bench) readPages(ref stream.Ref, after int64, whole bool, look func(p *stream.Page, bytes int)) (entries []entry.Entry) {
 	b.t.Helper()
 	for {
@@ -42,7 +43,7 @@ func (b *bench) readPages(ref stream.Ref, after int64, whole bool, look func(p *
 			}
 		}
 		if n := len(entries); n > 0 && entries[n-1].Seq != p.Last {
-			b.t.Fatalf("a page ends at %d, and said %d", entries[n-1].Seq, p.Last)
+			b.t.Fatalf("a page ends at %d, but its Last is %d", entries[n-1].Seq, p.Last)
 		}
 		if after = p.Last; after == p.Stream.Tail {
 			return entries
@@ -71,7 +72,7 @@ func TestAPageIsReadInPieces(t *testing.T) {
 		}
 		return messages
 	}
-	large := func(bytes int) string { // which Postgres cannot make small
+	large := func(bytes int) string { // which Postgres cannot compress
 		text := make([]byte, bytes)
 		for i := range text {
 			text[i] = byte('a' + rand.IntN(26))
@@ -95,7 +96,7 @@ func TestAPageIsReadInPieces(t *testing.T) {
 					}
 				})
 				if len(got) != len(written)-int(after) {
-					t.Fatalf("behind %d there are %d entries, want %d", after, len(got), len(written)-int(after))
+					t.Fatalf("after %d there are %d entries, want %d", after, len(got), len(written)-int(after))
 				}
 				for i, e := range got {
 					if want := written[int(after)+i]; string(e.Payload) != want || e.Seq != after+int64(i)+1 || e.Type != "message" || whole && e.Author != b.member {
@@ -106,7 +107,7 @@ func TestAPageIsReadInPieces(t *testing.T) {
 		}
 	}
 	b.run(t, "with large entries among small ones", func(t *testing.T, b *bench) { same(t, b, ref, written) })
-	b.run(t, "of which a fork inherited some", func(t *testing.T, b *bench) {
+	b.run(t, "some of them inherited by a fork", func(t *testing.T, b *bench) {
 		at := 2600
 		fork := b.make("fork", stream.CreateOptions{Fork: &stream.ForkPoint{Source: ref.Name, Seq: int64(at)}}).Ref
 		own := small(1200)
@@ -140,7 +141,7 @@ func TestAPageIsReadInPieces(t *testing.T) {
 			t.Errorf("12 MB are %d pages and %d pieces", len(pages), pieces)
 		}
 	})
-	b.run(t, "of a log that is deleted meanwhile, it has an end", func(t *testing.T, b *bench) {
+	b.run(t, "until the log is deleted meanwhile", func(t *testing.T, b *bench) {
 		ref := b.make("short-lived", stream.CreateOptions{}).Ref
 		fill(ref, small(3000)...)
 		p, err := b.log.ReadFrom(t.Context(), ref, 0, true, takeNothing)

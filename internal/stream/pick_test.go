@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// Picking by type finds what reading everything and filtering it finds, in forks too, from both ends and in pages.
+// Pick finds the same entries as reading and filtering the whole log: in forks too, from both ends, page by page.
 func TestPickFindsTheEntriesOfSomeTypes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,7 +86,7 @@ func TestPickFindsTheEntriesOfSomeTypes(t *testing.T) {
 }
 
 // BenchmarkPickTheLastOfAType finds the last 20 entries of a rare type at the beginning of a log of a million, and
-// compares that to one read of its last 20 entries.
+// compares the time to one read of its last 20 entries.
 func BenchmarkPickTheLastOfAType(b *testing.B) {
 	bed := setup(b)
 	ref := bed.stream("million")

@@ -48,20 +48,20 @@ type fire struct {
 	*bench
 	seed    uint64
 	servers [2]atomic.Pointer[stream.Log]
-	streams []*burning
+	streams []*testedStream
 	writes  chan struct{} // one for each write, for the saboteur to count
 }
 
-// burning is a stream with what each reader got of it.
-type burning struct {
+// testedStream is a stream, with what was acknowledged and what its readers finished.
+type testedStream struct {
 	ref stream.Ref
 
 	mu       sync.Mutex
 	acked    map[string]int64 // position by id
 	ids      []string         // of acked, for repeating them
 	undone   map[string]bool  // written in transactions that were rolled back
-	finished chan struct{}    // closed when nobody writes any more
-	tail     int64            // then
+	finished chan struct{}    // closed when all writers are done
+	tail     int64            // the last position, once finished
 }
 
 func newFire(t *testing.T, seed uint64) *fire {
@@ -70,7 +70,7 @@ func newFire(t *testing.T, seed uint64) *fire {
 		f.servers[i].Store(f.open())
 	}
 	for i := range 2 {
-		f.streams = append(f.streams, &burning{
+		f.streams = append(f.streams, &testedStream{
 			ref: f.stream(fmt.Sprint("s", i)), acked: map[string]int64{}, undone: map[string]bool{}, finished: make(chan struct{}),
 		})
 	}
@@ -110,7 +110,7 @@ func (f *fire) chance(stream, who int) *rand.Rand {
 func (f *fire) server(r *rand.Rand) *stream.Log { return f.servers[r.IntN(len(f.servers))].Load() }
 
 // write appends, in all the ways there are, until everything it wrote is acknowledged.
-func (f *fire) write(s *burning, name string, r *rand.Rand) {
+func (f *fire) write(s *testedStream, name string, r *rand.Rand) {
 	for i := range fireWrites {
 		var drafts []entry.Draft
 		for n := range 1 + r.IntN(4) {
@@ -118,7 +118,7 @@ func (f *fire) write(s *burning, name string, r *rand.Rand) {
 			drafts = append(drafts, f.chat(id, id))
 		}
 		switch r.IntN(5) {
-		case 0: // someone's entry again
+		case 0: // repeats an entry
 			if id, ok := s.any(r); ok {
 				drafts = append(drafts, f.chat(id, "another text"))
 			}
@@ -138,7 +138,7 @@ func (f *fire) write(s *burning, name string, r *rand.Rand) {
 }
 
 // append repeats an append on one server after another until one acknowledges it.
-func (f *fire) append(s *burning, r *rand.Rand, drafts []entry.Draft) {
+func (f *fire) append(s *testedStream, r *rand.Rand, drafts []entry.Draft) {
 	for {
 		got, err := f.server(r).Append(f.t.Context(), s.ref, drafts...)
 		if err == nil {
@@ -154,9 +154,9 @@ func (f *fire) append(s *burning, r *rand.Rand, drafts []entry.Draft) {
 
 var errUndo = errors.New("undo")
 
-// transact appends in a transaction that ends with end. When it is not known whether it was committed, the
-// drafts are appended once more.
-func (f *fire) transact(s *burning, r *rand.Rand, drafts []entry.Draft, end error) {
+// transact appends in a transaction that ends with end. If it is unknown whether it was committed, transact appends the
+// drafts again.
+func (f *fire) transact(s *testedStream, r *rand.Rand, drafts []entry.Draft, end error) {
 	var got []entry.Entry
 	err := f.DB.In(f.t.Context(), db.Scope{House: f.house}, func(tx pgx.Tx) (err error) {
 		if got, err = f.server(r).AppendTx(f.t.Context(), tx, s.ref, drafts...); err != nil {
@@ -165,7 +165,7 @@ func (f *fire) transact(s *burning, r *rand.Rand, drafts []entry.Draft, end erro
 		return end
 	})
 	switch {
-	case end != nil: // committed or not was never in question
+	case end != nil: // it was certainly rolled back
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, d := range drafts {
@@ -180,7 +180,7 @@ func (f *fire) transact(s *burning, r *rand.Rand, drafts []entry.Draft, end erro
 	}
 }
 
-func (f *fire) publish(s *burning, r *rand.Rand, id string) {
+func (f *fire) publish(s *testedStream, r *rand.Rand, id string) {
 	for offset := range int64(3) {
 		err := f.server(r).Publish(f.t.Context(), s.ref, stream.Delta{EntryID: id, Offset: offset, Data: []byte("x")})
 		if err != nil && fault.CodeOf(err) != fault.Unavailable {
@@ -190,7 +190,7 @@ func (f *fire) publish(s *burning, r *rand.Rand, id string) {
 }
 
 // ack notes what was acknowledged; the same id must always get the same position.
-func (f *fire) ack(s *burning, drafts []entry.Draft, got []entry.Entry) {
+func (f *fire) ack(s *testedStream, drafts []entry.Draft, got []entry.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(got) != len(drafts) {
@@ -210,7 +210,7 @@ func (f *fire) ack(s *burning, drafts []entry.Draft, got []entry.Entry) {
 	}
 }
 
-func (s *burning) any(r *rand.Rand) (id string, ok bool) {
+func (s *testedStream) any(r *rand.Rand) (id string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.ids) == 0 {
@@ -221,7 +221,7 @@ func (s *burning) any(r *rand.Rand) (id string, ok bool) {
 
 // read follows the stream from a random position to its end, leaving and coming back at random, also to
 // the other server.
-func (f *fire) read(s *burning, r *rand.Rand) {
+func (f *fire) read(s *testedStream, r *rand.Rand) {
 	start := int64(r.IntN(50))
 	cursor, seen := start, []string{}
 	deadline := time.Now().Add(2 * time.Minute)
@@ -230,11 +230,11 @@ func (f *fire) read(s *burning, r *rand.Rand) {
 			f.t.Errorf("a reader is stuck at %d", cursor)
 			return
 		}
-		ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second) // so that it sees that all is over
+		ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second) // so that it notices the end
 		stay, told, caughtUp := r.IntN(80), map[string]bool{}, 0
 		for ev, err := range f.server(r).Tail(ctx, s.ref, cursor) {
 			if err != nil {
-				// OutOfRange: it starts where nothing is yet.
+				// OutOfRange: it started past the end.
 				if code := fault.CodeOf(err); code != fault.Unavailable && (code != fault.OutOfRange || len(seen) > 0) {
 					f.t.Errorf("tail: %s", fault.From(err).Detail())
 				}
@@ -250,7 +250,7 @@ func (f *fire) read(s *burning, r *rand.Rand) {
 				told[ev.Entry.ID] = true
 			case ev.Delta != nil:
 				if told[ev.Delta.EntryID] {
-					f.t.Errorf("a delta of %s came after it", ev.Delta.EntryID)
+					f.t.Errorf("a delta of %s came after the entry", ev.Delta.EntryID)
 				}
 			case ev.CaughtUp:
 				caughtUp++
@@ -268,7 +268,7 @@ func (f *fire) read(s *burning, r *rand.Rand) {
 }
 
 // over reports whether everything was written and read.
-func (s *burning) over(cursor int64) bool {
+func (s *testedStream) over(cursor int64) bool {
 	select {
 	case <-s.finished:
 		return cursor >= s.tail
@@ -278,7 +278,7 @@ func (s *burning) over(cursor int64) bool {
 }
 
 // check compares what a reader saw with what was acknowledged.
-func (f *fire) check(s *burning, start int64, seen []string) {
+func (f *fire) check(s *testedStream, start int64, seen []string) {
 	if int64(len(seen)) != s.tail-start {
 		f.t.Errorf("a reader from %d to %d saw %d entries", start, s.tail, len(seen))
 		return
@@ -291,7 +291,7 @@ func (f *fire) check(s *burning, start int64, seen []string) {
 }
 
 // compare reads the whole log: each acknowledged entry is there once, at its position, and nothing else.
-func (f *fire) compare(s *burning) {
+func (f *fire) compare(s *testedStream) {
 	var all []entry.Entry
 	for {
 		page, tail, err := f.servers[0].Load().Read(f.t.Context(), s.ref, stream.Range{After: int64(len(all)), Limit: 70})
@@ -309,7 +309,7 @@ func (f *fire) compare(s *burning) {
 			f.t.Fatalf("entry %d is at position %d", i+1, e.Seq)
 		}
 		if s.undone[e.ID] {
-			f.t.Errorf("%s is there, though it was rolled back", e.ID)
+			f.t.Errorf("%s is in the log, although it was rolled back", e.ID)
 		}
 		if e.Author != f.member || text(e) != e.ID {
 			f.t.Errorf("%s says %q by %q", e.ID, text(e), e.Author)
@@ -318,7 +318,7 @@ func (f *fire) compare(s *burning) {
 	f.check(s, 0, ids)
 	slices.Sort(ids)
 	if len(slices.Compact(ids)) != len(all) {
-		f.t.Error("an id is there twice")
+		f.t.Error("an id is in the log twice")
 	}
 }
 
@@ -351,7 +351,7 @@ func (f *fire) sabotage() {
 	}
 }
 
-// restart replaces a server; for a moment everybody is refused.
+// restart replaces a server, which refuses all calls for a moment.
 func (f *fire) restart(i int) {
 	f.servers[i].Load().Close()
 	for {

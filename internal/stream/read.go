@@ -46,10 +46,10 @@ func (l *Log) Read(ctx context.Context, ref Ref, r Range) (entries []entry.Entry
 	return entries, tail, err
 }
 
-// Pick is [Log.Read] of the entries that have one of the types; a type such as signal also stands for those that begin
-// with "signal.". It looks at a limited number of entries, and so may return none although there are some. searched is
-// the position of the last one that it looked at, from which the next Pick goes on: as its After, or if r.Last, its
-// Before. There is nothing more when it has come to the end of the range.
+// Pick is [Log.Read] restricted to entries of the given types; the type signal, for example, also selects types that
+// begin with "signal.". It looks at a limited number of entries, so it may return none although the range has some.
+// searched is the position of the last entry that it looked at. The next Pick continues from there: as its After, or if
+// r.Last, its Before. The search is complete when searched reaches the end of the range.
 func (l *Log) Pick(ctx context.Context, ref Ref, r Range, types []string) (entries []entry.Entry, searched, tail int64, err error) {
 	if r.After < 0 || r.Before < 0 || r.Limit < 0 {
 		return nil, 0, 0, store.Negative()

@@ -24,15 +24,15 @@ func TestRead(t *testing.T) {
 		r    stream.Range
 		want []int64
 	}{
-		"all of it":                          {stream.Range{}, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
-		"behind a position":                  {stream.Range{After: 8}, []int64{9, 10}},
-		"before a position":                  {stream.Range{Before: 3}, []int64{1, 2}},
-		"between two":                        {stream.Range{After: 3, Before: 6}, []int64{4, 5}},
-		"the first few":                      {stream.Range{Limit: 2}, []int64{1, 2}},
-		"the last few, still ascending":      {stream.Range{Last: true, Limit: 2}, []int64{9, 10}},
-		"the last few before a position":     {stream.Range{Last: true, Before: 5, Limit: 2}, []int64{3, 4}},
-		"nothing behind the last":            {stream.Range{After: 10}, nil},
-		"a page of more than there ever are": {stream.Range{Limit: 1 << 30, After: 9}, []int64{10}},
+		"all of it":                      {stream.Range{}, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
+		"after a position":               {stream.Range{After: 8}, []int64{9, 10}},
+		"before a position":              {stream.Range{Before: 3}, []int64{1, 2}},
+		"between two":                    {stream.Range{After: 3, Before: 6}, []int64{4, 5}},
+		"the first few":                  {stream.Range{Limit: 2}, []int64{1, 2}},
+		"the last few, still ascending":  {stream.Range{Last: true, Limit: 2}, []int64{9, 10}},
+		"the last few before a position": {stream.Range{Last: true, Before: 5, Limit: 2}, []int64{3, 4}},
+		"nothing after the last":         {stream.Range{After: 10}, nil},
+		"a limit larger than any log":    {stream.Range{Limit: 1 << 30, After: 9}, []int64{10}},
 	} {
 		b.run(t, name, func(t *testing.T, b *bench) {
 			got, tail, err := b.log.Read(t.Context(), ref, c.r)
@@ -42,7 +42,7 @@ func TestRead(t *testing.T) {
 		})
 	}
 
-	b.run(t, "a page of large entries is short, never empty, and has no hole", func(t *testing.T, b *bench) {
+	b.run(t, "a page of large entries is short, never empty, and has no gap", func(t *testing.T, b *bench) {
 		ref := b.stream("large")
 		draft := b.chat("", strings.Repeat("x", 3<<20)) // the log chooses the ids
 		for range 5 {
@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 		}
 	})
 
-	b.run(t, "what is read is what was written, small or large, whoever wrote it", func(t *testing.T, b *bench) {
+	b.run(t, "entries come back as they were written, small or large, whoever wrote them", func(t *testing.T, b *bench) {
 		ref := b.stream("mixed")
 		var written []entry.Entry
 		write := func(author, kind, text string) {
@@ -94,11 +94,11 @@ func TestRead(t *testing.T) {
 		wantCode(t, err, fault.NotFound)
 	})
 
-	b.run(t, "a position past the end is named, with the end", func(t *testing.T, b *bench) {
+	b.run(t, "the error for a position past the end names the position and the end", func(t *testing.T, b *bench) {
 		_, _, err := b.log.Read(t.Context(), ref, stream.Range{After: 12})
 		wantCode(t, err, fault.OutOfRange)
 		if msg := err.Error(); !strings.Contains(msg, "12") || !strings.Contains(msg, "10") {
-			t.Errorf("%q names not both positions", msg)
+			t.Errorf("%q does not name both positions", msg)
 		}
 	})
 
@@ -126,7 +126,7 @@ func seqs(entries []entry.Entry) (seqs []int64) {
 	return seqs
 }
 
-// colleague makes one more member of the house.
+// colleague creates another member of the house.
 func (b *bench) colleague() (id string) {
 	b.t.Helper()
 	err := b.Owner(b.t).QueryRow(b.t.Context(), `

@@ -140,6 +140,6 @@ func (l *Log) Changes() <-chan struct{} { return l.changes.changed }
 
 // OnChange makes the Log call f with the streams that were appended to through any server, some milliseconds after the
 // commits, and with nil if notifications may have been lost. A hint may come twice, or for a stream without new
-// entries. f must be quick, because no notification is read while it runs; one goroutine at a time calls it. A Log has
-// one such f.
-func (l *Log) OnChange(f func(streams []int64)) { l.changes.to.Store(&f) }
+// entries. f must be quick, because no notification is read while it runs; one goroutine at a time calls it. A later
+// OnChange replaces f.
+func (l *Log) OnChange(f func(streams []int64)) { l.changes.callback.Store(&f) }

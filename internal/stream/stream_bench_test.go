@@ -20,12 +20,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkAppend measures acknowledged appends a second, in turns with what they can be compared to. The
-// ratios are what to look at: all share the machine's noise. A lone append is compared to committing a bare
-// row; many at once to a transaction for each (naive), and to what Postgres could take if there were nothing
-// to check (ceiling).
+// BenchmarkAppend measures acknowledged appends per second, alternating with what they are compared to. Read the
+// ratios: both sides share the machine's noise. A lone append is compared to committing a bare row. Many at once are
+// compared to a transaction for each (naive), and to what Postgres could take if nothing had to be checked (ceiling).
 func BenchmarkAppend(b *testing.B) {
-	bed := settle(b, dbtest.NewDurable(b))
+	bed := newBench(b, dbtest.NewDurable(b))
 	bare := newBareLog(b, bed)
 	for _, c := range []struct{ appenders, streams int }{{1, 1}, {8, 1}, {8, 64}, {64, 1}, {64, 64}, {256, 1}, {256, 64}} {
 		var refs []stream.Ref
@@ -53,9 +52,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// compare reports how often a second f is done by so many at once, and that over how often the others are.
+// compare reports how many calls of f per second so many goroutines make, and the ratio of that to each of the others.
 func compare(b *testing.B, many int, f func(int) error, others map[string]func(int) error) {
-	rate(b, many, f) // one turn of each before counting: connections, statements and caches
+	rate(b, many, f) // one uncounted round of each, for connections, statements and caches
 	for _, other := range others {
 		rate(b, many, other)
 	}
@@ -77,7 +76,7 @@ func compare(b *testing.B, many int, f func(int) error, others map[string]func(i
 
 // BenchmarkAppendToSeen measures the time from the call of Append to the moment a tail sends the entry.
 func BenchmarkAppendToSeen(b *testing.B) {
-	bed := settle(b, dbtest.NewDurable(b))
+	bed := newBench(b, dbtest.NewDurable(b))
 	for _, tails := range []int{1, 100} {
 		b.Run(fmt.Sprintf("%d_tails", tails), func(b *testing.B) {
 			ref := bed.stream(uuid.NewString())
@@ -125,7 +124,7 @@ func BenchmarkAppendToSeen(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleTail measures what a tail in this process, of a log in which nothing happens, holds of memory.
+// BenchmarkIdleTail measures the memory of a tail in this process while nothing happens in its log.
 func BenchmarkIdleTail(b *testing.B) {
 	const tails = 10_000
 	bed := setup(b)
@@ -152,24 +151,24 @@ func BenchmarkIdleTail(b *testing.B) {
 		cancel()
 		ended.Wait()
 	}
-	b.ReportMetric(0, "ns/op") // of beginning: says nothing
+	b.ReportMetric(0, "ns/op") // the time to start a tail, which means nothing
 }
 
-// memory is what this process has in use, in bytes.
+// memory returns the bytes that this process has in use.
 func memory() uint64 {
 	runtime.GC()
-	runtime.GC() // what pools let go of
+	runtime.GC() // frees what pools have dropped
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
 }
 
-// payload is what a short message looks like: 200 bytes.
+// payload is a short message of 200 bytes.
 var payload = []byte(`{"text":"` + strings.Repeat("x", 189) + `"}`)
 
-// compareLone reports how long f takes when nothing else is under way, and that over how long other takes.
+// compareLone reports how long f takes while nothing else runs, and the ratio of that to other.
 func compareLone(b *testing.B, f, other func(int) error) {
-	const turn = 100 // so few that both meet the same moments of the machine, and so many that caches forget the other
+	const turn = 100 // few enough for both to meet the same load of the machine, and enough for caches to forget the other
 	var took, others []float64
 	for b.Loop() {
 		for range turn {
@@ -184,7 +183,7 @@ func compareLone(b *testing.B, f, other func(int) error) {
 	b.ReportMetric(0, "ns/op") // of a turn: says nothing
 }
 
-// once runs f and returns how many microseconds it took.
+// once runs f and returns the microseconds that it took.
 func once(b *testing.B, f func(int) error) float64 {
 	b.Helper()
 	start := time.Now()
@@ -194,7 +193,7 @@ func once(b *testing.B, f func(int) error) float64 {
 	return float64(time.Since(start).Nanoseconds()) / 1e3
 }
 
-// rate runs one turn of f by so many at once, and returns how often a second f was done.
+// rate runs one round of f in so many goroutines, and returns the calls per second.
 func rate(b *testing.B, many int, f func(int) error) float64 {
 	b.Helper()
 	const turn = 100 * time.Millisecond

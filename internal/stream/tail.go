@@ -12,7 +12,7 @@ import (
 type Event = fanout.Event
 
 // Delta is a piece of an entry that is still being produced: live output, or text as a model writes it. It is not
-// stored in the log and may be lost; the final entry holds the whole.
+// stored in the log and may be lost; the final entry is complete.
 type Delta = fanout.Delta
 
 // Tail sends every entry of a log after a position, in order, both existing and new ones, and the deltas that are
@@ -53,8 +53,8 @@ func (l *Log) Publish(ctx context.Context, ref Ref, d Delta) error {
 	return l.fanout.Publish(ctx, ref, d)
 }
 
-// Typing tells the tails of a log on all servers, with a delta, that an agent is writing something. It is not stored, and
-// more often than every two seconds has no effect. [Delta.Typing] reads it.
+// Typing tells the tails of a log on all servers, with a delta, that an agent is writing something. It is not stored,
+// and repeating it within two seconds has no effect. [Delta.Typing] reads it.
 func (l *Log) Typing(ctx context.Context, ref Ref, agent string) error {
 	return l.Publish(ctx, ref, fanout.Typing(agent, time.Now()))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// TestCloseLeavesNothing runs alone, so that what is left is its own.
+// TestCloseLeavesNothing runs alone, so that all goroutines that are left are its own.
 func TestCloseLeavesNothing(t *testing.T) {
 	b := setup(t)
 	ref := b.stream("s")
@@ -90,18 +90,18 @@ func TestTail(t *testing.T) {
 		}
 	})
 
-	b.run(t, "a position past the end names both", func(t *testing.T, b *bench) {
+	b.run(t, "the error for a position past the end names the position and the end", func(t *testing.T, b *bench) {
 		ref := b.stream("short")
 		b.say(ref, "a", "a")
 		err := b.tail(b.log, ref, 7).end()
 		wantCode(t, err, fault.OutOfRange)
 		if !strings.Contains(err.Error(), "7") || !strings.Contains(err.Error(), "at 1") {
-			t.Errorf("%q names not both positions", err)
+			t.Errorf("%q does not name both positions", err)
 		}
 		wantCode(t, b.tail(b.log, ref, -1).end(), fault.Invalid)
 	})
 
-	b.run(t, "one that is not read delays no other and misses nothing", func(t *testing.T, b *bench) {
+	b.run(t, "a tail that is not read delays no other and misses nothing", func(t *testing.T, b *bench) {
 		ref := b.stream("slow")
 		slow, quick := b.tail(b.log, ref, 0), b.tail(b.log, ref, 0)
 		slow.caughtUp()
@@ -160,7 +160,7 @@ func TestTailOfADeletedStream(t *testing.T) {
 	wantCode(t, there.end(), fault.NotFound)
 	wantCode(t, b.tail(b.log, ref, 0).end(), fault.NotFound)
 
-	b.run(t, "a new log of its name has none of its entries", func(t *testing.T, b *bench) {
+	b.run(t, "a new log of the same name has none of its entries", func(t *testing.T, b *bench) {
 		b.stream("s")
 		w := b.tail(b.log, ref, 0)
 		if ids := w.caughtUp(); len(ids) != 0 {
@@ -243,7 +243,7 @@ func execute(b *bench, statement string) {
 	}
 }
 
-func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
+func TestATailOfALogIgnoresALaterLogOfItsName(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ref := b.stream("s")
@@ -268,7 +268,7 @@ func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
 func TestTailWithoutNotifications(t *testing.T) {
 	t.Parallel()
 
-	t.Run("an entry is seen though its notification was lost", func(t *testing.T) {
+	t.Run("an entry whose notification was lost is sent", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		ref := b.stream("lost")
@@ -284,7 +284,7 @@ func TestTailWithoutNotifications(t *testing.T) {
 		}
 	})
 
-	t.Run("what was written while the listening connection was down is seen", func(t *testing.T) {
+	t.Run("entries written while the listening connection was down are sent", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		ref := b.stream("down")

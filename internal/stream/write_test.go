@@ -10,7 +10,7 @@ import (
 )
 
 // A server remembers the description of a log that it wrote to. It must still notice what another server did to the log since.
-func TestWritingToALogThatIsAnotherByNow(t *testing.T) {
+func TestWritingToALogThatAnotherServerChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	other := b.open()
@@ -63,7 +63,7 @@ func TestWritingToALogThatIsAnotherByNow(t *testing.T) {
 			t.Errorf("it says %v; want that the stream is gone", err)
 		}
 	})
-	b.run(t, "of another type", func(t *testing.T, b *bench) {
+	b.run(t, "deleted and created again with another type", func(t *testing.T, b *bench) {
 		ref := remembered(t, b, "typed")
 		if err := other.Delete(t.Context(), ref); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestWritingToALogThatIsAnotherByNow(t *testing.T) {
 			t.Errorf("outcome %d at %d, %v; want it accepted as the first entry", done.Outcome, done.Stream.Tail, err)
 		}
 	})
-	b.run(t, "created again, and as it was", func(t *testing.T, b *bench) {
+	b.run(t, "deleted and created again with the same options", func(t *testing.T, b *bench) {
 		ref := remembered(t, b, "anew")
 		if err := other.Delete(t.Context(), ref); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestAWriteWhoseCommitLostItsAnswer(t *testing.T) {
 		{"of a producer", stream.Write{Producer: &stream.Producer{Name: "p"}}},
 		{"with a Seq", stream.Write{Seq: "a"}},
 	} {
-		b.run(t, c.name+" is accepted where it is, whatever was written and closed meanwhile", func(t *testing.T, b *bench) {
+		b.run(t, c.name+" is accepted at its position, whatever was written or closed meanwhile", func(t *testing.T, b *bench) {
 			ref := b.make("unanswered "+c.name, stream.CreateOptions{}).Ref
 			l, proxy := b.proxied()
 			c.write.ContentType = "application/json"

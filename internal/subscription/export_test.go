@@ -2,5 +2,5 @@ package subscription
 
 import "net/http"
 
-// Transport is what webhooks are called through.
+// Transport returns the transport of calls to webhooks.
 func (s *Subscriptions) Transport() *http.Transport { return s.client.Transport.(*http.Transport) }

@@ -104,7 +104,7 @@ func pending(links []Link) bool {
 	return false
 }
 
-// Ack is what a holder reports about its wake.
+// Ack is a holder's report about its wake.
 type Ack struct {
 	WakeID     string
 	Generation int64

@@ -43,7 +43,7 @@ func setup(t testing.TB, local bool) *bench {
 	return b
 }
 
-// open starts one more server on the database.
+// open starts another server on the database.
 func (b *bench) open(local bool) (*stream.Log, *subscription.Subscriptions) {
 	b.t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -66,7 +66,7 @@ func (b *bench) open(local bool) (*stream.Log, *subscription.Subscriptions) {
 	return log, subs
 }
 
-// put makes a stream with one message, or appends one.
+// put creates a stream with one message, or appends one.
 func (b *bench) put(name string) {
 	b.t.Helper()
 	ref := stream.Ref{House: b.house, Name: name}
@@ -92,10 +92,10 @@ func (b *bench) subscribe(name string, spec subscription.Spec) subscription.Subs
 	return sub
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
-// eventually waits until f is content.
+// eventually waits until f returns true.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -105,7 +105,7 @@ func eventually(t testing.TB, what string, f func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: it does not come to that", what)
+			t.Fatalf("%s: it does not happen", what)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func wantCode(t testing.TB, err error, want fault.Code) {
 	}
 }
 
-// wakes is how many wakes a wake stream holds.
+// wakes returns the number of wakes in a wake stream.
 func (b *bench) wakes(name string) int64 {
 	s, err := b.log.Describe(b.t.Context(), stream.Ref{House: b.house, Name: name})
 	if err != nil {
@@ -175,14 +175,14 @@ func TestWhatASubscriptionFollows(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what was there before counts from its end, what comes later from its start", func(t *testing.T) {
+	t.Run("existing streams are followed from their end, later ones from their start", func(t *testing.T) {
 		b.put("before")
 		sub := b.subscribe("ends", subscription.Spec{Type: "pull-wake", WakeStream: "wakes", Streams: []string{"before", "after"}})
 		if len(sub.Streams) != 2 || sub.Streams[1].Acked != 1 || sub.Streams[0].Acked != 0 {
 			t.Errorf("it follows %+v", sub.Streams)
 		}
 	})
-	t.Run("the same again is no other one, and another one is refused", func(t *testing.T) {
+	t.Run("the same specification again returns the subscription, and a different one is refused", func(t *testing.T) {
 		spec := subscription.Spec{Type: "pull-wake", WakeStream: "wakes", Streams: []string{"after", "before"}}
 		if _, created, err := b.subs.Create(t.Context(), b.house, "ends", "", spec); created || err != nil {
 			t.Errorf("created %t, %v", created, err)
@@ -192,12 +192,12 @@ func TestWhatASubscriptionFollows(t *testing.T) {
 		wantCode(t, err, fault.Exists)
 	})
 	for name, spec := range map[string]subscription.Spec{
-		"one of nothing":           {Type: "pull-wake", WakeStream: "wakes"},
-		"one of no type":           {Type: "carrier-pigeon", Pattern: "*"},
-		"one without a wake":       {Type: "pull-wake", Pattern: "*"},
-		"one that wakes itself":    {Type: "pull-wake", Pattern: "*", WakeStream: "wakes"},
-		"one with an endless hold": {Type: "pull-wake", Pattern: "a", WakeStream: "wakes", LeaseMS: 1e9},
-		"a webhook without a URL":  {Type: "webhook", Pattern: "*"},
+		"one without streams":       {Type: "pull-wake", WakeStream: "wakes"},
+		"one of an unknown type":    {Type: "carrier-pigeon", Pattern: "*"},
+		"one without a wake":        {Type: "pull-wake", Pattern: "*"},
+		"one that wakes itself":     {Type: "pull-wake", Pattern: "*", WakeStream: "wakes"},
+		"one with an endless lease": {Type: "pull-wake", Pattern: "a", WakeStream: "wakes", LeaseMS: 1e9},
+		"a webhook without a URL":   {Type: "webhook", Pattern: "*"},
 	} {
 		t.Run(name+" is refused", func(t *testing.T) {
 			_, _, err := b.subs.Create(t.Context(), b.house, "odd", "", spec)
@@ -206,7 +206,7 @@ func TestWhatASubscriptionFollows(t *testing.T) {
 	}
 }
 
-func TestAWebhookLeadsToThePublicInternetOnly(t *testing.T) {
+func TestAWebhookMustBeOnThePublicInternet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, false)
 	for _, url := range []string{
@@ -221,7 +221,7 @@ func TestAWebhookLeadsToThePublicInternetOnly(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a name that leads inside is not called", func(t *testing.T) {
+	t.Run("a name with a private address is not called", func(t *testing.T) {
 		called := make(chan struct{}, 100)
 		inside := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 		defer inside.Close()
@@ -240,7 +240,7 @@ func TestAWebhookLeadsToThePublicInternetOnly(t *testing.T) {
 	})
 }
 
-func TestAWorkerHasAWakeAlone(t *testing.T) {
+func TestOnlyOneWorkerHasAWake(t *testing.T) {
 	t.Parallel()
 	b := setup(t, false)
 	_, other := b.open(false)
@@ -256,19 +256,19 @@ func TestAWorkerHasAWakeAlone(t *testing.T) {
 	done := func(w subscription.Wake, seq int64) subscription.Ack {
 		return subscription.Ack{WakeID: w.ID, Generation: w.Generation, Acked: map[string]int64{"job/1": seq}, Done: true}
 	}
-	t.Run("through no server does another one get it", func(t *testing.T) {
+	t.Run("no server gives it to another worker", func(t *testing.T) {
 		_, err := other.Claim(t.Context(), b.house, "work", "b")
 		var held *subscription.HeldError
 		if !errors.As(err, &held) || held.Holder != "a" {
 			t.Errorf("the claim says %v", err)
 		}
 	})
-	t.Run("no more is acknowledged than there is", func(t *testing.T) {
+	t.Run("a position past the end cannot be acknowledged", func(t *testing.T) {
 		_, err := b.subs.Acknowledge(t.Context(), "work", first.Token, done(first, 99))
 		wantCode(t, err, fault.Invalid)
 	})
 	var second subscription.Wake
-	t.Run("when its lease ends, the next one gets it, and the first is fenced out", func(t *testing.T) {
+	t.Run("when its lease ends, the next worker gets it, and the first is fenced off", func(t *testing.T) {
 		eventually(t, "another one claims it", func() bool {
 			second, err = other.Claim(t.Context(), b.house, "work", "b")
 			return err == nil
@@ -289,7 +289,7 @@ func TestAWorkerHasAWakeAlone(t *testing.T) {
 		}
 		eventually(t, "the next wake is delivered", func() bool { return b.wakes("wakes") > before })
 	})
-	t.Run("a token is good for its own subscription only", func(t *testing.T) {
+	t.Run("a token is valid only for its own subscription", func(t *testing.T) {
 		b.subscribe("else", subscription.Spec{Type: "pull-wake", Pattern: "else/*", WakeStream: "wakes"})
 		third, err := b.subs.Claim(t.Context(), b.house, "work", "c")
 		if err != nil {
@@ -302,7 +302,7 @@ func TestAWorkerHasAWakeAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("with nothing to do there is nothing to claim", func(t *testing.T) {
+	t.Run("without new entries there is nothing to claim", func(t *testing.T) {
 		_, err := b.subs.Claim(t.Context(), b.house, "else", "a")
 		wantCode(t, err, fault.Precondition)
 	})
@@ -356,7 +356,7 @@ func TestWebhooksThatDoNotAnswer(t *testing.T) {
 	stuck := make(chan struct{})
 	called := make(chan struct{}, 1000)
 	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // what makes the server see that the caller went away
+		io.Copy(io.Discard, r.Body) // so that the server notices that the caller has left
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -386,7 +386,7 @@ func TestWebhooksThatDoNotAnswer(t *testing.T) {
 		return n
 	}
 
-	t.Run("do not delay another house's", func(t *testing.T) {
+	t.Run("do not delay another house's webhooks", func(t *testing.T) {
 		other := *b
 		if err := b.Owner(t).QueryRow(t.Context(), "insert into houses (name) values ('Another') returning id").Scan(&other.house); err != nil {
 			t.Fatal(err)
@@ -403,13 +403,13 @@ func TestWebhooksThatDoNotAnswer(t *testing.T) {
 			<-heard
 		}
 		if n := failing(); n > 0 {
-			t.Errorf("the others wait for nothing any more: %d have failed", n)
+			t.Errorf("the others no longer wait: %d have failed", n)
 		}
 	})
-	t.Run("have failed when their time is over, however short their lease is", func(t *testing.T) {
+	t.Run("fail after their timeout, however short their lease is", func(t *testing.T) {
 		eventually(t, "they have failed", func() bool { return failing() >= houseLimit })
 	})
-	t.Run("are called a few at a time for each house, by all servers together", func(t *testing.T) {
+	t.Run("are called a few at a time per house, by all servers together", func(t *testing.T) {
 		if n := most.Load(); n > houseLimit {
 			t.Errorf("%d were called at once", n)
 		}
@@ -443,7 +443,7 @@ func TestAWebhookIsCalledDirectlyAndReadWithinBounds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, true)
 	if b.subs.Transport().Proxy != nil {
-		t.Error("a proxy is asked, which looks at no address")
+		t.Error("a proxy is used, which does not check addresses")
 	}
 	elsewhere := make(chan struct{}, 100)
 	to := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere <- struct{}{} }))
@@ -469,7 +469,7 @@ func TestAWebhookIsCalledDirectlyAndReadWithinBounds(t *testing.T) {
 	if len(elsewhere) > 0 {
 		t.Error("the redirect was followed")
 	}
-	t.Run("one that answers without end has accepted", func(t *testing.T) {
+	t.Run("one with an endless answer has accepted", func(t *testing.T) {
 		left := make(chan struct{})
 		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(left)
@@ -482,7 +482,7 @@ func TestAWebhookIsCalledDirectlyAndReadWithinBounds(t *testing.T) {
 		defer hook.Close()
 		b.subscribe("endless", subscription.Spec{Type: "webhook", Streams: []string{"endless"}, Webhook: &subscription.Webhook{URL: hook.URL}})
 		b.put("endless")
-		<-left // before the time is over
+		<-left // before the timeout
 		owner := b.Owner(t)
 		eventually(t, "it has the wake", func() bool {
 			var n int
@@ -492,7 +492,7 @@ func TestAWebhookIsCalledDirectlyAndReadWithinBounds(t *testing.T) {
 	})
 }
 
-func TestHowMuchOfSubscriptionsAHouseMayHave(t *testing.T) {
+func TestLimitsOfAHousesSubscriptions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, false)
 	create := func(name string, spec subscription.Spec) error {
@@ -528,6 +528,6 @@ func TestHowMuchOfSubscriptionsAHouseMayHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.subs.Link(t.Context(), b.house, "tame", []string{"more"}); err != nil {
-		t.Errorf("what was deleted counts still: %v", err)
+		t.Errorf("a deleted subscription still counts: %v", err)
 	}
 }

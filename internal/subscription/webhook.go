@@ -89,8 +89,7 @@ type webhookBody struct {
 	Token        string        `json:"callback_token"`
 }
 
-// call sends a wake to its webhook. A webhook that answers that it is done has processed everything that the wake
-// named.
+// call sends a wake to its webhook. A webhook that answers "done" has processed everything that the wake named.
 func (s *Subscriptions) call(w query.BeginWakesRow, sub Subscription, held Wake) error {
 	body, err := json.Marshal(webhookBody{sub.Name, held.ID, held.Generation, StreamStates(held.Streams), sub.BaseURL + "__ds/subscriptions/" + sub.Name + "/callback", held.Token})
 	if err != nil {

@@ -3,6 +3,7 @@ package thread
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,24 +11,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Direct returns the latest open direct message of the scope's house to the draft's ParentAgent. If there is none, it
-// creates one from the draft. Several calls at once return the same thread. Errors: those of [Threads.Create], and a
-// [fault.Invalid] if the draft has no ParentAgent.
+// A direct message is a thread that is listed for its people only: one person who speaks to a bot, or two who speak to each other.
+// It is not secret. Houses are what keeps things from people, so everyone in the house who has its id may read it.
+
+// Direct returns the latest open direct message of the scope's agent to the draft's ParentAgent, or between them if both are people.
+// If there is none, it creates one from the draft. Several calls at once return the same thread. Errors: those of [Threads.Create],
+// and a [fault.Invalid] if the draft has no ParentAgent.
 func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Thread, err error) {
 	if d.ParentAgent == "" {
 		return Thread{}, fault.New(fault.Invalid, "reuse: there is no parent_agent_id, and only direct messages are reused", "name an agent, or leave reuse out")
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := t.q.LockDirect(ctx, tx, scope.House, d.ParentAgent); err != nil {
+		if err := t.q.LockDirect(ctx, tx, scope.House); err != nil {
 			return err
 		}
 		// The agent may have left since the last message.
-		if _, err := t.q.AgentName(ctx, tx, d.ParentAgent); errors.Is(err, pgx.ErrNoRows) {
+		if _, err := t.q.NameOfAgent(ctx, tx, d.ParentAgent); errors.Is(err, pgx.ErrNoRows) {
 			return noSuch("parent_agent_id")
 		} else if err != nil {
 			return err
 		}
-		id, err := t.q.DirectThread(ctx, tx, scope.House, &d.ParentAgent)
+		people, err := t.peopleTx(ctx, tx, scope, d)
+		if err != nil {
+			return err
+		}
+		id, err := t.q.DirectThread(ctx, tx, scope.House, people, d.ParentAgent)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			found, err = t.CreateTx(ctx, tx, scope, d)
@@ -37,4 +45,33 @@ func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Th
 		return err
 	})
 	return found, err
+}
+
+// peopleTx returns the people for whom a thread is listed: of a direct message those who speak in it, of the child of one the same,
+// and otherwise nil, which is all of the house.
+func (t *Threads) peopleTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (people []string, err error) {
+	if d.ParentThread != "" {
+		parent, err := t.GetTx(ctx, tx, d.ParentThread)
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil, nil // the foreign key says which field is wrong
+		}
+		return parent.People, err
+	}
+	if d.ParentAgent == "" {
+		return nil, nil
+	}
+	for _, agent := range []string{scope.Agent, d.ParentAgent} {
+		if agent == "" || slices.Contains(people, agent) {
+			continue
+		}
+		kind, err := t.q.KindOfAgent(ctx, tx, agent)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, err
+		}
+		if kind == "human" {
+			people = append(people, agent)
+		}
+	}
+	slices.Sort(people)
+	return people, nil
 }

@@ -90,7 +90,7 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	return t.insert(ctx, tx, query.InsertThreadParams{
 		ID: f.ID, HouseID: scope.House, StreamID: ref.Name, Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
 		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
-		ForkedFromID: &sourceID, ForkedAtSeq: &seq,
+		ForkedFromID: &sourceID, ForkedAtSeq: &seq, AnsweringAgentID: db.Null(source.Answering), AnsweringDecided: source.Settled, People: source.People,
 	})
 }
 

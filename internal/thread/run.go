@@ -24,6 +24,15 @@ type Run struct {
 	From, Through int64
 	// Entries is how many entries it has written, and Bytes their size, as of its last heartbeat.
 	Entries, Bytes int64
+	// EndedAt is when it ended; zero while it goes on. Result is the beginning of the last text of its agent, or of why it failed.
+	EndedAt time.Time
+	Result  string
+	// Doing is what its runner said in its last heartbeat that it does, in a few words, and Tool the tool that it called last.
+	Doing, Tool string
+	// CostMicros is what its models cost as of that heartbeat, or of its end, in millionths of a US dollar. CostUnknown: some calls
+	// count nothing in it, because the price of their model is not known.
+	CostMicros  int64
+	CostUnknown bool
 }
 
 // Terminal reports whether a driven thread rests after a run.
@@ -46,20 +55,37 @@ func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason s
 	return t.GetTx(ctx, tx, th.ID)
 }
 
-// EndRunTx ends the run of a thread that is running, whose row the caller has locked: its status is then to. It returns the
-// entry that records it, which the caller appends to the thread's log in the same transaction, behind those that say why.
-// through is the last chat that was given to the agent; 0 if that is not known. It ends all tokens of the thread.
-func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, to Status, reason string, through int64) (entry.Draft, error) {
-	if err := th.may(to); err != nil {
+// End is how a run ends.
+type End struct {
+	To Status
+	// Reason is what the entry of the change says, and Result the last text of the agent, or why the run failed; both may be empty.
+	Reason, Result string
+	// Through is the last chat that was given to the agent; 0 if that is not known.
+	Through int64
+	// CostMicros and CostUnknown are as in [Run].
+	CostMicros  int64
+	CostUnknown bool
+}
+
+// maxResult is how much of the result of a run a thread's row has, in characters.
+const maxResult = 300
+
+// EndRunTx ends the run of a thread that is running, whose row the caller has locked. It returns the entry that records it, which
+// the caller appends to the thread's log in the same transaction, behind those that say why. It ends all tokens of the thread.
+func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, e End) (entry.Draft, error) {
+	if err := th.may(e.To); err != nil {
 		return entry.Draft{}, err
 	}
-	if err := t.q.SetThreadStatus(ctx, tx, string(to), th.ID); err != nil {
+	if err := t.q.SetThreadStatus(ctx, tx, string(e.To), th.ID); err != nil {
 		return entry.Draft{}, err
 	}
-	if err := t.q.EndRunAt(ctx, tx, min(through, th.Tail), th.Tail, th.ID); err != nil {
+	err := t.q.EndRunAt(ctx, tx, query.EndRunAtParams{
+		ID: th.ID, Through: min(e.Through, th.Tail), Tail: th.Tail, Result: entry.OneLine(e.Result, maxResult), Cost: e.CostMicros, CostUnknown: e.CostUnknown,
+	})
+	if err != nil {
 		return entry.Draft{}, err
 	}
-	return th.changed(to, "", entry.StatusChanged{Reason: reason, Epoch: th.Run.Epoch}), nil
+	return th.changed(e.To, "", entry.StatusChanged{Reason: e.Reason, Epoch: th.Run.Epoch}), nil
 }
 
 // Progress is what the runner of a run says of itself.
@@ -68,6 +94,10 @@ type Progress struct {
 	Through int64
 	// Entries and Bytes are what it has written since the last progress.
 	Entries, Bytes int64
+	// The others are as in [Run].
+	Doing, Tool string
+	CostMicros  int64
+	CostUnknown bool
 }
 
 // MoveRunTx records a heartbeat of a run. If the run is over, the error is a [fault.Forbidden].
@@ -76,7 +106,8 @@ func (t *Threads) MoveRunTx(ctx context.Context, tx pgx.Tx, id string, epoch int
 	if err != nil {
 		return err
 	}
-	moved, err := t.q.MoveRun(ctx, tx, query.MoveRunParams{ID: id, Epoch: epoch, Through: p.Through, Tail: th.Tail, Entries: p.Entries, Bytes: p.Bytes})
+	moved, err := t.q.MoveRun(ctx, tx, query.MoveRunParams{ID: id, Epoch: epoch, Through: p.Through, Tail: th.Tail, Entries: p.Entries, Bytes: p.Bytes,
+		Doing: p.Doing, Tool: p.Tool, Cost: p.CostMicros, CostUnknown: p.CostUnknown})
 	if err == nil && moved == 0 {
 		err = fault.New(fault.Forbidden, "this run is over", "stop the agent")
 	}
@@ -113,16 +144,6 @@ func (t *Threads) BusyBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64
 // LockChildrenTx lets one transaction at a time end runs below a thread.
 func (t *Threads) LockChildrenTx(ctx context.Context, tx pgx.Tx, parent string) error {
 	return t.q.LockChildren(ctx, tx, parent)
-}
-
-// UnreadTx reports whether somebody has said something to a driven thread's agent that it was not given.
-func (t *Threads) UnreadTx(ctx context.Context, tx pgx.Tx, th Thread) (bool, error) {
-	return t.q.UnreadByDriver(ctx, tx, query.UnreadByDriverParams{HouseID: th.House, Stream: th.StreamID, Through: th.Run.Through, AgentID: th.Agent})
-}
-
-// LeaveSandboxTx takes a thread off its sandbox. Its next run gets another one.
-func (t *Threads) LeaveSandboxTx(ctx context.Context, tx pgx.Tx, id string) error {
-	return t.q.LeaveSandbox(ctx, tx, id)
 }
 
 // DepthTx returns how many threads are above a thread.

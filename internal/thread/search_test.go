@@ -2,7 +2,6 @@ package thread_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -45,14 +44,6 @@ func (b *bench) index(t *testing.T, stream int64) {
 	}))
 }
 
-// found returns how many entries a search finds.
-func (b *bench) found(t *testing.T, text string) int {
-	t.Helper()
-	found, err := b.threads.Search(t.Context(), b.scope, text, 10_000)
-	must(t, err)
-	return len(found)
-}
-
 // TestASearchUsesTheIndex counts what the transaction of a search reads, as the server's role: a plan that EXPLAIN shows
 // to the owner says nothing about it, because row-level security does not apply to the owner.
 func TestASearchUsesTheIndex(t *testing.T) {
@@ -77,7 +68,7 @@ func TestASearchUsesTheIndex(t *testing.T) {
 	}
 	for range 8 { // beyond the fifth, Postgres may keep a plan for all words
 		must(t, b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
-			rows, err := query.New().SearchEntries(t.Context(), tx, "'zeb':* & 'house':*", 10)
+			rows, err := query.New().FindEntries(t.Context(), tx, query.FindEntriesParams{Words: "'zeb':* & 'house':*", Most: 10})
 			if err != nil || len(rows) != 1 {
 				t.Errorf("it finds %d entries (%v)", len(rows), err)
 			}
@@ -106,14 +97,14 @@ func TestASearchFindsNothingOfOtherHouses(t *testing.T) {
 	for scope, want := range map[db.Scope]int{b.scope: 1, {House: "another"}: 0, {}: 0, {Agent: b.scope.Agent}: 0} {
 		must(t, b.DB.In(t.Context(), scope, func(tx pgx.Tx) error {
 			for _, words := range []string{"'zebra'", "'zebra' | 'x'", "!'x' & 'zebra'"} {
-				rows, err := query.New().SearchEntries(t.Context(), tx, words, 10)
+				rows, err := query.New().FindEntries(t.Context(), tx, query.FindEntriesParams{Words: words, Most: 10})
 				if err != nil || len(rows) != want {
 					t.Errorf("%+v: %s finds %d entries (%v)", scope, words, len(rows), err)
 				}
 			}
 			// The word of a house is none that somebody can search for, and no words are not all.
 			for _, words := range []string{"' " + house + "'", "'" + house + "'", "'<b>'"} {
-				rows, err := query.New().SearchEntries(t.Context(), tx, words, 10)
+				rows, err := query.New().FindEntries(t.Context(), tx, query.FindEntriesParams{Words: words, Most: 10})
 				if err != nil || len(rows) > 0 {
 					t.Errorf("%+v: %s finds %d entries (%v)", scope, words, len(rows), err)
 				}
@@ -121,66 +112,4 @@ func TestASearchFindsNothingOfOtherHouses(t *testing.T) {
 			return nil
 		}))
 	}
-}
-
-// TestOlderEntriesBecomeSearchable: the migration leaves them to the servers.
-func TestOlderEntriesBecomeSearchable(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	many := strings.Fields(strings.Repeat("zebra ", 2500))
-	long, _ := b.says(t, many...)
-	b.says(t, "the first zebra")
-	forked, err := b.threads.Fork(t.Context(), b.scope, long.ID, thread.Fork{})
-	must(t, err)
-	_, err = b.log.Append(t.Context(), forked.Stream(), entry.NewDraft("", b.scope.Agent, entry.Chat{Text: "zebra of the fork"}))
-	must(t, err)
-	owner := b.Owner(t)
-	// As they were when an older version had written and decided them.
-	_, err = owner.Exec(t.Context(), "update decisions d set unindexed = 9223372036854775807, decided = (select max(seq) from entries e where e.stream_id = d.stream_id)")
-	must(t, err)
-	if n := b.found(t, "zebra"); n != 0 {
-		t.Fatalf("%d are found before", n)
-	}
-	before := 0
-	for step := 1; ; step++ {
-		more := false
-		must(t, b.DB.In(t.Context(), db.Scope{}, func(tx pgx.Tx) (err error) {
-			more, err = query.New().IndexOlder(t.Context(), tx, 1000)
-			return err
-		}))
-		n := b.found(t, "zebra")
-		if n-before > 1000 || step == 1 && b.found(t, "fork") != 1 || step > 10 {
-			t.Fatalf("step %d adds %d, to %d", step, n-before, before)
-		}
-		before = n
-		if step == 2 { // a server is killed, and another one goes on
-			break
-		}
-		if !more {
-			t.Fatalf("it ends after %d steps, with %d", step, n)
-		}
-	}
-	must(t, b.threads.IndexOlder(t.Context()))
-	if n := b.found(t, "zebra"); n != len(many)+2 {
-		t.Errorf("%d are found, want %d", n, len(many)+2)
-	}
-	left := 0
-	if err := owner.QueryRow(t.Context(), "select count(*) from decisions where unindexed > 0").Scan(&left); err != nil || left > 0 {
-		t.Errorf("%d threads are left (%v)", left, err)
-	}
-	t.Run("not in the name of a house", func(t *testing.T) {
-		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
-			_, err := query.New().IndexOlder(t.Context(), tx, 1000)
-			return err
-		})
-		if db.State(err) != "42501" {
-			t.Errorf("the error is %v", err)
-		}
-	})
-	t.Run("a new thread has none", func(t *testing.T) {
-		b.says(t, "x")
-		if err := owner.QueryRow(t.Context(), "select count(*) from decisions where unindexed > 0").Scan(&left); err != nil || left > 0 {
-			t.Errorf("%d threads have some (%v)", left, err)
-		}
-	})
 }

@@ -36,8 +36,15 @@ type Thread struct {
 	Name     string
 	// ParentThread and ParentAgent are its parent. At most one is set; a root thread has neither.
 	ParentThread, ParentAgent string
+	// People are the persons for whom it is listed, if it is a direct message; empty for a thread that all of the house list.
+	// Whoever has its id may read it all the same.
+	People []string
 	// Agent is the bot that drives it; empty for a chat.
 	Agent string
+	// Answering is the bot that answers what people say in it without mentioning anybody; empty for none. Settled reports that the
+	// first message, or a person, has said so.
+	Answering string
+	Settled   bool
 	// AskedBy is who delegated it to that bot; empty for every other thread. Root is the entry of a person because of which a bot
 	// created it; empty if no bot did.
 	AskedBy, Root string
@@ -100,7 +107,7 @@ type Draft struct {
 	// ID makes a retry harmless, because within a house it always stands for the same thread. It is not the thread's
 	// id, which is unique among all houses. If it is empty, each call creates another thread.
 	ID string
-	// Name defaults to the name of the ParentAgent.
+	// Name defaults to the name of the ParentAgent; a direct message is then called as its first message, once there is one.
 	Name                      string
 	ParentThread, ParentAgent string
 	Agent, Environment        string
@@ -174,7 +181,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		row.PinnedAt = db.Null(time.Now())
 	}
 	if d.ParentAgent != "" { // checked here, because the foreign key would accept agents of any house
-		agent, err := t.q.AgentName(ctx, tx, d.ParentAgent)
+		agent, err := t.q.NameOfAgent(ctx, tx, d.ParentAgent)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return Thread{}, noSuch("parent_agent_id")
 		} else if err != nil {
@@ -183,6 +190,9 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		if name == "" { // so that lists say whom it is with
 			row.Name = db.Null(agent)
 		}
+	}
+	if row.People, err = t.peopleTx(ctx, tx, scope, d); err != nil {
+		return Thread{}, err
 	}
 	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {
 		return Thread{}, err
@@ -201,7 +211,7 @@ func (t *Threads) boundRootTx(ctx context.Context, tx pgx.Tx, house string, d Dr
 	n, err := t.q.ThreadsOfRoot(ctx, tx, house, &d.Root)
 	if err == nil && n >= int64(d.RootMost) {
 		err = fault.Newf(fault.Exhausted, "use the threads that there are, or say in your answer what is left to do, so that a person can ask for it",
-			"bots have created %d threads because of one message of a person, and may create no more", n)
+			"bots have created %d threads because of one message of a person, and may create no more", n).WithReason(fault.LimitReached)
 	}
 	return err
 }
@@ -225,7 +235,7 @@ func (t *Threads) insert(ctx context.Context, tx pgx.Tx, row query.InsertThreadP
 }
 
 func idTaken() *fault.Error {
-	return fault.New(fault.Exists, "this thread id is already used", "choose another id, or leave it out")
+	return fault.New(fault.Exists, "this thread id is already used", "choose another id, or leave it out").WithReason(fault.IDTaken)
 }
 
 // Get returns one thread, or a [fault.NotFound].
@@ -261,6 +271,8 @@ const MinPrefix = 4
 
 // Filter selects threads for a list. The zero Filter selects all, but see Limit.
 type Filter struct {
+	// Shared leaves out direct messages. Those of other people than the scope's agent are never listed.
+	Shared bool
 	// ParentThread, ForkedFrom, Tag and Status restrict the list; an empty one does not.
 	ParentThread, ForkedFrom, Tag string
 	Status                        Status
@@ -291,7 +303,7 @@ func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Th
 		return nil, fault.Newf(fault.Invalid, "use open, closed, idle, running, completed, failed or cancelled",
 			"status: %q is not a status", f.Status)
 	}
-	after := query.ListThreadsParams{HouseID: scope.House, BeforePinned: "infinity", BeforeActivity: "infinity", MaxRows: int32(f.Limit)}
+	after := query.ListThreadsParams{HouseID: scope.House, BeforePinned: "infinity", BeforeActivity: "infinity", MaxRows: int32(f.Limit), Shared: f.Shared}
 	if f.After.ID != "" {
 		after.BeforePinned, after.BeforeActivity, after.BeforeID = "-infinity", f.After.ActiveAt.UTC().Format(time.RFC3339Nano), f.After.ID
 		if !f.After.PinnedAt.IsZero() {
@@ -316,6 +328,7 @@ func (t *Threads) listTx(ctx context.Context, tx pgx.Tx, f Filter, after query.L
 		rows, err := t.q.FilterThreads(ctx, tx, query.FilterThreadsParams{
 			HouseID: after.HouseID, ParentThreadID: f.ParentThread, ForkedFromID: f.ForkedFrom, Tag: f.Tag, Status: string(f.Status),
 			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows,
+			Shared: f.Shared,
 		})
 		return fromRows(rows), err
 	case f.ForkedFrom != "":
@@ -365,6 +378,15 @@ func (t *Threads) WithForks(ctx context.Context, scope db.Scope, ids []string) (
 	return forked, err
 }
 
+// WithChildren returns those of the given threads of the scope's house that have children, in any order.
+func (t *Threads) WithChildren(ctx context.Context, scope db.Scope, ids []string) (parents []string, err error) {
+	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		parents, err = t.q.ParentThreads(ctx, tx, ids)
+		return err
+	})
+	return parents, err
+}
+
 // Change describes a change of a thread. It leaves unchanged what is nil.
 type Change struct {
 	// Name and Environment are removed by an empty string.
@@ -372,6 +394,8 @@ type Change struct {
 	Pinned            *bool
 	// Tags replaces all tags.
 	Tags *[]string
+	// Answering is the bot that answers without being mentioned; empty for none.
+	Answering *string
 	// Status closes or reopens a chat.
 	Status *Status
 }
@@ -386,8 +410,12 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 		if err := th.apply(c); err != nil {
 			return err
 		}
+		if err := t.checkAnswering(ctx, tx, scope.House, db.Zero(c.Answering)); err != nil {
+			return err
+		}
 		err = t.q.UpdateThread(ctx, tx, query.UpdateThreadParams{
 			ID: id, Name: db.Null(th.Name), PinnedAt: db.Null(th.PinnedAt), Tags: th.Tags, EnvironmentID: db.Null(th.Environment),
+			AnsweringAgentID: db.Null(th.Answering), AnsweringDecided: th.Settled,
 		})
 		if err != nil {
 			return explainReference(err)
@@ -401,6 +429,27 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 		return err
 	})
 	return changed, err
+}
+
+// BeginWithTx records that a thread begins with a bot, which then answers in it without being mentioned, unless a person has decided
+// about that. It changes nothing in the house's own thread, in one that is driven or a fork, and in a direct message.
+func (t *Threads) BeginWithTx(ctx context.Context, tx pgx.Tx, id, bot string) error {
+	return t.q.SettleAnswering(ctx, tx, bot, id)
+}
+
+// checkAnswering checks that an agent is a bot of the house that answers in threads; "" is none.
+func (t *Threads) checkAnswering(ctx context.Context, tx pgx.Tx, house, agent string) error {
+	if agent == "" {
+		return nil
+	}
+	may, err := t.q.TakesTurns(ctx, tx, house, agent)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fault.New(fault.NotFound, "answering_agent_id: the house has no bot with this id", "use the id of one of its bots, or an empty string for none")
+	case err == nil && !may:
+		return fault.New(fault.Invalid, "answering_agent_id: this bot is a coding agent, which works on tasks in a thread of its own", "choose another bot, or give it a task with: /delegate, its @handle, and the task")
+	}
+	return err
 }
 
 // apply applies the plain fields of a change.
@@ -417,6 +466,12 @@ func (t *Thread) apply(c Change) (err error) {
 	}
 	if c.Environment != nil {
 		t.Environment = *c.Environment
+	}
+	if c.Answering != nil {
+		if t.Agent != "" {
+			return fault.New(fault.Precondition, "what is said in this thread is said to the coding agent that drives it", "mention a bot to ask it")
+		}
+		t.Answering, t.Settled = *c.Answering, true
 	}
 	switch {
 	case c.Pinned == nil:
@@ -511,7 +566,13 @@ func fromRow(r query.ThreadHead) Thread {
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: r.Tail, LastActivity: r.LastActivity,
 		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
-	t.AskedBy, t.Root, t.Run = db.Zero(r.AskedBy), db.Zero(r.Root), Run{Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes}
+	t.Answering, t.Settled = db.Zero(r.AnsweringAgentID), r.AnsweringDecided
+	t.People = r.People
+	t.AskedBy, t.Root = db.Zero(r.AskedBy), db.Zero(r.Root)
+	t.Run = Run{
+		Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes,
+		EndedAt: db.Zero(r.RunEndedAt), Result: db.Zero(r.RunResult), Doing: db.Zero(r.RunDoing), Tool: db.Zero(r.RunTool), CostMicros: r.RunCost, CostUnknown: r.RunCostUnknown,
+	}
 	if r.LastSaid != nil {
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: r.LastSaidName, Text: *r.LastSaid}
 	}
@@ -532,6 +593,11 @@ func (t *Threads) OnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox string) ([
 	return t.q.ThreadsOnSandbox(ctx, tx, sandbox)
 }
 
+// RunningOnSandboxTx reports whether a thread on a sandbox runs.
+func (t *Threads) RunningOnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox string) (bool, error) {
+	return t.q.RunningOnSandbox(ctx, tx, sandbox)
+}
+
 // PutOnSandboxTx assigns a thread to a sandbox of its house.
 func (t *Threads) PutOnSandboxTx(ctx context.Context, tx pgx.Tx, id, sandbox string) error {
 	return t.q.SetThreadSandbox(ctx, tx, &sandbox, id)
@@ -541,13 +607,21 @@ func (t *Threads) PutOnSandboxTx(ctx context.Context, tx pgx.Tx, id, sandbox str
 // in which logs are always locked, so that two such transactions cannot deadlock.
 func (t *Threads) MoveSandboxTx(ctx context.Context, tx pgx.Tx, house, from, to string) ([]stream.Ref, error) {
 	moved, err := t.q.RepointThreads(ctx, tx, to, house, from)
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(moved)
-	logs := make([]stream.Ref, len(moved))
-	for i, name := range moved {
+	return refs(house, moved), err
+}
+
+// MoveThreadTx is [Threads.MoveSandboxTx] for one thread. It returns no log if the thread is not on the first sandbox.
+func (t *Threads) MoveThreadTx(ctx context.Context, tx pgx.Tx, house, id, from, to string) ([]stream.Ref, error) {
+	moved, err := t.q.RepointThread(ctx, tx, to, id, from)
+	return refs(house, moved), err
+}
+
+// refs returns logs in the order in which they are always locked.
+func refs(house string, names []string) []stream.Ref {
+	slices.Sort(names)
+	logs := make([]stream.Ref, len(names))
+	for i, name := range names {
 		logs[i] = stream.Ref{House: house, Name: name}
 	}
-	return logs, nil
+	return logs
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// This file keeps a transcript as short as its model and its price allow. When a question begins, what bots have read before
-// is summarised once it is long, and what none of them has read is left out, because to summarise it would cost as much as to
-// read it. Within a turn, old results of tools are shortened first.
+// This file keeps a transcript as short as its model and its price allow. When a question begins, entries that bots
+// have read before are summarised once they are long. Entries that no bot has read are left out, because summarising
+// them would cost as much as reading them. Within a turn, old results of tools are shortened first.
 
 const (
 	// reserve is the share of a context window that is left free, because sizes are estimates and the answer needs room.
 	reserve = 0.25
-	// kept is the share of a context window that is left as it is when the window is nearly full.
+	// kept is the share of a context window that stays unchanged when the window is nearly full.
 	kept = 0.3
-	// summaryTokens and summaryBytes limit a summary. It is read with each question, so of a small window it takes a share of
-	// what is read at most.
+	// summaryTokens and summaryBytes limit a summary. It is read with each question, so with a small window it is
+	// limited to a share of what is read.
 	summaryTokens, summaryBytes, summaryShare = 4096, 16 << 10, 4
-	// maxFits is how often a question tries to begin with less.
+	// maxFits is how often a question tries to begin with fewer entries.
 	maxFits = 4
-	// maxRefused is how often a model is asked again that calls a tool where none may be called.
+	// maxRefused is how often a model is asked again after it called a tool where none may be called.
 	maxRefused = 2
 )
 
@@ -35,8 +35,8 @@ func (r *run) budget() int64 {
 	return int64(float64(r.window) * (1 - reserve))
 }
 
-// request returns what the model is asked, with everything in it that must be the same in all requests of the thread. once are
-// messages that only this one has.
+// request returns a request to the model, with everything that must be the same in all requests of the thread. once are
+// messages of this request only.
 func (r *run) request(messages []entry.PiMessage, once ...entry.PiMessage) model.Request {
 	request := model.Request{System: r.prompt(), Messages: append(messages[:len(messages):len(messages)], once...), Once: len(once), Effort: cmp.Or(r.turn.Think(), r.bot.Think)}
 	for _, t := range r.tools {
@@ -64,7 +64,7 @@ func (r *run) compact(ctx context.Context) error {
 	}
 	keep := int64(float64(r.window) * kept)
 	over := r.request(t.messages()).Estimate() - r.budget()
-	if over > 0 && t.shorten(over+r.budget()/4, keep) { // more than must be, so that the next steps send the same again
+	if over > 0 && t.shorten(over+r.budget()/4, keep) { // more than necessary, so that the next steps send the same text again
 		return nil
 	}
 	cut := t.cutAt(keep)
@@ -75,7 +75,7 @@ func (r *run) compact(ctx context.Context) error {
 	return err
 }
 
-// fit makes the transcript as short as a turn begins.
+// fit shortens the transcript to the size at which a turn begins.
 func (r *run) fit(ctx context.Context) error {
 	t := &r.transcript
 	for range maxFits {
@@ -116,8 +116,8 @@ type summary struct {
 	draft       entry.Draft
 }
 
-// summarise has the model write a summary of the entries before an index, or of as many of them as it can read. at is the
-// index of the first entry that is not in it.
+// summarise makes the model write a summary of the entries before an index, or of as many as it can read. at is the
+// index of the first entry that the summary does not cover.
 func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err error) {
 	t := &r.transcript
 	whole := t.messages()
@@ -136,7 +136,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 			"done and found (with exact names, paths, commands and figures), and what is still open; keep what an earlier summary has of that. Call no "+
 			"tool. Write only that.", t.entries[at].Seq), oneLine(begins, quoted))
 	}
-	// As a continuation of the last request most of it is read from the provider's cache.
+	// It continues the last request, so that most of it is read from the provider's cache.
 	request := r.request(whole, ask(cut))
 	for request.Estimate() > r.budget() {
 		old := *t
@@ -159,7 +159,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	if err != nil {
 		return s, 0, err
 	}
-	// The server of a model may ignore what was asked for, and a text in the database has no zero bytes.
+	// The server of a model may ignore the limits, and text in the database cannot have zero bytes.
 	text := strings.Map(printable, strings.ToValidUTF8(answer.Message.Text(), "\uFFFD"))
 	text = entry.Clip(strings.TrimSpace(text), min(summaryBytes, int(4*most)))
 	c := entry.PiCompaction{Turn: r.turn.ID, Summary: text, FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(whole)}
@@ -171,11 +171,11 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	return s, cut, nil
 }
 
-// errNoText reports that a model that was asked for a text wrote none.
+// errNoText reports that a model wrote no text although it was asked for one.
 var errNoText = fault.New(fault.Unavailable, "the model did not write what it was asked for", "try again, or use another model")
 
-// unsummarised reports whether an error of summarise is one of what was to be summarised, or of the model's, which would
-// happen again.
+// unsummarised reports whether an error of summarise comes from the entries or from the model and would therefore
+// recur.
 func unsummarised(err error) bool {
 	if failed, isModel := errors.AsType[*model.Error](err); isModel {
 		return failed.Kind == model.Overflow || failed.Kind == model.Refusal
@@ -183,13 +183,13 @@ func unsummarised(err error) bool {
 	return errors.Is(err, errNoText)
 }
 
-// say asks a model for a text. It is offered the tools, because the request must begin like the others, but its calls are
+// say asks a model for a text. The request offers the tools, because it must begin like the others, but calls are
 // refused. id names the call in what the turn used.
 func (r *run) say(ctx context.Context, modelID string, request model.Request, id string) (model.Answer, error) {
 	for refused := 0; ; refused++ {
 		answer, err := r.stream(ctx, modelID, request, nil)
 		r.redact(&answer)
-		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // what was used counts also if the time is up
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout) // the usage counts even if the time is up
 		countErr := r.count(lasting, fmt.Sprint(id, ".", refused), answer)
 		cancel()
 		if err == nil {
@@ -211,8 +211,8 @@ func (r *run) say(ctx context.Context, modelID string, request model.Request, id
 	}
 }
 
-// read returns the index after the last entry that a turn before this one wrote; 0 if there is none. What is before it was
-// read by a bot.
+// read returns the index after the last entry that an earlier turn wrote; 0 if there is none. A bot has read everything
+// before it.
 func (t *transcript) read() int {
 	for i := len(t.entries) - 1; i >= t.lead; i-- {
 		if e := t.entries[i]; entry.TurnOf(e.ID) != "" && entry.TurnOf(e.ID) != t.turn && e.Type != (entry.Skipped{}).Type() {
@@ -222,8 +222,8 @@ func (t *transcript) read() int {
 	return 0
 }
 
-// cutAt returns the index of the first entry to keep, so that those from there on have about so many tokens; 0 if
-// nothing can be cut. A step stays together with the results of its calls.
+// cutAt returns the index of the first entry to keep, so that the kept entries have about so many tokens; 0 if nothing
+// can be cut. A step stays together with the results of its calls.
 func (t *transcript) cutAt(tokens int64) int {
 	at := len(t.entries)
 	for at > t.lead && tokens > 0 {

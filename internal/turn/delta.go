@@ -13,9 +13,9 @@ import (
 )
 
 // publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk],
-// without the provider's key. What was sent of a delta cannot be replaced, so each call of a model has a delta of
-// its own. The log drops it when the next call for the same step has one, when the step's entry is there, or when the turn
-// has ended.
+// without the provider's key. The sent part of a delta cannot be replaced, so each call of a model has a separate
+// delta. The log drops it when the next call for the same step has one, when the step's entry is written, or when the
+// turn has ended.
 type publisher struct {
 	ctx      context.Context
 	log      *stream.Log
@@ -23,28 +23,28 @@ type publisher struct {
 	redactor *secret.Redactor
 	id       string
 
-	// mu guards offset: what waited is sent by a timer.
+	// mu guards offset, because a timer sends delayed text.
 	mu     sync.Mutex
 	offset int64
-	// text is what redacts the block that is being written, of which block is a piece.
+	// text redacts the open block, of which block is a piece.
 	text  *secret.Stream
 	block entry.PiChunk
 }
 
-// publisher returns the one for the next call of the turn's model.
+// publisher returns the publisher for the next call of the turn's model.
 func (r *run) publisher(ctx context.Context) *publisher {
 	r.calls++
 	id := r.turn.stepID(r.turn.Steps + 1)
-	// What an earlier call for this step wrote, here or on a server that was killed, is not continued.
+	// The delta of an earlier call for this step, here or on a killed server, is not continued.
 	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + entry.StepCall(r.turn.Attempts, r.calls)}
 }
 
-// delta sends a piece of an answer. It waits a moment for the next one, because the key may come in pieces. What it sends,
-// and when, is the same whether or not the text is like the key.
+// delta sends a piece of an answer. It waits a moment for the next piece, because the key may arrive in pieces. What it
+// sends, and when, does not reveal whether the text resembles the key.
 func (p *publisher) delta(d model.Delta) {
 	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: p.redactor.String(d.CallName)}
 	if d.Kind == model.TextDelta {
-		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can go on from one to the other
+		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can continue from one to the other
 	}
 	if p.text != nil && (p.block.Kind != c.Kind || p.block.Block != c.Block) {
 		p.flush()
@@ -64,7 +64,7 @@ func (p *publisher) delta(d model.Delta) {
 	_, _ = p.text.Write([]byte(c.Text)) // never fails
 }
 
-// flush sends what waits.
+// flush sends delayed text.
 func (p *publisher) flush() {
 	if p.text != nil {
 		p.text.Flush()
@@ -80,7 +80,7 @@ func (p *publisher) send(c entry.PiChunk) {
 	line = append(line, '\n')
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// An error does not matter, because the entry of the step has everything.
+	// An error does not matter, because the step's entry is complete.
 	_ = p.log.Publish(p.ctx, p.ref, stream.Delta{EntryID: p.id, Offset: p.offset, Data: line})
 	p.offset += int64(len(line))
 }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -15,10 +17,10 @@ import (
 
 // This file has the ways in which a turn ends: with an answer, with a failure, stopped, or at a limit.
 
-// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a turn of
-// their own, because the answer knows nothing of them.
+// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a new
+// turn, because the answer does not consider them.
 func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+	return r.ending(ctx, Answered, func(tx pgx.Tx) error {
 		ended, err := r.endTx(ctx, tx, Answered)
 		if err != nil {
 			return err
@@ -55,11 +57,21 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 	})
 }
 
-// endTx ends the turn's row, and returns it with all entries that were passed to the turn: none is passed to it later.
+// ending commits what ends the turn.
+func (r *run) ending(ctx context.Context, s Status, do func(pgx.Tx) error) error {
+	err := r.db.In(ctx, r.scope(), do)
+	if err == nil && r.Observe != nil {
+		r.Observe(s, time.Since(r.turn.CreatedAt))
+	}
+	return err
+}
+
+// endTx ends the turn's row, and returns it with all entries that were passed to the turn. No entry can be passed to it
+// later.
 func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
 	row, err := queries.EndTurn(ctx, tx, query.EndTurnParams{Status: string(s), ID: r.turn.ID, Steps: int32(r.turn.Steps), Attempts: int32(r.turn.Attempts)})
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = ErrOvertaken // or it has ended, which the next attempt finds
+		err = ErrOvertaken // or it has ended, as the next attempt will find
 	}
 	if err == nil {
 		err = r.withdrawTx(ctx, tx)
@@ -71,7 +83,7 @@ func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
 // step.
 func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
 	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+	return r.ending(ctx, s, func(tx pgx.Tx) error {
 		ended, err := r.endTx(ctx, tx, s)
 		if err != nil {
 			return err
@@ -107,13 +119,13 @@ func (r *run) endClosed(ctx context.Context, refused error) error {
 	return err
 }
 
-// abandon ends the turn without an entry, because its log takes none any more.
+// abandon ends the turn without an entry, because its log accepts no more.
 func (r *run) abandon(ctx context.Context) error {
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 		if err := queries.AbandonTurn(ctx, tx, r.turn.ID); err != nil {
 			return err
 		}
-		_, err := queries.EndApprovals(ctx, tx, entry.Withdrawn, r.turn.ID, "")
+		_, err := approval.EndTx(ctx, tx, approval.End{By: r.turn.asker(), Outcome: entry.Withdrawn})
 		return err
 	})
 }
@@ -152,7 +164,7 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	return r.stop(lasting, &answer)
 }
 
-// stop ends the turn because someone wants that, or has removed the bot. What the model wrote last is kept as a step,
+// stop ends the turn because someone asked for that or removed the bot. What the model wrote last is kept as a step,
 // but not of a removed bot: only a member can be the author of an entry.
 func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	if r.Bot != nil {
@@ -172,7 +184,7 @@ func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// summaryTx returns what the turn did and used; steps are those that are written in tx.
+// summaryTx returns what the turn did and used; steps is the number of steps that are written in tx.
 func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.TurnSummary, err error) {
 	used, err := queries.TurnUsed(ctx, tx, r.turn.ID)
 	if err != nil {

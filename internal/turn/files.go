@@ -14,33 +14,34 @@ import (
 	"github.com/arbe-dev/arbe/internal/picture"
 )
 
-// This file shows models the files that chats name, and the images that tools return. A transcript names them, with their
-// sizes, as their entries have them; what they are read from is loaded only for a request that is sent. Names and contents
-// are foreign.
+// This file shows models the files that chats name, and the images that tools return. A transcript has only their names
+// and sizes, from the entries; their contents are loaded only for a request that is sent. Names and contents are
+// foreign.
 
 const (
-	// shownFile and shownFiles limit how much of a text file, and of all those of one chat, a model reads with the chat.
+	// shownFile and shownFiles limit, in bytes, how much of a text file, and of all text files of a chat, a model reads
+	// with the chat.
 	shownFile, shownFiles = 16 << 10, 48 << 10
-	// maxImages is how many images a request has at most. Anthropic takes smaller ones only if there are more than 20.
+	// maxImages is the largest number of images in a request. Beyond 20, Anthropic accepts only smaller images.
 	maxImages = 20
-	// imageTokens is about how many tokens an image has at most, and imageShare the share of what a request may have that is
-	// for images.
+	// imageTokens is about the largest number of tokens of an image, and imageShare the share of a request's tokens for
+	// images.
 	imageTokens, imageShare = 1600, 0.5
-	// imageRoom limits the bytes of all images of the requests that are under way on a server, and imageCopies is how often a
-	// request has each: as a text in base64, as bytes, and twice in its body.
-	imageRoom, imageCopies = 512 << 20, 5
+	// imageMemory limits the bytes of images in all requests in progress on a server. imageCopies is how often a
+	// request holds each image: as a base64 text, as bytes, and twice in its body.
+	imageMemory, imageCopies = 512 << 20, 5
 )
 
-// Files reads what artifacts of a house have. It is safe for concurrent use.
+// Files reads the contents of a house's artifacts. It is safe for concurrent use.
 type Files interface {
-	// Image returns an artifact as an image that models take, the same each time. Errors: those of [picture.Fit], and a
-	// [fault.NotFound] for one that was deleted.
+	// Image returns an artifact as an image that models accept, the same each time. Errors: those of [picture.Fit], and
+	// a [fault.NotFound] for one that was deleted.
 	Image(ctx context.Context, scope db.Scope, artifact string) (picture.Image, error)
 	// Text returns the first bytes of an artifact, at most so many.
 	Text(ctx context.Context, scope db.Scope, artifact string, most int64) (string, error)
 }
 
-// sight is what a model can be shown. The zero sight shows it nothing but names.
+// sight says what a model can be shown. With the zero sight, it is shown only names.
 type sight struct {
 	// images is how many images a request may have; 0 if the model does not see.
 	images int
@@ -51,7 +52,7 @@ type sight struct {
 // sight returns what the model of the turn can be shown.
 func (r *run) sight() (s sight) {
 	s.reads = slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == entry.ReadArtifactTool })
-	if _, blind := r.blind.Load(r.eye(r.modelID)); r.Files != nil && !blind && model.Sees(r.endpoint, r.modelID) {
+	if _, blind := r.blind.Load(r.modelKey(r.modelID)); r.Files != nil && !blind && model.Sees(r.endpoint, r.modelID) {
 		s.images = min(max(int(float64(r.budget())*imageShare/imageTokens), 1), maxImages)
 	}
 	return s
@@ -100,7 +101,7 @@ func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.P
 	return m
 }
 
-// seen changes the blocks of a tool's result to what the model can have, and returns them.
+// seen replaces the blocks of a tool's result that the model cannot be shown, and returns the blocks.
 func (t *transcript) seen(blocks []entry.PiBlock) []entry.PiBlock {
 	for i, b := range blocks {
 		if b.Type == entry.PiImageBlock && t.sight.images == 0 {
@@ -110,8 +111,8 @@ func (t *transcript) seen(blocks []entry.PiBlock) []entry.PiBlock {
 	return blocks
 }
 
-// limit leaves of the images of some messages the last ones. Those before are left out half as many at a time as there may
-// be, so that requests begin alike meanwhile.
+// limit keeps the last images of some messages. It drops earlier ones in groups of half the limit, so that requests
+// begin alike in between.
 func (s sight) limit(list []entry.PiMessage) {
 	if s.images == 0 {
 		return
@@ -142,7 +143,7 @@ func (s sight) limit(list []entry.PiMessage) {
 	})
 }
 
-// blocksOf returns the blocks of a message that was said to a model.
+// blocksOf returns the blocks of a message to a model.
 func blocksOf(m entry.PiMessage) []entry.PiBlock {
 	switch m := m.(type) {
 	case entry.PiUser:
@@ -153,7 +154,7 @@ func blocksOf(m entry.PiMessage) []entry.PiBlock {
 	return nil
 }
 
-// each replaces the blocks of messages that were said to a model, in place of the messages and not in their blocks.
+// each replaces blocks of messages to a model. It replaces the messages and does not change their blocks.
 func each(list []entry.PiMessage, to func(entry.PiBlock) entry.PiBlock) {
 	for i, m := range list {
 		blocks := slices.Clone(blocksOf(m))
@@ -171,8 +172,8 @@ func each(list []entry.PiMessage, to func(entry.PiBlock) entry.PiBlock) {
 	}
 }
 
-// show asks a model, and shows it the files that the request names. A model that is in no catalog and refuses images is asked
-// without them, now and later.
+// show asks a model, with the files that the request names. If a model is not in the catalog and refuses images, it is
+// asked without them, now and later.
 func (r *run) show(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
 	if r.Pace != nil {
 		request.Pace = func(n int) func() { return r.Pace(ctx, r.turn.House, n) }
@@ -184,18 +185,18 @@ func (r *run) show(ctx context.Context, id string, request model.Request, f func
 	}
 	request.Messages = shown
 	if bytes > 0 {
-		room := min(bytes*imageCopies, imageRoom)
-		if err := r.images.Acquire(ctx, room); err != nil {
+		held := min(bytes*imageCopies, imageMemory)
+		if err := r.images.Acquire(ctx, held); err != nil {
 			return model.Answer{}, err
 		}
-		defer r.images.Release(room)
+		defer r.images.Release(held)
 	}
 	answer, err := r.model.Stream(ctx, r.endpoint, id, request, f)
 	failed, isModel := errors.AsType[*model.Error](err)
 	if bytes == 0 || !isModel || failed.Kind != model.BadRequest || model.Lookup(r.endpoint.Provider, id).Known {
 		return answer, err
 	}
-	r.blind.Store(r.eye(id), true)
+	r.blind.Store(r.modelKey(id), true)
 	each(request.Messages, func(b entry.PiBlock) entry.PiBlock {
 		if b.Type == entry.PiImageBlock {
 			return entry.PiText(note("this model cannot see the image").Text())
@@ -205,18 +206,18 @@ func (r *run) show(ctx context.Context, id string, request model.Request, f func
 	return r.model.Stream(ctx, r.endpoint, id, request, f)
 }
 
-// eye names a model of a house's server.
-type eye struct {
+// modelKey identifies a model of a house's server.
+type modelKey struct {
 	server
 	model string
 }
 
-func (r *run) eye(id string) eye { return eye{r.server(), id} }
+func (r *run) modelKey(id string) modelKey { return modelKey{r.server(), id} }
 
-// load reads the files that messages name. What cannot be read is said in its place, unless trying again may help. bytes is
-// how many the images have.
+// load reads the files that messages name. A text replaces a file that cannot be read, unless a retry may help. bytes
+// is the size of the images.
 func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (bytes int64, err error) {
-	sees := model.Sees(r.endpoint, id) // a gate may ask another model than the bot's own
+	sees := model.Sees(r.endpoint, id) // the gate may ask another model than the bot's
 	each(list, func(b entry.PiBlock) entry.PiBlock {
 		if err != nil || b.ArtifactID == "" || b.Data != "" {
 			return b
@@ -249,7 +250,7 @@ func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (byte
 	return bytes, err
 }
 
-// unread says why a file is not shown.
+// unread returns why a file is not shown.
 func (r *run) unread(ctx context.Context, b entry.PiBlock, err error) string {
 	for _, known := range []error{picture.ErrNone, picture.ErrDamaged, picture.ErrHuge} {
 		if errors.Is(err, known) {

@@ -8,10 +8,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// This file says how a transcript tells apart who says what. Only arbe writes the marks ⟦ and ⟧, and only at the beginning of
-// a line does ⟦ open a head: "⟦person: Ada⟧", "⟦bot: Lint⟧", or a note, "⟦arbe: …⟧". Text that neither arbe nor the reading bot
-// wrote is foreign. All of it passes [Foreign], so it has no marks, and outside the blocks of tools its lines are indented.
-// The rendering depends on nothing but the text, so that a provider's cache of a transcript lasts from turn to turn.
+// This file defines how a transcript shows who says what. Only arbe writes the marks ⟦ and ⟧, and only at the beginning
+// of a line does ⟦ open a head: "⟦person: Ada⟧", "⟦bot: Lint⟧", or a note, "⟦arbe: …⟧". Text that neither arbe nor the
+// reading bot wrote is foreign. All of it passes [Foreign], so it has no marks, and outside the blocks of tools its
+// lines are indented. The rendering depends only on the text, so that a provider's cache of a transcript lasts from
+// turn to turn.
 
 const (
 	markOpen, markClose = '⟦', '⟧'
@@ -21,10 +22,10 @@ const (
 	maxName = 100
 )
 
-// Foreign returns a foreign text as a model may read it: valid UTF-8 whose lines end in "\n", whatever ended them before.
-// The marks of heads and all characters that nobody sees (controls, directions of writing, tags, fillers) become their
-// codes, such as "<U+202E>". What joins letters and emoji stays where it does that, and is left out elsewhere. Foreign of
-// its own result is that result.
+// Foreign returns a foreign text as a model may read it: valid UTF-8 whose lines end in "\n". It replaces the marks of
+// heads and all invisible characters (controls, directions of writing, tags, fillers) by their codes, such as
+// "<U+202E>". Characters that join letters and emoji stay where they do that, and are left out elsewhere. Foreign does
+// not change its own result.
 func Foreign(text string) string {
 	if isPlain(text) {
 		return text
@@ -53,15 +54,15 @@ func isPlain(text string) bool {
 	return true
 }
 
-// Quote is [Foreign] with each line indented, so that none of its lines reads as one of what is around it. It does not end
-// in a line break.
+// Quote is [Foreign] with each line indented, so that no line looks like a part of the surrounding text. It does not
+// end in a line break.
 func Quote(text string) string {
 	text = strings.TrimRight(Foreign(text), "\n")
 	return indent + strings.ReplaceAll(text, "\n", "\n"+indent)
 }
 
-// Name is [Foreign] for a name or a title: on one line, with round brackets in place of others and without curly quotes, of
-// at most 100 characters, and never empty.
+// Name is [Foreign] for a name or title: one line of at most 100 characters, never empty, with all brackets made round
+// and without curly quotes.
 func Name(text string) string {
 	text = oneLine(strings.Map(func(c rune) rune {
 		switch c {
@@ -83,7 +84,7 @@ func Name(text string) string {
 // oneLine is [Foreign] on one line, of at most so many characters.
 func oneLine(text string, limit int) string {
 	if len(text) > limit*utf8.UTFMax*4 {
-		text = text[:limit*utf8.UTFMax*4] // the rest would be cut off below
+		text = text[:limit*utf8.UTFMax*4] // the rest is cut off below
 	}
 	runes := []rune(strings.Join(strings.Fields(Foreign(text)), " "))
 	if len(runes) > limit {
@@ -92,7 +93,7 @@ func oneLine(text string, limit int) string {
 	return string(runes)
 }
 
-// said returns what someone says. answered is what they reply to; empty if they reply to nothing.
+// said returns a message. answered is the text that it replies to; empty if it is not a reply.
 func said(p Person, text, answered string) string {
 	head := string(markOpen) + kindOf(p) + ": " + Name(p.Name) + string(markClose)
 	if answered != "" {
@@ -101,7 +102,7 @@ func said(p Person, text, answered string) string {
 	return head + "\n" + Quote(text)
 }
 
-// kindOf says what an author is.
+// kindOf returns the word for an author's kind.
 func kindOf(p Person) string {
 	if p.Bot {
 		return "bot"
@@ -123,8 +124,8 @@ func foreignBlocks(content []entry.PiBlock) []entry.PiBlock {
 	return mapTexts(content, Foreign)
 }
 
-// shortBlocks returns the blocks of a tool's result with shortened texts, in a copy. where says how to read the whole; it
-// may be empty.
+// shortBlocks returns the blocks of a tool's result with shortened texts, in a copy. where says how to read the rest;
+// it may be empty.
 func shortBlocks(content []entry.PiBlock, where string) []entry.PiBlock {
 	return mapTexts(content, func(text string) string { return middle(text, oldResult, where) })
 }

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// gateTokens is about how much of the thread the gate reads at least; it reads at most twice as much. It is little, because
-	// the gate reads each conversation that a bot listens to.
+	// gateTokens is about how much of the thread the gate reads at least; it reads at most twice as much. It is small,
+	// because the gate reads each conversation that a bot listens to.
 	gateTokens = 4000
-	// gateAnswer limits the gate's answer. It leaves some room for models that think first.
+	// gateAnswer limits the gate's answer. It leaves some tokens for models that think first.
 	gateAnswer = 512
-	// gateTimeout limits the gate's call, because a bot that is decided about answers nothing else.
+	// gateTimeout limits the gate's call, because the bot answers nothing else while the gate decides.
 	gateTimeout = time.Minute
-	// maxGateAttempts is how often it is tried to decide whether a delayed turn begins. Before the second attempt there is
-	// a pause of gatePause, and before each further one a pause twice as long, up to maxGatePause.
+	// maxGateAttempts is how often the gate tries to decide whether a delayed turn begins. Before the second attempt
+	// there is a pause of gatePause, and before each further one a pause twice as long, up to maxGatePause.
 	maxGateAttempts         = 5
 	gatePause, maxGatePause = time.Second, 10 * time.Second
 )
@@ -38,8 +38,8 @@ func (e *NotDueError) Error() string {
 	return "the turn is not due before " + e.Due.Format(time.RFC3339)
 }
 
-// gate decides whether a delayed turn begins: when an ambient one is due, a small model of the bot's provider is asked
-// whether the bot has something to say. Others begin when they are due.
+// gate decides whether a delayed turn begins: when an ambient turn is due, it asks a small model of the bot's provider
+// whether the bot has something to say. Other turns begin when they are due.
 func (r *run) gate(ctx context.Context, house, id string) (begins bool, err error) {
 	err = r.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
 		r.turn, err = GetTx(ctx, tx, id)
@@ -70,7 +70,7 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		failed, isModel := errors.AsType[*model.Error](err)
 		passes := isModel && failed.Passing()
 		switch again := r.turn.Attempts < maxGateAttempts; {
-		case ctx.Err() != nil, again && !passes && !mendable(err):
+		case ctx.Err() != nil, again && !passes && !fixable(err):
 			return false, err
 		case again && passes:
 			return false, &NotDueError{r.turn.Due}
@@ -94,13 +94,13 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		// Meanwhile somebody mentioned the bot or went on speaking, or another server decided.
+		// Meanwhile somebody mentioned the bot or spoke again, or another server decided.
 		return r.gate(ctx, house, id)
 	}
 	return begins, err
 }
 
-// try counts one more attempt to decide. The row has the number, because an attempt may end its server.
+// try counts another attempt to decide. The number is stored in the row, because an attempt may kill its server.
 func (r *run) try(ctx context.Context) error {
 	again := time.Now().Add(min(gatePause<<min(r.turn.Attempts, maxGateAttempts), maxGatePause))
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
@@ -114,7 +114,7 @@ func (r *run) try(ctx context.Context) error {
 
 // relevant asks a model whether the bot has something to say.
 func (r *run) relevant(ctx context.Context) (bool, error) {
-	if r.turn.Attempts > maxGateAttempts { // none of them came back with an error
+	if r.turn.Attempts > maxGateAttempts { // none of them returned an error
 		return false, fault.Newf(fault.Internal, "look into the server's log", "%d attempts failed", maxGateAttempts)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, gateTimeout, errGateTime)
@@ -139,7 +139,7 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	}
 	for _, m := range list {
 		if m.daily() && m.used >= m.max {
-			return false, fault.New(fault.Exhausted, m.words, m.next)
+			return false, fault.New(fault.Exhausted, m.words, m.next).WithReason(fault.BudgetSpent)
 		}
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
@@ -170,8 +170,8 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	return err == nil && strings.HasPrefix(word, "yes"), err
 }
 
-// glance leaves the last entries, which have between tokens and twice as many. They begin at the position that is a multiple of
-// the greatest power of two, so that several glances in a row begin alike.
+// glance keeps the last entries, of between tokens and twice as many tokens. Of the possible first positions it takes
+// the multiple of the greatest power of two, so that successive glances begin alike.
 func (t *transcript) glance(tokens int64) {
 	best, zeros, sum := -1, -1, int64(0)
 	for at := len(t.entries) - 1; at >= 0 && (sum < 2*tokens || best < 0); at-- {
@@ -192,8 +192,9 @@ type server struct{ house, name, url string }
 
 func (r *run) server() server { return server{r.turn.House, r.endpoint.Name, r.endpoint.BaseURL} }
 
-// gateModel returns the model that the gate asks: the small one of the bot's provider, or the bot's own where that is not
-// known to exist. The provider's name may stand for any compatible server, which need not have the same models.
+// gateModel returns the model that the gate asks: the small model of the bot's provider, or the bot's own where the
+// small one is not known to exist. The provider's name may stand for any compatible server, which need not have the
+// same models.
 func (r *run) gateModel() string {
 	if _, missing := r.noSmall.Load(r.server()); missing || !model.Lookup(r.endpoint.Provider, r.modelID).Known {
 		return r.modelID
@@ -202,8 +203,8 @@ func (r *run) gateModel() string {
 	return cmp.Or(small, r.modelID)
 }
 
-// mendable reports whether an error is one that people can mend, in contrast to one of the database.
-func mendable(err error) bool {
+// fixable reports whether people can fix an error, in contrast to an error of the database.
+func fixable(err error) bool {
 	if _, isModel := errors.AsType[*model.Error](err); isModel {
 		return true
 	}

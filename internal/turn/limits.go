@@ -13,15 +13,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Limits bound what a bot does. A field that is 0 has its default.
+// Limits restrict what a bot does. A field that is 0 has its default.
 type Limits struct {
 	// Steps is how many model calls a turn may have. Defaults to 40.
 	Steps int
-	// Tokens is how many tokens they may read and write, without what is read from a cache. Defaults to 1,000,000.
+	// Tokens is how many tokens these calls may read and write, not counting reads from a cache. Defaults to 1,000,000.
 	Tokens int64
 	// Micros is what a turn may cost, in millionths of a US dollar. Defaults to 1 dollar.
 	Micros int64
-	// Time is how long a turn may take, without what it waits for people. Defaults to 30 minutes.
+	// Time is how long a turn may take, not counting waits for people. Defaults to 30 minutes.
 	Time time.Duration
 	// Answer is how long a question to people waits for their answer. Defaults to 24 hours.
 	Answer time.Duration
@@ -51,18 +51,18 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// nearly is the share of a limit at which an entry says that it is near.
+// nearly is the share of a limit from which on an entry says that it is near.
 const nearly = 0.8
 
 // meter is one limit and how much of it is used.
 type meter struct {
 	name      string
 	used, max float64
-	// words says what is used up, and next how to go on.
+	// words says what is used up, and next how to continue.
 	words, next string
 }
 
-// daily reports whether it is a limit of a day, which all turns share.
+// daily reports whether it is a limit per day, which all turns share.
 func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 
 // timeMeter returns the limit of the turn's time.
@@ -99,7 +99,7 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	}, shared...), nil
 }
 
-// spender is the turn as one of those that spend.
+// spender returns the turn's Spender.
 func (r *run) spender() Spender {
 	return Spender{House: r.turn.House, Thread: r.turn.Thread, Root: r.turn.Root, Bot: r.bot.Handle, Limits: r.bot.Limits, Roots: r.Roots}
 }
@@ -129,13 +129,13 @@ func (r *run) limited(ctx context.Context) (*meter, error) {
 
 // near returns the entry that says that a limit is near.
 func (r *run) near(m meter) entry.Draft {
-	// The id makes it one entry also if the turn is continued by another server.
+	// The id makes it one entry even if another server continues the turn.
 	id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
 	return entry.NewDraft(id, "", entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)})
 }
 
-// round leaves as many digits as people read.
+// round keeps as many digits as people read.
 func round(x float64) float64 { return float64(int64(x*1e4+0.5)) / 1e4 }
 
-// scope is that of the turn's house and bot.
+// scope returns the scope of the turn's house and bot.
 func (r *run) scope() db.Scope { return db.Scope{House: r.turn.House, Agent: r.turn.Bot} }

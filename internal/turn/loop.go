@@ -9,14 +9,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// doneStep is what is left of a step when a summary has replaced it.
+// doneStep is what is kept of a step after a summary has replaced it.
 type doneStep struct {
-	// signature is the same for steps with the same calls and results, apart from times; see [run.outcome].
+	// signature is the same for steps with the same calls and results, ignoring times; see [run.outcome].
 	signature string
 	commands  int
 }
 
-// remember notes the steps that the transcript has.
+// remember records the steps of the transcript.
 func (r *run) remember() {
 	list, _ := r.transcript.steps()
 	results := map[string]string{}
@@ -45,7 +45,7 @@ func (r *run) remember() {
 	}
 }
 
-// times matches times of day, dates and durations, which differ each time that a program is run.
+// times matches times of day, dates and durations, which differ each time a program runs.
 var times = regexp.MustCompile(strings.Join([]string{
 	`\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?: ?Z| ?[+-]\d\d:?\d\d)?`, // 2026-01-02T03:04:05.678Z
 	`\b\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?\b`,                                             // 03:04:05
@@ -53,7 +53,8 @@ var times = regexp.MustCompile(strings.Join([]string{
 	`\b\d+(?:\.\d+)? (?:ms|s|sec|secs|seconds?|minutes?)\b`,                            // 2.5 seconds
 }, "|"))
 
-// outcome is what of a tool's result says whether the bot makes progress: without times, and nothing of what others write.
+// outcome returns the part of a tool's result that shows whether the bot makes progress: without times, and without
+// what others write.
 func (r *run) outcome(tool, text string) string {
 	if slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == tool && t.Lists }) {
 		return ""
@@ -61,8 +62,8 @@ func (r *run) outcome(tool, text string) string {
 	return times.ReplaceAllString(text, "")
 }
 
-// loops reports whether the last steps called the same tools with the same arguments and got the same results, apart from
-// times and from lists of what others write.
+// loops reports whether the last steps called the same tools with the same arguments and got the same results, ignoring
+// times and lists of what others write.
 func (r *run) loops() bool {
 	r.remember()
 	last, ok := r.done[r.turn.Steps]

@@ -17,34 +17,35 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// A bot reads the last entries of a thread as they are. This file keeps where they begin, which changes rarely, so that
-// requests begin alike, and what stands for the entries before them: a summary, and the spans that are in no summary. All
-// bots of a thread share it. compact.go decides when it changes.
+// A bot reads the last entries of a thread unchanged. This file stores where they begin, and what replaces the entries
+// before them: a summary, and the spans that no summary covers. The beginning changes rarely, so that requests begin
+// alike. All bots of a thread share it. compact.go decides when it changes.
 
-// maxSpans is how many spans of unread entries a thread has. With more, neighbours become one, with what is between them.
+// maxSpans limits the spans of unread entries of a thread. Beyond it, neighbours are merged, together with the entries
+// between them.
 const maxSpans = 8
 
-// memory is what stands for the beginning of a thread. The zero memory stands for nothing.
+// memory replaces the beginning of a thread. The zero memory replaces nothing.
 type memory struct {
-	// version is that of the thread's latest row; 0 if it has none.
+	// version is the version of the thread's latest row; 0 if it has none.
 	version int
-	// begins is the position of the first entry that is read as it is. 0 is the first.
+	// begins is the position of the first entry that is read unchanged. 0 means the first entry.
 	begins int64
-	// summary stands for the entries before that, apart from unread. model wrote it, for the bot with the id by.
+	// summary replaces the entries before that, except those in unread. model wrote it, for the bot with the id by.
 	summary, model, by string
 	unread             []span
 }
 
-// span is some successive entries.
+// span is a run of consecutive entries.
 type span struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
-	// Since and Until are the times of the first and the last of them; zero if they are not known.
+	// Since and Until are the times of the first and the last of them; zero if unknown.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 }
 
-// leaveOut adds entries that are in no summary, after those that are there.
+// leaveOut adds entries without a summary, after the existing spans.
 func (m *memory) leaveOut(s span) {
 	if s.To < s.From {
 		return
@@ -60,7 +61,8 @@ func (m *memory) leaveOut(s span) {
 	}
 }
 
-// notes returns what the model reads in place of the beginning of the thread. reads reports whether the bot can read more.
+// notes returns what the model reads instead of the beginning of the thread. reads reports whether the bot can read
+// more.
 func (m *memory) notes(reads bool, person func(id string) Person) (list []entry.PiMessage) {
 	more := ""
 	if reads {
@@ -90,7 +92,7 @@ func (m *memory) notes(reads bool, person func(id string) Person) (list []entry.
 	return list
 }
 
-// recall reads the end of the thread and what stands for its beginning.
+// recall reads the end of the thread and its memory.
 func (r *run) recall(ctx context.Context) error {
 	t := &r.transcript
 	t.reads = slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == entry.ReadThreadTool })
@@ -110,7 +112,7 @@ func (r *run) recall(ctx context.Context) error {
 			}
 		}
 		had, err := queries.HadTurns(ctx, tx, r.turn.House, r.turn.Thread, r.turn.ID)
-		if err == nil && had { // a summary may be written of what they read
+		if err == nil && had { // these entries may be summarised
 			tokens = r.budget()
 		}
 		return err
@@ -119,7 +121,7 @@ func (r *run) recall(ctx context.Context) error {
 		return err
 	}
 	from := t.memory.begins
-	if r.turn.Steps > 0 { // another server made the last step, which is read in any case
+	if r.turn.Steps > 0 { // another server made the last step, which must be read
 		last, err := r.log.Get(ctx, r.ref, r.turn.stepID(r.turn.Steps))
 		if err != nil && fault.CodeOf(err) != fault.NotFound {
 			return err
@@ -139,7 +141,7 @@ func (r *run) recall(ctx context.Context) error {
 	return nil
 }
 
-// admit has the transcript say that what is between the memory and its entries is left out, if there is something.
+// admit makes the transcript say that entries between the memory and its own entries are left out, if there are any.
 func (t *transcript) admit() {
 	if t.reached || len(t.entries) == t.lead {
 		return
@@ -149,8 +151,8 @@ func (t *transcript) admit() {
 	t.memory.begins, t.reached = begins, true
 }
 
-// forget makes the transcript begin at an index. What is before it gets a place in the thread's summary, or with
-// summarise false, is left out. It reports false if another turn was faster: then what that one wrote holds.
+// forget makes the transcript begin at an index. The entries before it go into the thread's summary or, if summarise is
+// false, are left out. It reports false if another turn was faster; the other turn's memory is then used.
 func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool, err error) {
 	t := &r.transcript
 	m := t.memory
@@ -199,7 +201,7 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 	if err != nil || !stored && r.turn.Steps == 0 {
 		return false, err
 	}
-	// Within a turn, its own steps would be missing from what another turn wrote. So this turn goes on with its own.
+	// Within a turn, another turn's memory would lack this turn's steps, so this turn continues with its own.
 	t.memory, t.reached = m, true
 	t.cutTo(cut)
 	return stored, nil
@@ -237,7 +239,7 @@ func (t *transcript) readAsked(ctx context.Context, log *stream.Log, ref stream.
 	return nil
 }
 
-// cutTo drops the entries before an index, apart from those that the turn answers.
+// cutTo drops the entries before an index, except those that the turn answers.
 func (t *transcript) cutTo(at int) {
 	var before []entry.Entry
 	for _, e := range t.entries[:at] {
@@ -248,9 +250,9 @@ func (t *transcript) cutTo(at int) {
 	t.lead, t.entries = len(before), append(before, t.entries[at:]...)
 }
 
-// most is about how many tokens of the thread a question begins with. Half as many stay when it would be more, so that many
-// questions begin alike.
+// most is about how many tokens of the thread a question begins with. If there are more, only half as many are kept, so
+// that many questions begin alike.
 func (r *run) most() int64 { return min(mostRead, r.budget()/2) }
 
-// mostRead is [run.most] of a model with a large window. What is read costs with each step.
+// mostRead is [run.most] of a model with a large window. It is limited, because each step pays for reading it.
 const mostRead = 40_000

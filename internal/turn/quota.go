@@ -14,22 +14,22 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// This file bounds what follows from one entry of a person, and what the models of the installation cost.
+// This file limits what follows from one entry of a person, and the cost of the installation's models.
 //
-// Bots wake each other: a bot answers, says something in another thread, or creates a thread and says something there, and
-// other bots answer that. All of it follows from one entry of a person, its root. Each turn records its root; what a bot
-// says names its turn, so the root passes from turn to turn, into whatever thread. Turns and threads are counted by their
-// root, and cost is the sum of its turns' calls. So what one entry starts ends, however the bots arrange it: in depth
-// (package policy counts the turns that led to a turn, one by one), in breadth, in time and in money. A person who wants
-// more says so, and that is a new root.
+// Bots wake each other: a bot answers, says something in another thread, or creates a thread and says something there,
+// and other bots answer that. All of it follows from one entry of a person, its root. Each turn records its root. A
+// bot's chat names its turn, so the root passes from turn to turn, across threads. Turns and threads are counted by
+// root, and a root's cost is the sum of its turns' calls. What one entry starts is therefore limited, however bots
+// arrange it: in depth (package policy counts the turns in a row that led to a turn), in breadth, in time and in money.
+// A person who wants more says so, which is a new root.
 
-// Retried is the reason of a turn that a person had tried again. What follows from it has a root of its own.
+// Retried is the reason of a turn that a person had retried. What follows from it has a new root.
 const Retried = "retry"
 
 // RootOf returns the root of what follows from an entry of a person.
 func RootOf(thread, entry string) string { return thread + "/" + entry }
 
-// RootLimits bound what follows from one entry of a person. A field that is 0 has its default.
+// RootLimits limit what follows from one entry of a person. A field that is 0 has its default.
 type RootLimits struct {
 	// Turns is how many turns may begin.
 	Turns int
@@ -54,8 +54,8 @@ type Root struct {
 	since  time.Time
 }
 
-// RootTx returns what has followed from a root. While others decide about the same root, it waits for them, and they wait
-// for the end of tx. A caller with several roots asks for them in alphabetical order, before tx locks anything else.
+// RootTx returns what has followed from a root, and locks the root until tx ends. A caller with several roots asks for
+// them in alphabetical order, before tx locks anything else.
 func RootTx(ctx context.Context, tx pgx.Tx, house, root string, l RootLimits) (*Root, error) {
 	if err := queries.LockRoot(ctx, tx, house, root); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func RootTx(ctx context.Context, tx pgx.Tx, house, root string, l RootLimits) (*
 // NewRoot returns a root from which nothing has followed.
 func NewRoot(l RootLimits) *Root { return &Root{limits: l.WithDefaults(), since: time.Now()} }
 
-// Begin counts one more turn, or returns why none may begin, as a sentence that says how to go on.
+// Begin counts another turn, or returns why none may begin, as a sentence that says how to continue.
 func (r *Root) Begin() (refused string) {
 	switch {
 	case r.turns >= r.limits.Turns:
@@ -79,7 +79,8 @@ func (r *Root) Begin() (refused string) {
 	return ""
 }
 
-// Waiting is how many turns wait to begin: in a thread, in its house, and in all houses of the person to whom that belongs.
+// Waiting is how many turns wait to begin: in a thread, in its house, and in all houses of the person to whom the house
+// belongs.
 type Waiting struct{ Thread, House, Person int }
 
 // WaitingTx counts the turns that wait, each up to most.
@@ -88,23 +89,23 @@ func WaitingTx(ctx context.Context, tx pgx.Tx, house, thread string, most int) (
 	return Waiting{int(row.OfThread), int(row.OfHouse), int(row.OfPerson)}, err
 }
 
-// Budget bounds what the models of the installation cost: the calls with its keys, in all houses. What a house pays for with
-// a key of its own does not count.
+// Budget limits the cost of the installation's models: of calls with its keys, in all houses. Calls with a house's own
+// key do not count.
 type Budget struct {
-	// DayMicros is what all houses together may spend in a day (UTC), and PersonMicros what the houses of one person may, in
-	// millionths of a US dollar. Default to 0: no limit.
+	// DayMicros is what all houses together may spend in a day (UTC), and PersonMicros what the houses of one person
+	// may spend, in millionths of a US dollar. Default to 0: no limit.
 	DayMicros, PersonMicros int64
-	// UnknownMicros is what a million tokens of a model count whose price is not known. Defaults to 0: nothing.
+	// UnknownMicros is what a million tokens of a model without a known price count. Defaults to 0: nothing.
 	UnknownMicros int64
 }
 
 // expectedOutput is how many tokens an answer is expected to have when money is reserved for it.
 const expectedOutput = 4096
 
-// stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it makes
-// it, so that calls that begin at the same time cannot all spend the same money. No call begins for which less is left. So
-// the limits are exceeded at most by what calls in progress cost beyond their reservations, which are for what is sent and
-// [expectedOutput] tokens.
+// stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it
+// makes it, so that calls that begin at the same time cannot all spend the same money. No call begins if less is left.
+// The limits are therefore exceeded at most by the cost of calls in progress beyond their reservations, which cover the
+// input and [expectedOutput] tokens.
 func (r *run) stream(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
 	if r.Budget.Bounds(r.endpoint) {
 		if err := r.reserve(ctx, r.Budget.Expected(r.endpoint, id, request.Estimate())); err != nil {
@@ -118,7 +119,7 @@ func (r *run) reserve(ctx context.Context, micros int64) error {
 	installation, person := r.Budget.Most()
 	var reached string
 	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
-		// What a crash of the database loses of it, it loses of the call, too.
+		// If the database crashes, the reservation is lost together with the call's record.
 		if _, err = tx.Exec(ctx, "set local synchronous_commit = off"); err == nil {
 			reached, err = queries.ReserveCall(ctx, tx, query.ReserveCallParams{
 				TurnID: r.turn.ID, Micros: micros, Installation: installation, Person: person,

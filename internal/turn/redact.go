@@ -13,19 +13,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// This file keeps the one secret that a turn has, the key of its model's provider, out of what the provider said: a server
-// of models may put the key into an error, or into an answer.
+// This file removes a turn's only secret, the key of its model's provider, from the provider's texts, because a server
+// may put the key into an error or an answer.
 
-// receive prepares the turn to remove the key of its endpoint.
+// receive prepares the removal of the endpoint's key.
 func (r *run) receive() {
 	if r.key != r.endpoint.Key {
 		r.key, r.redactor = r.endpoint.Key, secret.NewRedactor([]byte(r.endpoint.Key))
 	}
 }
 
-// redact removes the provider's key from an answer: from what the model wrote, and not from names and ids that have a
-// meaning. leaks are the tool calls, by their numbers, that had it: without it they would do something else, so they must
-// not be run.
+// redact removes the provider's key from an answer: from what the model wrote, but not from names and ids that have a
+// meaning. leaks are the numbers of the tool calls that contained it. Without it they would do something else, so they
+// must not run.
 func (r *run) redact(answer *model.Answer) (leaks []int) {
 	if r.redactor == nil {
 		return nil
@@ -38,7 +38,7 @@ func (r *run) redact(answer *model.Answer) (leaks []int) {
 		b := &m.Content[i]
 		b.Text, b.Thinking = r.redactor.String(b.Text), r.redactor.String(b.Thinking)
 		if r.redactor.String(b.ThinkingSignature) != b.ThinkingSignature {
-			b.ThinkingSignature, b.Redacted = "", false // what is left of a proof proves nothing
+			b.ThinkingSignature, b.Redacted = "", false // the rest of a proof proves nothing
 		}
 		if b.Type != entry.PiCallBlock {
 			continue
@@ -54,13 +54,13 @@ func (r *run) redact(answer *model.Answer) (leaks []int) {
 }
 
 // redactArguments removes the provider's key from the strings of a JSON text; it returns the text itself if they do not
-// have it. The names of properties belong to the tool.
+// contain it. It leaves the names of properties, which belong to the tool.
 func (r *run) redactArguments(text json.RawMessage) json.RawMessage {
 	var parsed any
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if d.Decode(&parsed) != nil {
-		return text // an entry holds only what is JSON
+		return text // an entry holds only JSON
 	}
 	found := false
 	var clean func(any) any
@@ -84,11 +84,11 @@ func (r *run) redactArguments(text json.RawMessage) json.RawMessage {
 	if parsed = clean(parsed); !found {
 		return text
 	}
-	without, _ := json.Marshal(parsed) // cannot fail for what was just decoded
+	without, _ := json.Marshal(parsed) // cannot fail for a decoded value
 	return without
 }
 
-// refused is the result of a call that is not run because it has the provider's key.
+// refused returns the result of a call that is not run because it contains the provider's key.
 func (r *run) refused(c entry.PiBlock) entry.PiToolResult {
 	what := fault.Newf(fault.Invalid, "leave the value out; a command reads a secret that its environment binds as $NAME",
 		"the call contains the secret %s, so it was not run", cmp.Or(r.endpoint.KeyName, "key of "+r.endpoint.Name))

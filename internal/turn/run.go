@@ -35,10 +35,11 @@ const (
 	// maxCalls is how many tools a step may call. Each call and each result is stored, and read again with each further
 	// step.
 	maxCalls = 128
-	// maxAttempts is how often a step may be begun, whatever interrupted it but a wait for its model's provider.
+	// maxAttempts is how often a step may be begun, whatever interrupted it. Waits for the model's provider do not
+	// count.
 	maxAttempts = 50
-	// maxDeaths is how many servers may die while they work on a step. What a model answers may be what ends them, so the
-	// last of them works on no other such turn at the same time.
+	// maxDeaths is how many servers may die while they work on a step. The model's answer may be what kills them, so
+	// the last of them works on only one such turn at a time.
 	maxDeaths = 3
 )
 
@@ -49,11 +50,11 @@ type Bot struct {
 	Model string
 	// Think is how hard its model thinks, unless a question says otherwise.
 	Think entry.Effort
-	// Tools are the names of the tools that it may use, and Ask of those that it may use only with a person's yes.
+	// Tools are the names of the tools that it may use, and Ask those of them that need a person's yes.
 	Tools, Ask []string
 	Limits     Limits
-	// Listens holds, by the id of an activation policy, the topics on which a bot that listens speaks up. Without topics it
-	// speaks up whenever that helps.
+	// Listens holds, by the id of an activation policy, the topics on which a listening bot speaks up. Without topics
+	// it speaks up whenever that helps.
 	Listens map[string]string
 }
 
@@ -63,21 +64,20 @@ type Config struct {
 	Log    *stream.Log
 	Logger *slog.Logger
 	Model  *model.Client
-	// Tools returns the tools that a bot of the scope's house can have; its settings name those that it may use. It is asked
-	// before each step, so a tool that it no longer returns does not run.
+	// Tools returns the tools that a bot of the scope's house can have; its settings name those that it may use. It is
+	// called before each step, so a tool that it no longer returns does not run.
 	Tools func(ctx context.Context, scope db.Scope, bot string) ([]Tool, error)
 	// Bot returns the settings of a bot of the scope's house, or a [fault.NotFound].
 	Bot func(ctx context.Context, scope db.Scope, id string) (Bot, error)
-	// Endpoint returns where a model is, and its id there. ref is a bot's model; empty for the house's default. If there
-	// is none, the error says how to set one.
+	// Endpoint returns the endpoint of a model, and the model's id there. ref is a bot's model; empty for the house's
+	// default. If there is none, the error says how to set one.
 	Endpoint func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error)
-	// Fallbacks returns the refs of the models that bots ask, in this order, while the provider of their own does not answer.
-	// Defaults to nil: there are none.
+	// Fallbacks returns the refs of the models that bots ask, in this order, while the provider of their own model does
+	// not answer. Defaults to nil: there are none.
 	Fallbacks func(ctx context.Context, scope db.Scope) ([]string, error)
 	// Person returns an agent, or a [fault.NotFound].
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
-	// House and Setting return what bots know of the scope's house and of one of its threads. Default to nil: they know
-	// nothing of them.
+	// House and Setting return what bots know about the scope's house and one of its threads. Default to nil: nothing.
 	House   func(ctx context.Context, scope db.Scope) (House, error)
 	Setting func(ctx context.Context, scope db.Scope, thread string) (Setting, error)
 	// Queue queues a turn when tx commits.
@@ -86,32 +86,34 @@ type Config struct {
 	Park func(ctx context.Context, tx pgx.Tx, t Turn) error
 	// Waits say how turns wait for the providers of their models.
 	Waits Waits
-	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
+	// Roots limit what follows from one entry of a person. Budget limits the cost of the installation's models.
 	Roots  RootLimits
 	Budget Budget
 	// Pace waits until a server may check the next n bytes of a model's response in a turn of a house; see [model.Request].
 	// Defaults to nil: nothing waits.
 	Pace func(ctx context.Context, house string, n int) (end func())
-	// Files reads the files that chats name. Defaults to nil: models are told their names alone.
+	// Files reads the files that chats name. Defaults to nil: models read only their names.
 	Files Files
+	// Observe is called when a turn has ended, with the time since it was requested. It must be quick. Defaults to nil.
+	Observe func(outcome Status, took time.Duration)
 }
 
 // Runner runs turns. It is safe for concurrent use.
 type Runner struct {
 	Config
-	// noSmall has the servers of models that said that they do not have their provider's small model.
+	// noSmall has the servers of models that refused their provider's small model.
 	noSmall sync.Map
-	// blind has the models, with their servers, that are in no catalog and refused images.
+	// blind has the models, with their servers, that are not in the catalog and refused images.
 	blind sync.Map
-	// lastTry is held by the turn whose server may be the last to die.
+	// lastTry is held by a turn that may kill its last server.
 	lastTry chan struct{}
-	// images is the room for images of requests that are under way.
+	// images limits the memory for images of requests in progress.
 	images *semaphore.Weighted
 }
 
 // NewRunner returns a Runner.
 func NewRunner(c Config) *Runner {
-	return &Runner{Config: c, lastTry: make(chan struct{}, 1), images: semaphore.NewWeighted(imageRoom)}
+	return &Runner{Config: c, lastTry: make(chan struct{}, 1), images: semaphore.NewWeighted(imageMemory)}
 }
 
 // run is the work on one turn on this server.
@@ -125,17 +127,17 @@ type run struct {
 
 	bot   Bot
 	tools []Tool
-	// place is where the turn is; nil before that is known.
-	place *place
+	// surroundings is where the turn is; nil until that is known.
+	surroundings *surroundings
 	// instructed reports that the model has, or was just given, the instructions of the workspace.
 	instructed atomic.Bool
-	// called are the calls that were begun here, by the names of their tools.
+	// called are the calls that were begun here, by tool.
 	callsMu  sync.Mutex
 	called   map[string]map[string]bool
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
-	// largest is the largest context that the model is known to take, if that is less than the catalog says.
+	// largest is the largest context that the model is known to accept, if that is less than the catalog says.
 	largest int64
 	// redactor removes the key of the endpoint, which is key.
 	redactor *secret.Redactor
@@ -144,27 +146,27 @@ type run struct {
 	transcript transcript
 	used       query.TurnUsedRow
 	reported   map[string]bool
-	// last is the answer that was to be written last.
+	// last is the last answer that was to be written.
 	last *model.Answer
-	// done are the turn's steps by their numbers, also those that a summary replaced in the transcript.
+	// done are the turn's steps by number, including those that a summary replaced in the transcript.
 	done map[int]doneStep
 	// calls counts the model calls on this server, whose ids must differ.
 	calls int
-	// fitted reports that the transcript was made as short as a turn begins.
+	// fitted reports that the transcript was shortened to the size at which a turn begins.
 	fitted bool
 }
 
-// ErrOvertaken reports that the turn was begun once more elsewhere, so that nothing may be written for it here.
+// ErrOvertaken reports that another server has begun the turn again, so that this one may write nothing for it.
 var ErrOvertaken = errors.New("another server works on the turn")
 
 // errEnded reports that someone else has ended the turn.
 var errEnded = errors.New("the turn has ended")
 
-// Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
-// thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
-// the next call continues the turn. A delayed turn that is not due is a [*NotDueError], one that waits for its model's
-// provider a [*WaitError], and one that waits for people is [ErrAsking]. If another call begins the turn
-// while this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
+// Run works on a turn until it has ended, and then returns nil, even if it had ended before. to is the log of its
+// thread. If ctx ends first, the turn ends as stopped if somebody wants that; otherwise Run returns the error of ctx,
+// and the next call continues the turn. A delayed turn that is not due is a [*NotDueError], one that waits for its
+// model's provider a [*WaitError], and one that waits for people is [ErrAsking]. If another call begins the turn while
+// this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
 // repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
 	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, done: map[int]doneStep{}}
@@ -205,11 +207,11 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	return err
 }
 
-// ErrTimeUp is the cause with which the context of a tool ends when its turn has taken as long as it may.
+// ErrTimeUp is the cause with which the context of a tool ends when its turn has reached its time limit.
 var ErrTimeUp = errors.New("the turn has taken as long as it may")
 
-// workAlone is work. If the turn may be what ends its servers, it waits until no other such turn is worked on here. The
-// servers that come back from a turn that has not ended do not count as dead. A panic counts as a death.
+// workAlone calls work. If the turn may be what kills its servers, workAlone first waits until this server works on no
+// other such turn. A server that returns from an unfinished turn does not count as dead. A panic counts as a death.
 func (r *run) workAlone(ctx context.Context) error {
 	if r.turn.Deaths == maxDeaths {
 		select {
@@ -222,12 +224,13 @@ func (r *run) workAlone(ctx context.Context) error {
 	return r.leave(ctx, r.work(ctx))
 }
 
-// recorded reports whether an error says what the turn's row says already: that others work on it, it has ended, or it asks.
+// recorded reports whether the turn's row already says the same as an error: that others work on it, that it has ended,
+// or that it asks.
 func recorded(err error) bool {
 	return errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking)
 }
 
-// leave records that this server comes back from the turn because of err.
+// leave records that this server returns from the turn because of err.
 func (r *run) leave(ctx context.Context, err error) error {
 	if _, waits := errors.AsType[*WaitError](err); waits || err == nil || recorded(err) {
 		return err
@@ -243,7 +246,7 @@ func (r *run) leave(ctx context.Context, err error) error {
 	return err
 }
 
-// survived forgets the servers that died, because what they worked on was tools and not what a model answers.
+// survived forgets the servers that died, because they worked on tools and not on a model's answer.
 func (r *run) survived(ctx context.Context) error {
 	if r.turn.Deaths <= 1 {
 		return nil
@@ -263,7 +266,7 @@ func (r *run) work(ctx context.Context) error {
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
-		if !first { // otherwise the row was just read
+		if !first { // at first, the row was just read
 			if err := r.reload(ctx); err != nil {
 				return err
 			}
@@ -274,7 +277,7 @@ func (r *run) work(ctx context.Context) error {
 		if reason, err := r.prepare(ctx); err != nil {
 			return r.failOrReturn(ctx, reason, err)
 		}
-		r.transcript.sight = r.sight() // the model may be another one
+		r.transcript.sight = r.sight() // the model may have changed
 		var err error
 		if first {
 			err = r.recall(ctx)
@@ -285,22 +288,9 @@ func (r *run) work(ctx context.Context) error {
 			return err
 		}
 		if calls := r.transcript.pending(r.turn); len(calls) > 0 {
-			if err := r.survived(ctx); err != nil {
+			if timeUp, err := r.workOnCalls(ctx, calls); err != nil {
 				return err
-			}
-			timed, stop := r.timed(ctx)
-			asking, err := r.runCalls(timed, calls)
-			timeUp := ctx.Err() == nil && timed.Err() != nil
-			stop()
-			if err != nil && !timeUp {
-				return err
-			}
-			if err == nil {
-				if asking && !timeUp {
-					if err := r.park(ctx); err != nil {
-						return err
-					}
-				}
+			} else if !timeUp {
 				continue
 			}
 		}
@@ -327,8 +317,27 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// timed returns a context that ends when the turn has taken as long as it may. Until stop is called, it also reports that
-// this is near: a single call may take that long.
+// workOnCalls runs calls of tools, and parks the turn if one of them asks a person. timeUp reports that the turn's time ended
+// them.
+func (r *run) workOnCalls(ctx context.Context, calls []call) (timeUp bool, err error) {
+	if err := r.survived(ctx); err != nil {
+		return false, err
+	}
+	timed, stop := r.timed(ctx)
+	defer stop()
+	asking, err := r.runCalls(timed, calls)
+	over := ctx.Err() == nil && timed.Err() != nil
+	switch {
+	case err != nil && over:
+		return true, nil
+	case err == nil && asking && !over:
+		return false, r.park(ctx)
+	}
+	return false, err
+}
+
+// timed returns a context that ends at the turn's time limit. Until stop is called, it also reports in the thread that
+// the limit is near, because a single call may take that long.
 func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 	limit := r.bot.Limits.withDefaults().Time
 	timed, cancel := context.WithDeadlineCause(ctx, r.deadline(), ErrTimeUp)
@@ -337,7 +346,7 @@ func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 		return timed, cancel
 	}
 	m.used = max(m.used, nearly*m.max)
-	draft := r.near(m) // here, because a step changes the turn meanwhile
+	draft := r.near(m) // now, because a step changes the turn meanwhile
 	over := make(chan struct{})
 	timer := time.AfterFunc(time.Until(r.turn.StartedAt.Add(r.turn.Waited+time.Duration(nearly*float64(limit)))), func() {
 		defer close(over)
@@ -355,9 +364,9 @@ func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 	}
 }
 
-// failOrReturn ends the turn if the error is one that people can mend, and otherwise returns it.
+// failOrReturn ends the turn if people can fix the error, and otherwise returns it.
 func (r *run) failOrReturn(ctx context.Context, reason string, err error) error {
-	if ctx.Err() != nil || !mendable(err) {
+	if ctx.Err() != nil || !fixable(err) {
 		return err
 	}
 	return r.fail(ctx, reason, err)
@@ -400,8 +409,8 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.tools = offered(tools, r.bot.Tools); r.turn.Tools != nil {
 		r.tools = offered(r.tools, r.turn.Tools)
 	}
-	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && mendable(err) {
-		r.turn.Fallback = "" // the house may not use it any more
+	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && fixable(err) {
+		r.turn.Fallback = "" // the house may no longer use it
 		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
 	}
 	if err != nil {
@@ -436,7 +445,7 @@ func (r *run) introduce(ctx context.Context) error {
 	return nil
 }
 
-// step calls the model once and commits what came of it. ended reports that the turn has ended.
+// step calls the model once and commits the result. ended reports that the turn has ended.
 func (r *run) step(ctx context.Context) (ended bool, err error) {
 	if err := r.introduce(ctx); err != nil {
 		return false, err
@@ -450,14 +459,12 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		request := r.request(r.transcript.messages(), once...)
 		if r.long(request) && compactions < compactRetries {
 			compactions++
-			if err := r.compact(ctx); err == nil {
+			err := r.compact(ctx)
+			if err == nil {
 				continue
-			} else if ctx.Err() != nil {
-				return false, ctx.Err()
-			} else if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Passing() {
-				return r.wait(ctx, unansweredBy(failed), time.Now())
-			} else if isModel && failed.Kind != model.Overflow {
-				return true, r.fail(ctx, string(failed.Kind), err)
+			}
+			if over, ended, err := r.notShortened(ctx, err); over {
+				return ended, err
 			}
 		}
 		p := r.publisher(ctx)
@@ -478,7 +485,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
 		case err == nil && r.turn.Steps > 0 && !silent && answer.Message.StopReason == entry.PiStopped && r.text(answer) == "":
-			silent = true // after tools, some models end without a word
+			silent = true // after tools, some models end without a text
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".silent"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
@@ -504,7 +511,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				return true, r.fail(ctx, string(model.Overflow), err)
 			}
 		case isModel && (failed.Passing() || r.turn.Fallback != "" && failed.Kind != model.Refusal && failed.Kind != model.Overflow):
-			// Nothing came of what it wrote, because tools run only when an answer is complete.
+			// The partial answer has no effect, because tools run only when an answer is complete.
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
@@ -517,18 +524,35 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 }
 
+// notShortened handles a request that is too long and could not be shortened. over reports that the step ends with the
+// other results; otherwise the request is sent unchanged.
+func (r *run) notShortened(ctx context.Context, err error) (over, ended bool, _ error) {
+	if ctx.Err() != nil {
+		return true, false, ctx.Err()
+	}
+	failed, isModel := errors.AsType[*model.Error](err)
+	switch {
+	case isModel && failed.Passing():
+		ended, err = r.wait(ctx, unansweredBy(failed), time.Now())
+		return true, ended, err
+	case isModel && failed.Kind != model.Overflow:
+		return true, true, r.fail(ctx, string(failed.Kind), err)
+	}
+	return false, false, nil
+}
+
 // errRemoved ends the turns of a bot that is no longer in the house, and reasonRemoved is its word.
 var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
 
 const reasonRemoved = "bot_removed"
 
-// text returns what an answer says.
+// text returns the text of an answer.
 func (r *run) text(answer model.Answer) string {
 	return strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(r.redactor.String(answer.Message.Text()), "\uFFFD")))
 }
 
-// commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn. leaks
-// are the calls that must not be run; see redact.
+// commit writes a complete answer: a step if it calls tools, otherwise the bot's chat, which ends the turn. leaks are
+// the calls that must not be run; see redact.
 func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (ended bool, err error) {
 	m := answer.Message
 	calls := len(m.Calls())
@@ -577,8 +601,8 @@ func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (end
 	return true, r.answer(ctx, answer, text, cut)
 }
 
-// printable returns -1 for control characters, which nobody can read. Escape sequences are left to who shows the text: they
-// are as long as their letters, and make no sense without the escape.
+// printable returns -1 for control characters, which nobody can read. What remains of an escape sequence are its
+// letters, which are harmless without the escape.
 func printable(c rune) rune {
 	if c < ' ' && c != '\n' && c != '\t' && c != '\x1b' || c == 0x7f {
 		return -1
@@ -600,7 +624,7 @@ func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) err
 	return r.appendTx(ctx, tx, entry.NewDraft(id, r.turn.Bot, answer.Message))
 }
 
-// appendTx appends an entry whose id must be new.
+// appendTx appends an entry, whose id must be new.
 func (r *run) appendTx(ctx context.Context, tx pgx.Tx, d entry.Draft) error {
 	entries, err := r.log.AppendTx(ctx, tx, r.ref, d)
 	if err == nil && !bytes.Equal(entries[0].Payload, d.Payload) {
@@ -609,12 +633,12 @@ func (r *run) appendTx(ctx context.Context, tx pgx.Tx, d entry.Draft) error {
 	return err
 }
 
-// countLost records what a call used whose answer cannot be written by this attempt.
+// countLost records the usage of a call whose answer this attempt cannot write.
 func (r *run) countLost(ctx context.Context, answer model.Answer) error {
 	return r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer)
 }
 
-// count records what a call used whose answer came to nothing.
+// count records the usage of a call whose answer is discarded.
 func (r *run) count(ctx context.Context, id string, answer model.Answer) error {
 	if answer.Usage.Total() == 0 {
 		return nil

@@ -11,24 +11,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// Spender is who asks models in a thread: a turn of a bot, or a run of a coding agent. All spend the same money.
+// Spender is a caller of models in a thread: a turn of a bot, or a run of a coding agent. All spend the same money.
 type Spender struct {
 	House, Thread string
-	// Root is that of what it does; see [RootOf].
+	// Root is the root of its work; see [RootOf].
 	Root string
 	// Bot is the handle of the bot.
 	Bot string
-	// Limits are the bot's, of which those of a day count here, and Roots the operator's.
+	// Limits are the bot's, of which only the daily ones count here, and Roots the operator's.
 	Limits Limits
 	Roots  RootLimits
 }
 
-// SpentTx returns a limit that is reached, as a [fault.Exhausted]; nil if none is.
+// SpentTx returns a [fault.Exhausted] for a limit that is reached; nil if none is.
 func (s Spender) SpentTx(ctx context.Context, tx pgx.Tx) error {
 	list, err := s.metersTx(ctx, tx)
 	for _, m := range list {
 		if m.used >= m.max {
-			return fault.New(fault.Exhausted, m.words, m.next)
+			return fault.New(fault.Exhausted, m.words, m.next).WithReason(fault.BudgetSpent)
 		}
 	}
 	return err
@@ -58,19 +58,19 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 	}, nil
 }
 
-// limitOfBot names a limit of a bot and the command that changes it, as a step of its own that pages leave out.
+// limitOfBot names a limit of a bot and the command that changes it, as a separate step that pages leave out.
 func limitOfBot(handle, name string) string {
 	return fmt.Sprintf("the bot's limit %s; the command is: arbe bot edit @%s", name, handle)
 }
 
 func dollars(micros int64) float64 { return float64(micros) / 1e6 }
 
-// Bounds reports whether a budget bounds the calls at an endpoint.
+// Bounds reports whether a budget limits the calls at an endpoint.
 func (b Budget) Bounds(e model.Endpoint) bool {
 	return e.Shared && (b.DayMicros > 0 || b.PersonMicros > 0)
 }
 
-// Expected returns what a call that sends so many tokens may cost, which is reserved for it.
+// Expected returns the cost to reserve for a call that sends so many tokens.
 func (b Budget) Expected(e model.Endpoint, id string, input int64) int64 {
 	u := model.Usage{Input: input, Output: expectedOutput}
 	if price := model.Lookup(e.Provider, id).Price; price != nil {
@@ -79,7 +79,7 @@ func (b Budget) Expected(e model.Endpoint, id string, input int64) int64 {
 	return b.unknown(u)
 }
 
-// Charged returns what a call counts against the money of the installation.
+// Charged returns what a call counts against the installation's budget.
 func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known bool) int64 {
 	switch {
 	case !e.Shared:
@@ -90,18 +90,18 @@ func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known
 	return b.unknown(u)
 }
 
-// unknown returns what tokens count whose price is not known.
+// unknown returns what tokens without a known price count.
 func (b Budget) unknown(u model.Usage) int64 {
 	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
 }
 
-// Most returns the limits for the database, which knows none that is not set.
+// Most returns the limits in the form that the database uses, where a limit that is not set is the largest number.
 func (b Budget) Most() (installation, person int64) {
 	const noLimit = 1 << 62
 	return cmp.Or(b.DayMicros, noLimit), cmp.Or(b.PersonMicros, noLimit)
 }
 
-// Lacks returns the error for the limit that leaves no room for a call, as the database names it; nil for "".
+// Lacks returns the error for a limit, by its name in the database, that a call would exceed; nil for "".
 func (b Budget) Lacks(limit string) error {
 	const next = "wait until midnight UTC, set a key of the house for the provider (Settings, Models), or ask the operator to raise the setting "
 	switch limit {
@@ -115,8 +115,10 @@ func (b Budget) Lacks(limit string) error {
 		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.DayMicros))}}
 }
 
-// spentError reports a budget of the installation that leaves no room for a call.
+// spentError reports a budget of the installation that a call would exceed.
 type spentError struct{ meter }
 
 func (e *spentError) Error() string { return e.words + "; " + e.next }
-func (e *spentError) Unwrap() error { return fault.New(fault.Exhausted, e.words, e.next) }
+func (e *spentError) Unwrap() error {
+	return fault.New(fault.Exhausted, e.words, e.next).WithReason(fault.BudgetSpent)
+}

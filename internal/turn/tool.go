@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -21,9 +22,9 @@ import (
 const (
 	// atOnce is how many tools of one step run at the same time.
 	atOnce = 5
-	// maxResult limits the text of a tool's result, in bytes. The model reads all of it again with each further step.
+	// maxResult limits the text of a tool's result, in bytes. The model reads it again with each further step.
 	maxResult = 48 << 10
-	// toolPatience is how long a tool is repeated that cannot reach what it needs.
+	// toolPatience is how long a tool is retried that cannot reach what it needs.
 	toolPatience = time.Minute
 )
 
@@ -31,7 +32,7 @@ const (
 type Tool struct {
 	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
 	model.Tool
-	// Behalf says in a sentence, for people, on whose behalf it acts: with whose rights, and in whose name.
+	// Behalf tells people, in a sentence, on whose behalf it acts: with whose rights, and in whose name.
 	Behalf string
 	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
 	Lists bool
@@ -39,8 +40,8 @@ type Tool struct {
 	Sandbox bool
 	// Most is how often a turn may call it on one server. Defaults to 0: no limit.
 	Most int
-	// Run does it. The model reads its error, and decides what to do then. It must end soon after ctx. It is repeated after a
-	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
+	// Run runs the tool. The model reads its error and decides what to do. Run must end soon after ctx. It is repeated
+	// if its server was killed, so it must have no effect, or find its earlier effect by [Call.ID].
 	Run func(ctx context.Context, c Call) (Result, error)
 }
 
@@ -48,17 +49,17 @@ type Tool struct {
 type Result struct {
 	// Text is what the model reads.
 	Text string
-	// Failed reports that what the model wanted has failed, as Text says: a command with an exit code other than 0.
+	// Failed reports a failure that Text explains, such as a command with an exit code other than 0.
 	Failed bool
-	// Details are what the result has for people; nil for none.
+	// Details are the part of the result for people; nil for none.
 	Details *entry.PiDetails
-	// Images are what a model that sees is shown besides: blocks that name artifacts.
+	// Images are also shown to a model that accepts images: blocks that name artifacts.
 	Images []entry.PiBlock
-	// Instructions are those of the workspace, if [Call.Uninstructed] asks for them.
+	// Instructions are the workspace's instructions, if [Call.Uninstructed] asks for them.
 	Instructions string
 }
 
-// ElsewhereError reports that only servers of a machine can run a tool. The turn must be run there.
+// ElsewhereError reports that only servers of a certain machine can run a tool. The turn must run there.
 type ElsewhereError struct{ Machine string }
 
 func (e *ElsewhereError) Error() string {
@@ -71,8 +72,8 @@ type Call struct {
 	Scope db.Scope
 	// Thread is the thread of the turn.
 	Thread, Turn string
-	// ID is the id of the entry that will be the call's result. It is the same when the call is repeated, so ids derived
-	// from it make effects harmless to repeat.
+	// ID is the id of the entry that will hold the call's result. It is the same when the call is repeated, so effects
+	// with ids derived from it can be repeated harmlessly.
 	ID string
 	// Arguments fit the tool's schema.
 	Arguments json.RawMessage
@@ -85,9 +86,9 @@ func offered(all []Tool, names []string) []Tool {
 	return slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return !slices.Contains(names, t.Name) })
 }
 
-// runCalls runs the calls of a step and writes each result when it is there. It returns when all are written, apart from
-// those of calls that people have not answered: asking reports that there are any. The error is that of writing a result or
-// a request for approval, or of ctx.
+// runCalls runs the calls of a step and writes each result as soon as it is available. It returns when all are written,
+// except for calls that people have not decided about: asking reports that there are any. The error is that of writing
+// a result or a request for approval, or of ctx.
 func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err error) {
 	asked, err := r.asked(ctx, calls)
 	if err != nil {
@@ -124,9 +125,9 @@ func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err erro
 	return waits.Load(), nil
 }
 
-// runCall runs one call and writes its result. q is the approval that it asked for; nil if it asked for none. If people have
-// not answered, the error is [ErrAsking].
-func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
+// runCall runs one call and writes its result. q is the approval that it asked for; nil if it asked for none. If people
+// have not decided yet, the error is [ErrAsking].
+func (r *run) runCall(ctx context.Context, c call, q *approval.Pending) error {
 	began := time.Now()
 	id := r.turn.callID(c.step, c.n)
 	var got Result
@@ -145,8 +146,8 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 	if err == nil {
 		call := Call{Scope: r.scope(), Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: arguments, Uninstructed: tool.Sandbox && !r.instructed.Load()}
 		got, err = r.call(ctx, tool, call)
-		// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
-		// model, told that it failed, would make another one.
+		// If the database was lost, nobody knows whether the tool had its effect. Repeating the call is harmless, but a
+		// model that reads of a failure would make another call.
 		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause = min(2*pause, 2*time.Second) {
 			if !wait.For(ctx, pause) {
 				break
@@ -158,7 +159,7 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // the next server repeats the call, or the end of the turn says that it was stopped
+		return ctx.Err() // the next server repeats the call, or the turn's end says that it was stopped
 	}
 	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: time.Since(began).Milliseconds()}
 	result.Details = r.details(got)
@@ -174,8 +175,8 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 	return err
 }
 
-// details returns what a tool's result has besides its text, with the instructions of the workspace if the model has not read
-// them as they are.
+// details returns the details of a tool's result, with the instructions of the workspace if the model has not read
+// their current text.
 func (r *run) details(got Result) *entry.PiDetails {
 	if got.Instructions == "" || r.instructed.Swap(true) || r.transcript.instructions() == got.Instructions {
 		return got.Details
@@ -188,7 +189,7 @@ func (r *run) details(got Result) *entry.PiDetails {
 	return &d
 }
 
-// tool returns the tool of a call, whose arguments fit it.
+// tool returns the tool of a call, after checking the call's arguments.
 func (r *run) tool(c call) (Tool, error) {
 	at := slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name == c.Name })
 	if at < 0 {
@@ -201,7 +202,7 @@ func (r *run) tool(c call) (Tool, error) {
 	return r.tools[at], model.CheckArguments(r.tools[at].Tool, c.Arguments)
 }
 
-// call runs a call. A tool that panics has failed, because otherwise it would end the server.
+// call runs a call. It turns a tool's panic into a failure, because a panic would end the server.
 func (r *run) call(ctx context.Context, tool Tool, c Call) (got Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -212,7 +213,7 @@ func (r *run) call(ctx context.Context, tool Tool, c Call) (got Result, err erro
 	return tool.Run(ctx, c)
 }
 
-// uses returns how many calls of a tool this server has begun for the turn, with this one.
+// uses returns how many calls of a tool this server has begun for the turn, including this one.
 func (r *run) uses(tool, call string) int {
 	r.callsMu.Lock()
 	defer r.callsMu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
@@ -171,7 +172,7 @@ func TestToolsAreAskedForBeforeEachStep(t *testing.T) {
 func TestATurnAsksPeople(t *testing.T) {
 	t.Parallel()
 	// asking is a bench whose bot waits for a person's yes to its tool.
-	asking := func(t *testing.T) (b *bench, id string, q turn.Approval) {
+	asking := func(t *testing.T) (b *bench, id string, q approval.Approval) {
 		t.Helper()
 		b = setup(t, uses([]string{"deploy"}))
 		b.has(says("deploy", "it is live"))
@@ -184,7 +185,7 @@ func TestATurnAsksPeople(t *testing.T) {
 			t.Fatalf("its row says %+v, and %d turns were parked", got, len(b.parked))
 		}
 		b.in(func(tx pgx.Tx) error {
-			open, err := turn.OpenApprovalsTx(b.t.Context(), tx, b.scope.House, b.thread, db.Cursor{}, 10)
+			open, err := approval.OpenTx(b.t.Context(), tx, b.scope.House, b.thread, db.Cursor{}, 10)
 			if err == nil && len(open) != 1 {
 				t.Fatalf("the open requests are %+v", open)
 			}
@@ -193,9 +194,9 @@ func TestATurnAsksPeople(t *testing.T) {
 		})
 		return b, asked.ID, q
 	}
-	answer := func(b *bench, q turn.Approval, yes bool, reason string) (resume string, err error) {
+	answer := func(b *bench, q approval.Approval, yes bool, reason string) (resume string, err error) {
 		err = b.DB.In(b.t.Context(), b.scope, func(tx pgx.Tx) (err error) {
-			_, resume, err = turn.AnswerTx(b.t.Context(), tx, b.log, b.ref(), b.scope.Agent, turn.Answer{House: b.scope.House, Thread: b.thread, Approval: q.ID, Approve: yes, Reason: reason})
+			_, resume, err = turn.AnswerTx(b.t.Context(), tx, b.log, b.ref(), b.scope.Agent, approval.Answer{House: b.scope.House, Thread: b.thread, Approval: q.ID, Approve: yes, Reason: reason})
 			return err
 		})
 		return resume, err

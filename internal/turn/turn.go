@@ -3,15 +3,15 @@
 // A turn is a loop. The bot's model is called with what was said (transcript.go), the tools that it wants are run
 // (tool.go), and it is called again, until it has said everything. Each step is committed before the next one begins:
 // the model's answer as a pi.assistant entry before its tools run, each tool's result as a pi.tool_result entry, and
-// the last answer as the bot's chat. So a turn is continued from the log, by whichever server is there: what a killed
-// server loses is the call that it was in.
+// the last answer as the bot's chat. Any server can therefore continue a turn from the log: a killed server loses only
+// the call in progress.
 //
 // No step happens twice. The ids of a turn's entries are derived from its own id, and a log stores one entry per id;
-// and a step is committed only together with the row's count of steps, by whoever began the turn last. A tool
-// repeats harmlessly.
+// and a step is committed only together with the row's count of steps, by the server that began the turn last. A tool
+// can be repeated harmlessly.
 //
-// A bot has one turn at a time in a thread. What is said to it meanwhile is passed to that turn (steering), which reads
-// the log again before each call, and does not end before it has read everything that was passed to it.
+// A bot has one turn at a time in a thread. Entries that arrive meanwhile are passed to that turn (steering), which
+// reads the log again before each call, and does not end before it has read them all.
 //
 // This package knows neither queues nor selection: package dispatch decides which turns begin, and runs them.
 package turn
@@ -41,54 +41,57 @@ type Turn struct {
 	ID, House, Thread string
 	// Bot is the agent whose turn it is.
 	Bot string
-	// Entry is the id of the entry that asked, and Asked those of all entries that it answers; AskedSeqs are their
-	// positions.
+	// Entry is the id of the entry that asked, and Asked the ids of all entries that the turn answers; AskedSeqs are
+	// their positions.
 	Entry     string
 	Asked     []string
 	AskedSeqs []int64
 	// Reason is the trigger in one word, and Policy the activation policy that matched.
 	Reason, Policy string
-	// Tools are the names of the tools that it may use, of those that its bot has: those of all policies that passed it an
-	// entry. Nil for all.
+	// Tools are the names of the bot's tools that the turn may use: those of all policies that passed it an entry. Nil
+	// means all.
 	Tools []string
-	// AskedThink is how hard its model thinks for entries of Asked, by their ids, as the people who wrote them said.
+	// AskedThink is how hard the model thinks for entries of Asked, by id, as their authors requested.
 	AskedThink map[string]entry.Effort
-	// Chain is how many turns of bots led to it, one by one, since a person spoke. If several entries led to it, the longest chain counts.
+	// Chain is the number of bots' turns that led to it, one after the other, since a person spoke. If several entries
+	// led to it, the longest chain counts.
 	Chain int
-	// Root is the entry of a person from which the turn follows; see [RootOf]. If several entries led to it, it is that of
-	// the last one of a person, or else that of the first.
+	// Root is the entry of a person from which the turn follows; see [RootOf]. If several entries led to it, it is the
+	// root of the last one by a person, or else of the first.
 	Root   string
 	Status Status
-	// Due is when a delayed turn decides whether it begins, when one that asks goes on without an answer, and when one that
-	// waits for its model's provider asks that again.
+	// Due is when a delayed turn decides whether it begins, when a turn that asks people continues without an answer,
+	// or when one that waits for its model's provider asks it again.
 	Due time.Time
 	// Steps is how many model calls are in the log.
 	Steps int
 	// StoppedBy is the agent that wants it to stop; empty if nobody does.
 	StoppedBy string
-	// Attempts is how often its next step was begun, or of a delayed turn, the decision whether it begins.
+	// Attempts is how often its next step was begun or, for a delayed turn, the decision whether it begins.
 	Attempts int
-	// Asks is how many of them led to questions, for whose answers the turn then waited. Waited is how long it has waited so.
+	// Asks is how many of them asked people, so that the turn waited for answers. Waited is the total time of these
+	// waits.
 	Asks   int
 	Waited time.Duration
-	// Deaths is how many servers began to work on its next step and have not come back from it.
+	// Deaths is how many servers began to work on its next step and did not return from it.
 	Deaths int
-	// Tries is how often its model was asked for the next step in vain, FailingSince since when its provider does not answer,
-	// and Failure why, in a few words; FailureKind says it in one. Waits is how often the turn was left because of that.
+	// Tries is how often the model was asked for the next step without success. FailingSince is when its provider
+	// stopped answering, and Failure the reason in a few words, FailureKind in one. Waits is how often the turn was
+	// left because of that.
 	Tries, Waits         int
 	FailingSince         time.Time
 	Failure, FailureKind string
-	// Fallback is the fallback model that it asks in place of its bot's; empty for the bot's. OwnAfter is before when the
-	// provider of the bot's own does not want to be asked.
+	// Fallback is the fallback model that it asks instead of its bot's; empty for the bot's own. OwnAfter is the
+	// earliest time at which the bot's own provider may be asked again.
 	Fallback                    string
 	OwnAfter                    time.Time
 	CreatedAt, StartedAt, Ended time.Time
 }
 
-// Status is where a turn stands.
+// Status is the state of a turn.
 type Status string
 
-// The statuses. The first four are those of an active turn.
+// The statuses. The first four belong to active turns.
 const (
 	// Delayed: it waits to see whether anyone else speaks.
 	Delayed Status = "delayed"
@@ -128,14 +131,14 @@ func (t Turn) endID() string           { return entry.TurnEndID(t.ID) }
 func (t Turn) stepID(n int) string     { return entry.TurnPrefix + t.ID + "." + strconv.Itoa(n) }
 func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".steer." + e }
 
-// callID is the id of the result of a tool call: the n-th of a step.
+// callID returns the id of the result of a step's n-th tool call.
 func (t Turn) callID(step, n int) string { return entry.CallResultID(t.stepID(step), n) }
 
 // Question is an entry that a turn answers.
 type Question struct {
 	Entry string
 	Seq   int64
-	// Think is how hard the model thinks for it; empty for as hard as the bot's settings say.
+	// Think is how hard the model thinks for it; empty for the bot's setting.
 	Think entry.Effort
 }
 
@@ -144,7 +147,7 @@ func (t Turn) question(n int) Question {
 	return Question{t.Asked[n], t.AskedSeqs[n], t.AskedThink[t.Asked[n]]}
 }
 
-// Think is how hard the turn's model thinks, as people said last; empty for as hard as the bot's settings say.
+// Think returns how hard the turn's model thinks, as people last requested; empty for the bot's setting.
 func (t Turn) Think() entry.Effort {
 	for _, id := range slices.Backward(t.Asked) {
 		if e := t.AskedThink[id]; e != entry.EffortDefault {
@@ -171,7 +174,7 @@ func (t Turn) Questions() (list []Question) {
 	return list
 }
 
-// split returns the ids of the entries up to a position that the turn answers, and those after it.
+// split divides the entries that the turn answers into those up to a position and those after it.
 func (t Turn) split(tail int64) (read []string, unread []Question) {
 	for i, id := range t.Asked {
 		if t.AskedSeqs[i] <= tail {
@@ -194,17 +197,18 @@ type Request struct {
 	Tools          []string
 	Chain          int
 	Root           string
-	// Think is how hard the model thinks for the entry. If it is set, it holds from then on in the turn that takes the entry.
+	// Think is how hard the model thinks for the entry. If set, it applies from then on in the turn that takes the
+	// entry.
 	Think entry.Effort
-	// Delay is how long the turn waits. An [Ambient] one waits to see whether anyone else speaks, and begins only if the bot then has
-	// something to say. Defaults to 0: it begins at once.
+	// Delay is how long the turn waits. An [Ambient] turn waits to see whether anyone else speaks, and begins only if
+	// the bot then has something to say. Defaults to 0: it begins at once.
 	Delay time.Duration
 }
 
-// Ambient is the reason of a turn for which nobody asked.
+// Ambient is the reason of a turn that nobody asked for.
 const Ambient = "ambient"
 
-// Outcome is what came of a [Request].
+// Outcome is the result of a [Request].
 type Outcome int
 
 // The outcomes.
@@ -213,15 +217,15 @@ const (
 	Began Outcome = iota + 1
 	// Steered: the entry was passed to the bot's active turn.
 	Steered
-	// Postponed: the bot has a delayed turn, which is due at [Turn].Due now. An ambient one waits again for the whole delay.
+	// Postponed: the bot has a delayed turn, which is due at [Turn].Due now. An ambient turn starts its delay again.
 	Postponed
-	// Hurried: the bot's delayed turn is due now; the caller hurries its job.
+	// Hurried: the bot's delayed turn is due now; the caller makes its job due.
 	Hurried
 )
 
 // RequestTx passes an entry to the bot's active turn in the thread, or else begins one, and records which in the log.
-// If the bot has a delayed turn there, that one takes the entry: an ambient request lets an ambient turn wait again for the
-// whole delay, any other one does not let it wait longer, and a request without a delay ends the delay.
+// If the bot has a delayed turn there, that one takes the entry: an ambient request restarts the delay of an ambient
+// turn, any other request does not prolong the delay, and a request without a delay ends it.
 func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r Request) (t Turn, o Outcome, err error) {
 	t = Turn{House: r.House, Thread: r.Thread, Bot: r.Bot}
 	r.Root = cmp.Or(r.Root, RootOf(r.Thread, r.Entry))
@@ -254,7 +258,7 @@ func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream
 	return err
 }
 
-// askedThink returns what a request says about how hard the model thinks, as it is stored.
+// askedThink returns the stored form of how hard the model thinks for a request.
 func (r Request) askedThink() json.RawMessage {
 	said := map[string]entry.Effort{}
 	if r.Think != entry.EffortDefault {
@@ -264,7 +268,7 @@ func (r Request) askedThink() json.RawMessage {
 	return text
 }
 
-// askedThink reads it.
+// askedThink parses the stored form.
 func askedThink(text []byte) (said map[string]entry.Effort) {
 	_ = json.Unmarshal(text, &said) // only this package writes it
 	return said
@@ -315,7 +319,7 @@ func LockTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
 	return found(row, err)
 }
 
-// found returns the turn of a row that was looked for.
+// found returns the turn of a row, or the error of its lookup.
 func found(row query.Turn, err error) (Turn, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Turn{}, fault.New(fault.NotFound, "there is no such turn", "see the thread's entries for the turns of its bots")
@@ -357,7 +361,7 @@ func ActiveOfTx(ctx context.Context, tx pgx.Tx, house, bot string) (list []Turn,
 }
 
 // StopTx records that an agent wants a turn to stop. ok is false if the turn has ended. The caller cancels its job, and
-// whoever works on the turn ends it.
+// the server that works on the turn ends it.
 func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err error) {
 	row, err := queries.RequestStop(ctx, tx, &by, id)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -368,7 +372,8 @@ func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err
 
 // State is what a bot does in a thread.
 type State struct {
-	// Active: a turn of it is queued or runs. Delayed: one waits to see whether anyone else speaks.
+	// Active reports that one of its turns is queued or running, Delayed that one waits to see whether anyone else
+	// speaks.
 	Active, Delayed bool
 	// Last is when its last turn ended; zero if it had none within a day.
 	Last time.Time
@@ -386,8 +391,8 @@ func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]S
 
 // Used is what the turns of a house used.
 type Used struct {
-	// CostMicros is what it cost, in millionths of a US dollar. Calls of models whose price is unknown count the stated
-	// price of [Budget] if they used a key of the installation, and otherwise nothing.
+	// CostMicros is what it cost, in millionths of a US dollar. Calls of models whose price is unknown count at the
+	// price of [Budget] if they used a key of the installation, and otherwise count nothing.
 	CostMicros int64
 	// CostUnknown reports that there were such calls. Calls counts all.
 	CostUnknown bool

@@ -21,27 +21,27 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// This file waits for providers of models. A provider that is overloaded, cannot be reached, breaks off or says nothing is
-// asked again, with growing pauses, for as long as the turn has time. Nothing of a broken answer is kept. What waiting cannot
-// mend ends the turn at once.
+// This file waits for providers of models. A provider that is overloaded, unreachable, silent or breaks off is asked
+// again, with growing pauses, as long as the turn has time. Nothing of a broken answer is kept. Errors that waiting
+// cannot fix end the turn at once.
 //
-// Only short pauses occupy a worker. For a longer one the turn is left: its row says why it waits and when it is due
-// ([WaitError]), so that it waits through restarts, and whoever waits takes no worker from others.
+// Only short pauses occupy a worker. For a longer one, the worker leaves the turn: the row says why it waits and when
+// it is due ([WaitError]). It therefore waits through restarts and takes no worker from others.
 
-// Waits say how turns wait for the providers of their models. A field that is 0 has its default.
+// Waits says how turns wait for the providers of their models. A field that is 0 has its default.
 type Waits struct {
-	// First is the pause after the first failure, and Max the longest one: pauses double. Default to a second and a minute.
-	// Each is shortened by up to a half at random. A provider that asks for a longer pause gets it, as far as the turn has
-	// time for that.
+	// First is the pause after the first failure, and Max the longest one: pauses double. Default to a second and a
+	// minute. Each is randomly shortened by up to a half. A provider that asks for a longer pause gets it, if the turn
+	// has time for it.
 	First, Max time.Duration
 	// Hold is the longest pause in which a turn keeps its worker. Defaults to 5 seconds.
 	Hold time.Duration
 	// Silence is how long a model may write nothing before the thread says so. Defaults to 20 seconds.
 	Silence time.Duration
-	// Brief is how long a wait must be, its next pause included, to have an entry. Defaults to 5 seconds.
+	// Brief is how long a wait, including its next pause, must be to get an entry. Defaults to 5 seconds.
 	Brief time.Duration
-	// Fallback is how long a provider must not have answered before the fallback models of the house are asked. They are asked
-	// at once if it wants a longer pause. Defaults to a minute.
+	// Fallback is how long a provider must have failed to answer before the house's fallback models are asked. They are
+	// asked at once if the provider wants a longer pause. Defaults to a minute.
 	Fallback time.Duration
 }
 
@@ -53,14 +53,14 @@ func (w Waits) withDefaults() Waits {
 	}
 }
 
-// pause returns how long to wait after so many failures, at least one. asked is how long the provider wants to be left
-// alone; 0 if it does not say.
+// pause returns how long to wait after so many failures, at least one. asked is the pause that the provider asks for; 0
+// if it does not.
 func (w Waits) pause(failures int, asked time.Duration) time.Duration {
 	grown := min(w.First, w.Max)
 	for range min(failures-1, 40) {
 		grown = min(grown*2, w.Max) // doubling step by step cannot overflow
 	}
-	// Those who were refused together must not come back together.
+	// Turns that were refused together must not retry together.
 	grown = grown/2 + rand.N(grown/2+1)
 	if asked > 0 {
 		asked += rand.N(min(asked/10, 5*time.Second) + 1)
@@ -68,26 +68,26 @@ func (w Waits) pause(failures int, asked time.Duration) time.Duration {
 	return max(grown, asked)
 }
 
-// WaitError reports that a turn was left because it waits for the provider of its model. It is continued by the next call
-// of [Runner.Run] after Until. An earlier one returns this error again, unless the turn is to stop.
+// WaitError reports that a turn was left because it waits for the provider of its model. The next call of [Runner.Run]
+// after Until continues it. An earlier call returns this error again, unless the turn must stop.
 type WaitError struct{ Until time.Time }
 
 func (e *WaitError) Error() string {
 	return "the turn waits for its model until " + e.Until.Format(time.RFC3339)
 }
 
-// deadline is when the turn has taken as long as it may.
+// deadline returns when the turn reaches its time limit.
 func (r *run) deadline() time.Time {
 	return r.turn.StartedAt.Add(r.bot.Limits.withDefaults().Time + r.turn.Waited)
 }
 
 // unanswered is why a model did not answer.
 type unanswered struct {
-	// kind is that of the error, in one word, and brief says it in a few words.
+	// kind is the kind of the error in one word, and brief describes it in a few words.
 	kind, brief string
-	// after is how long the provider wants to be left alone; 0 if it does not say.
+	// after is the pause that the provider asks for; 0 if it does not.
 	after time.Duration
-	// lasting: waiting does not mend it, so that only another model helps.
+	// lasting reports that waiting does not help, so that only another model does.
 	lasting bool
 	err     error
 }
@@ -96,12 +96,12 @@ func unansweredBy(failed *model.Error) unanswered {
 	return unanswered{string(failed.Kind), failed.Brief(), failed.RetryAfter, !failed.Passing(), failed}
 }
 
-// wait waits after a failure that passes, and returns when a model is to be asked again: the same, or a fallback of the house.
-// since is when the model last showed a sign of life. If the turn has no time for the pause, it ends it. If the pause is long,
-// the error is a [*WaitError].
+// wait waits after a transient failure, and returns when a model is to be asked again: the same one, or a fallback of
+// the house. since is when the model last showed a sign of life. If the turn has no time for the pause, wait ends the
+// turn. If the pause is long, the error is a [*WaitError].
 //
-// A fallback is asked after a wait of [Waits].Fallback, and for the rest of the turn if it answers. If no fallback answers
-// either, a pause follows, and then the bot's own model is the next.
+// A fallback is asked after a wait of [Waits].Fallback. If it answers, it is used for the rest of the turn. If no
+// fallback answers either, a pause follows, and the bot's own model is next.
 func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (ended bool, err error) {
 	waits := r.Waits.withDefaults()
 	if r.turn.FailingSince.IsZero() {
@@ -166,7 +166,7 @@ func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (end
 	}
 }
 
-// record writes that a model did not answer, with the entries that say so.
+// record stores that a model did not answer, and appends the entries about it.
 func (r *run) record(ctx context.Context, p query.WaitTurnParams, drafts ...entry.Draft) error {
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 		moved, err := queries.WaitTurn(ctx, tx, p)
@@ -180,13 +180,13 @@ func (r *run) record(ctx context.Context, p query.WaitTurnParams, drafts ...entr
 	})
 }
 
-// modelRef is the ref of the model that is asked.
+// modelRef returns the ref of the model that is asked.
 func (r *run) modelRef() string {
 	return model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String()
 }
 
-// fallback returns the next fallback model of the house after the one that is asked, and its place in the list; empty if there
-// is none. Those that the house cannot use, and the bot's own, are passed over.
+// fallback returns the next fallback model of the house after the current one, and its index in the list; empty if
+// there is none. It skips models that the house cannot use, and the bot's own.
 func (r *run) fallback(ctx context.Context) (ref string, n int, err error) {
 	if r.Fallbacks == nil {
 		return "", 0, nil
@@ -196,13 +196,13 @@ func (r *run) fallback(ctx context.Context) (ref string, n int, err error) {
 		return "", 0, err
 	}
 	own, ownID, err := r.Endpoint(ctx, r.scope(), r.bot.Model)
-	if err != nil && !mendable(err) {
+	if err != nil && !fixable(err) {
 		return "", 0, err
 	}
-	for n = slices.Index(list, r.turn.Fallback) + 1; n < len(list); n++ { // from the first one if none is asked
+	for n = slices.Index(list, r.turn.Fallback) + 1; n < len(list); n++ { // from the first one if none is in use
 		e, id, err := r.Endpoint(ctx, r.scope(), list[n])
 		switch {
-		case err != nil && !mendable(err):
+		case err != nil && !fixable(err):
 			return "", 0, err
 		case err == nil && (e.Name != own.Name || id != ownID):
 			return list[n], n, nil
@@ -211,7 +211,7 @@ func (r *run) fallback(ctx context.Context) (ref string, n int, err error) {
 	return "", 0, nil
 }
 
-// givenUp returns the entry that ends a turn which has no time to wait any longer.
+// givenUp returns the entry that ends a turn without time to wait longer.
 func (r *run) givenUp(failed unanswered, tries int, pause time.Duration) entry.TurnEnded {
 	e := failure(failed.kind, failed.err)
 	if failed.after > 0 && pause > r.Waits.withDefaults().Max {
@@ -221,7 +221,7 @@ func (r *run) givenUp(failed unanswered, tries int, pause time.Duration) entry.T
 	return e
 }
 
-// asks says how often and for how long a provider was asked in vain.
+// asks says how often and for how long a provider was asked without an answer.
 func (r *run) asks(tries int) string {
 	if tries < 2 {
 		return ""
@@ -229,7 +229,7 @@ func (r *run) asks(tries int) string {
 	return fmt.Sprintf(". It was asked %d times in %s", tries, entry.Approximately(time.Since(r.turn.FailingSince)))
 }
 
-// timeUp ends the turn because it has taken as long as it may: as failed if its model's provider has not answered.
+// timeUp ends the turn because it has reached its time limit, as failed if its model's provider has not answered.
 func (r *run) timeUp(ctx context.Context, last *model.Answer) error {
 	if r.turn.FailureKind == "" {
 		return r.end(ctx, Limited, r.timeMeter().ended(), last)
@@ -245,19 +245,19 @@ func (r *run) waiting(reason, message string, delay time.Duration) entry.TurnWai
 	}
 }
 
-// waitDraft returns the draft of an entry about a wait. Its id makes it one of a few: the first, and one after each doubling
-// of a minute.
+// waitDraft returns the draft of an entry about a wait. Its id limits these entries to a few: the first, and one after
+// each doubling of a minute.
 func (r *run) waitDraft(w entry.TurnWaiting, since time.Time) entry.Draft {
 	doublings := bits.Len64(uint64(time.Since(since) / time.Minute))
 	return entry.NewDraft(entry.TurnPrefix+r.turn.ID+".wait"+strconv.Itoa(r.turn.Steps)+"."+strconv.Itoa(doublings), "", w)
 }
 
-// wait tells the thread's tails for whom the turn waits.
+// wait sends the thread's tails a notice of the wait.
 func (p *publisher) wait(w entry.TurnWaiting) {
 	p.send(entry.PiChunk{Kind: "retry", Text: w.Plain(), DelayMS: w.DelayMS})
 }
 
-// lifeline notices while a model is asked that it writes nothing, and says so in the thread.
+// lifeline watches a call of a model, and says in the thread when the model writes nothing.
 type lifeline struct {
 	run       *run
 	ctx       context.Context
@@ -266,12 +266,12 @@ type lifeline struct {
 	timer     *time.Timer
 	last      atomic.Int64
 	begun     atomic.Bool
-	// mu is held while it is said. over is set when the call has ended.
+	// mu is held while the thread is told. over is set when the call has ended.
 	mu   sync.Mutex
 	over bool
 }
 
-// watch begins to watch a call. The caller calls end after it, before it changes the run.
+// watch begins to watch a call. The caller calls end after the call, before it changes the run.
 func (r *run) watch(ctx context.Context, p *publisher) *lifeline {
 	l := &lifeline{run: r, ctx: ctx, publisher: p, silence: r.Waits.withDefaults().Silence}
 	l.last.Store(time.Now().UnixNano())
@@ -282,14 +282,14 @@ func (r *run) watch(ctx context.Context, p *publisher) *lifeline {
 	return l
 }
 
-// heard notes a sign of life.
+// heard records a sign of life.
 func (l *lifeline) heard() {
 	l.last.Store(time.Now().UnixNano())
 	l.begun.Store(true)
 	l.timer.Reset(l.silence)
 }
 
-// end ends the watch and returns when there was the last sign of life: the beginning of the call if there was none.
+// end ends the watch and returns the time of the last sign of life, or the beginning of the call if there was none.
 func (l *lifeline) end() time.Time {
 	l.timer.Stop()
 	l.mu.Lock()

@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -29,28 +28,6 @@ func TestAPauseGrowsUpToTheLongest(t *testing.T) {
 			if got := c.waits.pause(c.failures, c.asked); got < c.least || got > c.most {
 				t.Fatalf("%+v after %d failures, asked for %s: %s", c.waits, c.failures, c.asked, got)
 			}
-		}
-	}
-}
-
-// What a person says yes to is what the tool is given: one object, which all readers read alike.
-func TestArgumentsThatArePutToAPersonAreOneObject(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]string{
-		``:                                  `{}`,
-		` null `:                            `{}`,
-		`{"b":1,"a":"x"}`:                   `{"a":"x","b":1}`,
-		`{"a":1,"a":2}`:                     `{"a":2}`,
-		`{"n":12345678901234567890.10}`:     `{"n":12345678901234567890.10}`,
-		`{"html":"<b>&"}`:                   `{"html":"<b>&"}`,
-		`{"command":"ls"} {"command":"rm"}`: ``,
-		`{"command":"ls"} x`:                ``,
-		`["ls"]`:                            ``,
-		`"ls"`:                              ``,
-	} {
-		got, err := canonical(json.RawMessage(given))
-		if string(got) != want || (err == nil) != (want != "") {
-			t.Errorf("%s is %s (%v), want %s", given, got, err, want)
 		}
 	}
 }

@@ -94,18 +94,24 @@ func (c *Client) artifact(ctx context.Context, method, id string, query url.Valu
 		return res, nil
 	}
 	defer res.Body.Close()
+	return nil, refusal(res)
+}
+
+// refusal returns the error that a server answers outside its services.
+func refusal(res *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	var answer struct {
-		Error struct{ Code, Message, Next, Reference string }
+		Error struct{ Code, Reason, Message, Next, Reference string }
 	}
 	if json.Unmarshal(bytes.TrimSpace(text), &answer) != nil || answer.Error.Code == "" {
-		return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("the server answers %s", res.Status))
+		return connect.NewError(connect.CodeUnknown, fmt.Errorf("the server answers %s", res.Status))
 	}
 	code := connect.CodeUnknown
 	_ = code.UnmarshalText([]byte(answer.Error.Code)) // ignored: otherwise a new code would hide the error
 	failure := connect.NewWireError(code, errors.New(answer.Error.Message))
 	failure.Meta().Set(arbev1.NextHeader, answer.Error.Next)
+	failure.Meta().Set(arbev1.ReasonHeader, answer.Error.Reason)
 	failure.Meta().Set(arbev1.RequestHeader, res.Header.Get(arbev1.RequestHeader))
 	failure.Meta().Set(arbev1.ReferenceHeader, answer.Error.Reference)
-	return nil, failure
+	return failure
 }

@@ -8,6 +8,10 @@ import (
 // server gave none or was not reached.
 func Next(err error) string { return arbev1.ErrorInfoOf(err).Next }
 
+// Reason returns the name of what went wrong, for programs: THREAD_CLOSED, or the name of the error's code if the server
+// knows nothing more exact, such as NOT_FOUND. It is empty if the server was not reached. docs/errors.md lists all reasons.
+func Reason(err error) string { return arbev1.ErrorInfoOf(err).Reason }
+
 // Reference returns the id of a failure in the server's log, for its operator. It is empty unless the error is
 // internal, because other errors say themselves what is wrong.
 func Reference(err error) string { return arbev1.ErrorInfoOf(err).Reference }

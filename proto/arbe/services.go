@@ -18,6 +18,7 @@ type Services struct {
 	Entries      arbev1connect.EntryServiceClient
 	Environments arbev1connect.EnvironmentServiceClient
 	Houses       arbev1connect.HouseServiceClient
+	Inboxes      arbev1connect.InboxServiceClient
 	Models       arbev1connect.ModelServiceClient
 	Runs         arbev1connect.RunServiceClient
 	Sandboxes    arbev1connect.SandboxServiceClient
@@ -36,6 +37,7 @@ func Dial(client connect.HTTPClient, baseURL string, options ...connect.ClientOp
 		Entries:      arbev1connect.NewEntryServiceClient(client, baseURL, options...),
 		Environments: arbev1connect.NewEnvironmentServiceClient(client, baseURL, options...),
 		Houses:       arbev1connect.NewHouseServiceClient(client, baseURL, options...),
+		Inboxes:      arbev1connect.NewInboxServiceClient(client, baseURL, options...),
 		Models:       arbev1connect.NewModelServiceClient(client, baseURL, options...),
 		Runs:         arbev1connect.NewRunServiceClient(client, baseURL, options...),
 		Sandboxes:    arbev1connect.NewSandboxServiceClient(client, baseURL, options...),

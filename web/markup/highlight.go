@@ -1,6 +1,6 @@
 // Package markup makes HTML of text that programs, models and people wrote: of Markdown, of code, and of what commands print.
-// The HTML is safe to put into a page, whatever the text is, and takes a bounded time and size. It knows nothing of entries or
-// pages.
+// The HTML is safe to put into a page, whatever the text is, and takes a bounded time and size. Of patches
+// it makes data, with [ParseDiff]. It knows nothing of entries or pages.
 package markup
 
 import (
@@ -35,6 +35,8 @@ type Effort struct {
 	time  time.Duration
 	// loading is how much of the time that loading lexers takes does not count.
 	loading time.Duration
+	// Mentions are shown as links. Defaults to none.
+	Mentions Mentions
 }
 
 // NewEffort returns the budget of one page.

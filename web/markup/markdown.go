@@ -59,11 +59,12 @@ func formatted(text string, effort *Effort) (shown string, err error) {
 	if err != nil {
 		return "", err
 	}
+	effort.Mentions.mark(doc, source)
 	var b bytes.Buffer
 	if err := formatter().Renderer().Render(&limited{&b, maxMarkup}, source, doc); err != nil {
 		return "", err
 	}
-	return finished.Replace(messagePolicy().Sanitize(b.String())), nil
+	return effort.Mentions.link(finished.Replace(messagePolicy().Sanitize(b.String()))), nil
 }
 
 // finished adds what a page needs to safe HTML: tables and code scroll in elements of their own, with the keyboard too, and
@@ -159,7 +160,7 @@ var formatter = sync.OnceValue(func() goldmark.Markdown {
 		),
 		goldmark.WithRendererOptions(
 			goldmarkhtml.WithHardWraps(), // because people who press Enter expect a line break
-			renderer.WithNodeRenderers(util.Prioritized(asText{}, 100)),
+			renderer.WithNodeRenderers(util.Prioritized(asText{}, 100), util.Prioritized(mentionRenderer{}, 100)),
 		),
 	)
 })

@@ -5,16 +5,16 @@ import { notify } from './notice.js'
 
 document.addEventListener('submit', async event => {
   const form = event.target
-  if (!form.matches('.stop, .again')) return
+  if (!form.matches('.stop, .again, .queued')) return
   event.preventDefault()
   form.classList.add('posting')
   let words = ''
   try {
-    const answer = await post(form.action, new FormData(form))
+    const answer = await post(form.action, new FormData(form, event.submitter))
     if (!answer.ok) words = await answer.text()
     else if (form.elements.entry) form.elements.entry.value = newID() // the next click runs another command
-    else form.reset() // no key stays on the page
+    else if (!form.matches('.queued')) form.reset() // no key stays on the page
   } catch { words = unreachable }
   if (words) notify(words)
-  if (words || form.matches('.again')) form.classList.remove('posting')
+  if (words || form.matches('.again, .queued')) form.classList.remove('posting')
 })

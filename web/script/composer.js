@@ -75,6 +75,7 @@ function replyTo(id, words = '') {
   composer.elements.reply.value = id
   $('#replying').textContent = words
   $('.replying', composer).hidden = !id
+  tell('replying')
 }
 
 // askAgain puts a question into the composer, to be changed and asked again. The page may show only its beginning.

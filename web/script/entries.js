@@ -13,7 +13,7 @@ document.addEventListener('click', event => {
   const link = event.target.closest('.copy-link')
   if (link && navigator.clipboard && !event.metaKey && !event.ctrlKey) {
     event.preventDefault()
-    navigator.clipboard.writeText(link.href).then(() => said(link, 'Copied'))
+    navigator.clipboard.writeText(link.href).then(() => { said(link, 'Copied'); notify('Link copied.') }, () => notify('The browser does not let this page copy. The address of the page now leads here.'))
     history.replaceState(null, '', link.hash)
   }
   const quote = event.target.closest('.quote')

@@ -2,7 +2,7 @@
 
 import { $, $$, thread } from './dom.js'
 
-const choices = () => $$(thread ? '[data-entry]' : '[data-stop]')
+const choices = () => $$(thread ? '[data-entry]' : '[data-stop]').filter(e => e.offsetParent)
 function step(by) {
   const all = choices()
   if (!all.length) return
@@ -32,6 +32,7 @@ document.addEventListener('keydown', event => {
     e: () => $('#jump')?.click(),
     x: () => $$('.foot .stop button, .writing .stop button').at(-1)?.click(),
     '?': () => $('#sheet')?.togglePopover(),
+    '/': () => { if ($('#search-text')) $('#search-text').focus(); else $('#place-search')?.click() },
     h: () => { if (before === 'g') $('.place.home')?.click() },
   }
   if (keys[event.key]) {

@@ -2,18 +2,18 @@
 
 import { $, $$, thread, told } from './dom.js'
 
-const places = () => $$('#places .place')
+const places = () => $$('#direct .place, #places .place')
 
 // here marks the current place. The server cannot do it in live events, because they are the same for all tabs.
 function here() {
-  const current = thread ? 'place-' + thread : $('.settings') ? 'place-settings' : 'place-house'
-  for (const place of $$('#places .place')) place.toggleAttribute('aria-current', place.id === current)
+  const current = thread ? 'place-' + thread : $('.settings') ? 'place-settings' : $('#search') ? 'place-search' : 'place-house'
+  for (const place of places()) place.toggleAttribute('aria-current', place.id === current)
   rove()
 }
 
 // showRunning shows in the browser's tab that something is running: by the icon, and on a house's page by the title too, which
 // also counts the threads that wait for a person's yes. The title of a thread's page comes from the server.
-const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^(?:[◕●] \d+ (?:waiting|running) · )+/, '')
+const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^\(\d+\) /, '').replace(/^(?:[◕●] \d+ (?:waiting|running) · )+/, '')
 function showRunning() {
   const count = (state) => $$(`#threads .status.${state}:not(.state-word)`).length
   const waiting = count('waiting'), running = count('running')

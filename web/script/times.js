@@ -17,6 +17,16 @@ export function elapsed(milliseconds) {
   return s < 60 ? s + 's' : s < 3600 ? Math.floor(s / 60) + 'm ' + (s % 60) + 's' : Math.floor(s / 3600) + 'h ' + Math.floor(s % 3600 / 60) + 'm'
 }
 
+// Tools of agents that run a command.
+const shells = ['run_command', 'bash', 'Bash', 'shell', 'exec_command']
+
+// worked says what calls of tools with these names did, and how long they took: "6 commands · 2s". A command has no name.
+export function worked(names, milliseconds) {
+  const commands = names.every(name => !name || shells.includes(name))
+  const what = names.length + (commands ? ' command' : ' tool') + (names.length === 1 ? '' : 's')
+  return milliseconds >= 1000 ? what + ' · ' + elapsed(milliseconds) : what
+}
+
 const dayWords = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' })
 
 // dayWord names the day of a date in the reader's time zone.

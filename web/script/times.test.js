@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { ago, dayWord, elapsed } from './times.js'
+import { ago, dayWord, elapsed, worked } from './times.js'
 
 const now = new Date(2026, 4, 10, 12)
 const before = seconds => new Date(now - seconds * 1000)
@@ -24,4 +24,9 @@ test('days are named by the calendar, not by hours', () => {
   assert.equal(dayWord(new Date(2026, 4, 10, 0, 1), now), 'Today')
   assert.equal(dayWord(new Date(2026, 4, 9, 23, 59), now), 'Yesterday')
   assert.match(dayWord(new Date(2026, 4, 8, 23), now), /2026/)
+})
+
+test('what tools did is said in a few words', () => {
+  assert.equal(worked(['', 'bash', 'run_command'], 2100), '3 commands · 2s')
+  assert.equal(worked(['bash', 'edit'], 900), '2 tools')
 })

@@ -11,6 +11,8 @@ import (
 // Approval is a bot's request for a person's yes.
 type Approval struct {
 	Bot, Tool string
+	// Question: it asks a question, and is no call that would run.
+	Question bool
 	// Arguments are all that runs, and Size their bytes.
 	Arguments []entry.Argument
 	Size      int
@@ -23,26 +25,26 @@ func (a Approval) Long() bool { return a.Size > maxShown }
 // ApprovalAnswer is what a request still offers, or what became of it.
 type ApprovalAnswer struct {
 	Thread, ID string
-	// Open reports that it can be answered.
-	Open bool
+	// Open reports that it can be answered, and Question that the answer is words.
+	Open, Question bool
 	// Class and Words say what became of it, and Reason what the person said.
 	Class, Words, Reason string
 }
 
 // permissionAsked is a card that has everything that would run, and what became of it.
 func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.PermissionAsked) Body {
-	v := Approval{Bot: k.named(p.AgentID), Tool: entry.Clip(p.Tool, MaxWord), Arguments: entry.Arguments(p.Arguments)}
+	v := Approval{Bot: k.named(p.AgentID), Tool: entry.Clip(p.Tool, MaxWord), Question: p.Question, Arguments: entry.Arguments(p.Arguments)}
 	for _, a := range v.Arguments {
 		v.Size += len(a.Value)
 	}
 	answered, over := entry.SeenAs[entry.PermissionAnswered](k.ledger.Of(entry.ApprovalWork, p.ApprovalID).Completed())
-	v.Answer = ApprovalAnswer{Thread: k.thread, ID: p.ApprovalID}
+	v.Answer = ApprovalAnswer{Thread: k.thread, ID: p.ApprovalID, Question: p.Question}
 	switch {
 	case over:
 		v.Answer = k.answerOf(answered)
 	case e.Seq <= k.origin.GetSeq():
 		v.Answer.Class, v.Answer.Words = "cancelled", "This was asked in the thread that this one was forked from."
-	case k.turn(p.TurnID).Ended:
+	case k.turn(p.Asker().ID).Ended:
 		v.Answer = k.answerOf(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Withdrawn})
 	case time.Now().After(p.Expires()):
 		v.Answer = k.answerOf(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Expired})
@@ -68,9 +70,9 @@ func (k *known) answerOf(p entry.PermissionAnswered) ApprovalAnswer {
 	case entry.Denied:
 		v.Class, v.Words = "failed", who+" said no."
 	case entry.Expired:
-		v.Class, v.Words = "cancelled", "Nobody answered in time, so it did not run."
+		v.Class, v.Words = "cancelled", "Nobody answered in time."
 	default:
-		v.Class, v.Words = "cancelled", "The bot's turn ended, so it did not run."
+		v.Class, v.Words = "cancelled", "The bot waited no longer, so it did not run."
 	}
 	return v
 }

@@ -29,6 +29,8 @@ type Chat struct {
 	Cut      bool
 	Question Question
 	Thought  *Thought
+	// Fate says what became of it while it waited for a coding agent; nil for what does not wait.
+	Fate *Fate
 }
 
 // File is a file that belongs to a chat.
@@ -66,7 +68,11 @@ type Thought struct {
 func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
 	v := Chat{Thread: k.thread, Seq: e.Seq, Files: k.filesOf(ctx, c)}
 	text := c.Text
-	if !k.unfolded && isLong(text) {
+	long := isLong
+	if c.Turn != nil || c.Run != nil {
+		long = isVeryLong
+	}
+	if !k.unfolded && long(text) {
 		text = beginning(text)
 		v.Rest = len(c.Text) - len(text)
 	}
@@ -74,6 +80,9 @@ func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
 	if c.Turn != nil {
 		v.Turn, v.Summary, v.Cut = c.Turn.TurnID, c.Turn, c.Turn.Cut
 		v.Question, v.Thought = k.questionOf(c.ReplyTo), k.thoughtOf(e, c.Turn.Thinking)
+	}
+	if k.driver != "" && e.Author != k.driver {
+		v.Fate = k.fateOf(e.ID)
 	}
 	if c.ReplyTo == "" || c.ReplyTo == k.lastChat {
 		return v

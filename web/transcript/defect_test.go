@@ -20,6 +20,8 @@ func init() {
 // nobody knows no agent.
 type nobody struct{}
 
+func (nobody) Address(string) string { return "" }
+
 func (nobody) Meet(context.Context, ...string) error { return nil }
 func (nobody) ByID(string) Author                    { return Author{} }
 

@@ -30,11 +30,19 @@ type People interface {
 	Meet(ctx context.Context, ids ...string) error
 	// ByID returns an agent whom Meet has found.
 	ByID(id string) Author
+	// Address returns the address of whom a handle means; empty for nobody in the house.
+	Address(handle string) string
 }
 
 // Artifacts looks up the files of chats.
 type Artifacts interface {
 	GetArtifact(context.Context, *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error)
+}
+
+// Threads looks up what was delegated from a thread.
+type Threads interface {
+	GetThread(context.Context, *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error)
+	ListThreads(context.Context, *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error)
 }
 
 // Body is what the row of an entry shows: a [Chat], [Command], [CommandEnd], [BuildFailure], [Step], [Call], [Compaction],
@@ -53,14 +61,20 @@ type known struct {
 	origin *arbev1.Origin
 	// house and environment are the thread's. If environment is empty, the house's default applies.
 	house, environment string
+	// driver is the bot that drives the thread; empty for a chat.
+	driver string
 	// unfolded shows entries in full.
 	unfolded bool
+	// children are the threads that entries of this piece say were delegated, as they are now; nil for deleted ones.
+	children map[string]*arbev1.Thread
 
-	// ledger pairs the entries that it has seen. running is the turn that the row of the thread says is at work, and unseen are
-	// turns of which only deltas arrived; nothing in the ledger may be about them. explained are the turns whose reason a row shows.
+	// ledger pairs the entries that it has seen. running is the turn, or the run, that the row of the thread says is at work, and
+	// unseen are those of which only deltas arrived; nothing in the ledger may be about them. beats are the last heartbeats of runs.
+	// explained are the turns whose reason a row shows.
 	ledger    entry.Ledger
 	running   turn
 	unseen    map[string]turn
+	beats     map[string]entry.Heartbeat
 	explained map[string]bool
 	// lastChat is the id of the last chat that is no answer of a turn, lastSaid the position of the last row that was not a
 	// note, and lastSandbox the sandbox of the last command with a result.
@@ -86,9 +100,20 @@ func brief(p entry.Payload) entry.Payload {
 	case entry.PiCompaction:
 		return entry.PiCompaction{Turn: p.Turn}
 	case entry.PermissionAsked:
-		return entry.PermissionAsked{ApprovalID: p.ApprovalID, AgentID: p.AgentID}
+		return entry.PermissionAsked{ApprovalID: p.ApprovalID, AgentID: p.AgentID, Question: p.Question}
 	case entry.TurnEnded:
 		return entry.TurnEnded{AgentID: p.AgentID}
+	case entry.RunFinished:
+		p.Error, p.Result, p.LastLines, p.PatchError = "", "", "", entry.Clip(p.PatchError, MaxNote)
+		return p
+	case entry.PiFailed:
+		return entry.PiFailed{Epoch: p.Epoch}
+	case entry.SessionOrphaned:
+		return entry.SessionOrphaned{Epoch: p.Epoch}
+	case entry.QueueEdited:
+		return entry.QueueEdited{EntryID: p.EntryID, Text: entry.OneLine(p.Text, MaxNote)}
+	case entry.QueueTaken:
+		return entry.QueueTaken{Epoch: p.Epoch}
 	}
 	return nil
 }
@@ -154,13 +179,18 @@ func why(reason string) string {
 	return entry.Reason(reason).Explain()
 }
 
-// turn returns what is known of a turn.
+// turn returns what is known of a turn, or of a run of the thread's coding agent, by its [entry.AnswerOf].
 func (k *known) turn(id string) turn {
 	t := k.unseen[id]
 	if k.running.ID == id {
 		t = k.running
 	}
-	p := k.ledger.Of(entry.TurnWork, id)
+	work := entry.AnswerWork(id)
+	p := k.ledger.Of(work.Kind, work.ID)
+	beat, beaten := k.beats[id]
+	if beaten {
+		t.Does = beat.Doing()
+	}
 	if p.First() == nil {
 		return t
 	}
@@ -168,7 +198,9 @@ func (k *known) turn(id string) turn {
 		t.Began = began
 	}
 	t.ID, t.Ended = id, p.Completed() != nil || p.First().Seq <= k.origin.GetSeq()
-	t.Agent = cmp.Or(agentOfTurn(p.First()), t.Agent)
+	if t.Agent = cmp.Or(agentOfTurn(p.First()), t.Agent); work.Kind == entry.RunWork {
+		t.Agent = cmp.Or(k.driver, t.Agent)
+	}
 	if started, ok := entry.SeenAs[entry.TurnStarted](p.Opened()); ok {
 		t.Reason = started.Reason
 	}
@@ -177,13 +209,18 @@ func (k *known) turn(id string) turn {
 		t.Waits, t.Next = w.For(), last.Time.Add(time.Duration(w.DelayMS)*time.Millisecond)
 	case entry.PermissionAsked:
 		t.Waits = "waiting for a person's yes"
+	case entry.CancelRequested:
+		t.Waits = "stopping"
+	}
+	if beat, ok := entry.Latest[entry.Heartbeat](p); ok && !beaten && work.Kind == entry.RunWork {
+		t.Does = beat.Doing()
 	}
 	return t
 }
 
-// turnsAtWork returns the turns that have not ended, oldest first.
+// turnsAtWork returns the turns and runs that have not ended, oldest first.
 func (k *known) turnsAtWork() (list []turn) {
-	ids := append(k.ledger.All(entry.TurnWork), slices.Collect(maps.Keys(k.unseen))...)
+	ids := slices.Concat(k.ledger.All(entry.TurnWork), k.ledger.All(entry.RunWork), slices.Collect(maps.Keys(k.unseen)))
 	ids = append(ids, k.running.ID)
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -195,10 +232,13 @@ func (k *known) turnsAtWork() (list []turn) {
 	return list
 }
 
-// learnRunning remembers the turn that the row of a thread says is at work, because its beginning may be far up.
+// learnRunning remembers the turn, or the run, that the row of a thread says is at work, because its beginning may be far up.
 func (k *known) learnRunning(thread *arbev1.Thread) {
-	if r := thread.GetRunning(); r.GetTurnId() != "" {
+	switch r := thread.GetRunning(); {
+	case r.GetTurnId() != "":
 		k.running = turn{ID: r.TurnId, Agent: r.AgentId, Began: r.Since.AsTime()}
+	case r.GetRunEpoch() > 0:
+		k.running = turn{ID: entry.RunID(r.RunEpoch), Agent: r.AgentId, Began: r.Since.AsTime()}
 	}
 }
 
@@ -211,11 +251,14 @@ func (k *known) forget() {
 		k.running = turn{}
 	}
 	maps.DeleteFunc(k.unseen, func(id string, _ turn) bool { return k.turn(id).Ended })
-	k.ledger.Forget(func(w entry.Work, p *entry.Progress) bool { return w.Kind == entry.TurnWork && p.Completed() == nil })
+	maps.DeleteFunc(k.beats, func(id string, _ entry.Heartbeat) bool { return k.turn(id).Ended })
+	k.ledger.Forget(func(w entry.Work, p *entry.Progress) bool {
+		return (w.Kind == entry.TurnWork || w.Kind == entry.RunWork) && p.Completed() == nil
+	})
 	clear(k.explained)
 }
 
-// turn is what is known of a bot's turn.
+// turn is what is known of a bot's turn, or of a run of the coding agent.
 type turn struct {
 	ID, Agent string
 	// Reason is the trigger in one word; empty if the turn's beginning was not seen.
@@ -224,6 +267,8 @@ type turn struct {
 	Began time.Time
 	// Ended reports that it has ended, or that it goes on in the thread of which this one is a fork.
 	Ended bool
+	// Does says what a run does, as its last heartbeat told.
+	Does string
 	// Waits says for whom it waits, and why; empty if it does not wait. Next is when the model is asked again.
 	Waits string
 	Next  time.Time
@@ -235,7 +280,7 @@ func (t turn) known() bool { return t.ID != "" }
 // word says what a turn does that has written nothing: for whom it waits, and when the next try is unless that is over.
 func (t turn) word() string {
 	if t.Waits == "" {
-		return "at work"
+		return cmp.Or(t.Does, "at work")
 	}
 	if left := time.Until(t.Next); left > 0 {
 		return t.Waits + "; next try in " + entry.Approximately(left)
@@ -251,8 +296,9 @@ func agentOfTurn(s *entry.Seen) string {
 	return s.Author
 }
 
-// turnOfEntry returns the id of the turn that an entry is about; empty if it is about none.
+// turnOfEntry returns the id of the turn, or the run, that an entry is about; empty if it is about none.
 func turnOfEntry(e entry.Entry) string {
 	part, _ := entry.DoesTo(e, entry.TurnWork)
-	return cmp.Or(entry.TurnOf(e.ID), part.ID)
+	run, _ := entry.DoesTo(e, entry.RunWork)
+	return cmp.Or(entry.AnswerOf(e.ID), part.ID, run.ID)
 }

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -44,6 +45,8 @@ type (
 		Key    string
 		Output markup.Output
 	}
+	// FateChanged is a message that somebody changed while it waited for a coding agent.
+	FateChanged struct{ Fate }
 	// TurnGone is a turn that has ended. Key is that of its block.
 	TurnGone struct{ Key string }
 )
@@ -60,6 +63,8 @@ type Live struct {
 	// shown. dirty has those that changed since they were painted, and none that is nil.
 	screens map[string]*markup.LiveOutput
 	dirty   map[string]bool
+	// printed has the screens of commands that were painted.
+	printed map[string]bool
 	// writing has the steps that are being written, by the turn's id. turns has the turns that changed since they were
 	// painted.
 	writing map[string]*written
@@ -72,7 +77,7 @@ type Live struct {
 func NewLive(from Source, thread *arbev1.Thread) *Live {
 	return &Live{
 		Transcript: New(from, thread), of: thread,
-		screens: map[string]*markup.LiveOutput{}, dirty: map[string]bool{}, writing: map[string]*written{}, turns: map[string]bool{},
+		screens: map[string]*markup.LiveOutput{}, dirty: map[string]bool{}, printed: map[string]bool{}, writing: map[string]*written{}, turns: map[string]bool{},
 	}
 }
 
@@ -87,6 +92,11 @@ func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) 
 	}
 	if err := l.callEntry(e, show); err != nil {
 		return r, err
+	}
+	if part, ok := entry.DoesTo(e, entry.ChatWork); ok && part.Stage == entry.Notes && l.driver != "" {
+		if err := show(FateChanged{*l.fateOf(part.ID)}); err != nil {
+			return r, err
+		}
 	}
 	return r, l.turnEntry(ctx, e, show)
 }
@@ -141,6 +151,9 @@ func (l *Live) callEntry(e entry.Entry, show Show) error {
 // turnEntry shows what an entry changes in the block of the turn at work that it belongs to.
 func (l *Live) turnEntry(ctx context.Context, e entry.Entry, show Show) error {
 	id := turnOfEntry(e)
+	if _, first := entry.As[entry.Heartbeat](e); first {
+		delete(l.beats, id) // which were of the time before it
+	}
 	t := l.turn(id)
 	if !t.known() {
 		return nil
@@ -186,6 +199,14 @@ func (l *Live) Delta(ctx context.Context, d *arbev1.Delta) {
 		l.write(step, call, d)
 		return
 	}
+	if run, ok := entry.BeatOf(d.EntryId); ok {
+		l.beat(run, d)
+		return
+	}
+	if run, ok := entry.BootOf(d.EntryId); ok {
+		l.boot(run, d)
+		return
+	}
 	screen := l.screenOf(d.EntryId)
 	if screen == nil {
 		return
@@ -199,7 +220,7 @@ func (l *Live) Delta(ctx context.Context, d *arbev1.Delta) {
 
 // write adds a piece of a step that is being written.
 func (l *Live) write(step, call string, d *arbev1.Delta) {
-	id := entry.TurnOf(step)
+	id := entry.AnswerOf(step)
 	if l.turn(id).Ended || l.hasStep(step) {
 		return // the log has it
 	}
@@ -213,6 +234,34 @@ func (l *Live) write(step, call string, d *arbev1.Delta) {
 	}
 	w.take(step, call, d.Offset, d.Data)
 	l.turns[id] = true
+}
+
+// beat learns what a run does from a heartbeat.
+func (l *Live) beat(run string, d *arbev1.Delta) {
+	var h entry.Heartbeat
+	if len(d.Data) > maxChunk || json.Unmarshal(d.Data, &h) != nil || entry.RunID(h.Epoch) != run || h.Validate() != nil || l.turn(run).Ended {
+		return
+	}
+	if was, ok := l.beats[run]; !ok || was.Doing() != h.Doing() {
+		l.beats[run] = h
+		l.turns[run] = true
+	}
+}
+
+// boot learns what is put in place for a run that has not begun.
+func (l *Live) boot(run string, d *arbev1.Delta) {
+	if len(d.Data) > maxChunk || l.ledger.Of(entry.RunWork, run).First() != nil {
+		return // the log has more to say
+	}
+	steps := entry.BootSteps(d.Data)
+	if len(steps) == 0 {
+		return
+	}
+	if !l.turn(run).known() {
+		l.unseen[run] = turn{ID: run, Agent: l.driver, Began: time.Now()}
+	}
+	l.beats[run] = entry.Heartbeat{Phase: steps[len(steps)-1]}
+	l.turns[run] = true
 }
 
 // screenOf returns the screen for the output of a command or a build. It is nil for output that is not shown.
@@ -283,7 +332,15 @@ func (l *Live) paintScreen(ctx context.Context, id string, show Show) error {
 	if painted == nil {
 		return nil
 	}
-	err := guard.Run(func() error { return show(painted) })
+	err := guard.Run(func() error {
+		if command, isOutput := strings.CutSuffix(id, entry.ResultID("")); isOutput && !l.printed[id] {
+			l.printed[id] = true
+			if err := show(CommandBuilt{l.commandOf(command)}); err != nil { // what its sandbox began with is over
+				return err
+			}
+		}
+		return show(painted)
+	})
 	if ctx.Err() != nil {
 		return ctx.Err() // the reader left
 	}
@@ -306,7 +363,7 @@ func (l *Live) commandOfBuild(ctx context.Context, id string) (command string, e
 	// Nothing is shown if the thread had this sandbox when the command started. The preview of a build without steps is
 	// still there then, because no entry has ended it.
 	start, _ := entry.SeenAs[entry.Command](l.ledger.Of(entry.CommandWork, command).Opened())
-	if sandbox, _ := entry.PreparedSandbox(id); start.SandboxID == sandbox {
+	if sandbox, _ := entry.PreparedSandbox(id); start.SandboxID == sandbox || l.printed[entry.ResultID(command)] {
 		return "", nil
 	}
 	return command, nil
@@ -323,7 +380,7 @@ func (l *Live) paintTurns(ctx context.Context, show Show) error {
 			}
 		}
 		// A browser that connects again gets deltas of steps that the log has by now.
-		if w := l.writing[id]; t.Ended || w != nil && l.hasStep(w.step) {
+		if w := l.writing[id]; t.Ended || w != nil && !w.over && l.hasStep(w.step) {
 			delete(l.writing, id)
 			delete(l.turns, id)
 			continue
@@ -394,6 +451,7 @@ func (l *Live) dropBuilds(sandbox string) {
 func (l *Live) drop(id string) {
 	delete(l.screens, id)
 	delete(l.dirty, id)
+	delete(l.printed, id)
 }
 
 // giveUp stops showing live output that cannot be rendered. The command's result will show it.

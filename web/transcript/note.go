@@ -43,7 +43,10 @@ func aboutBot[P interface {
 	return note("waiting", "s-waiting", p.About(k.named(entry.Agents(e)[0])))
 }
 
-func statusChanged(_ context.Context, _ *known, _ entry.Entry, s entry.StatusChanged) Body {
+func statusChanged(_ context.Context, k *known, e entry.Entry, s entry.StatusChanged) Body {
+	if s.Epoch > 0 {
+		return runStatus(k, e, s)
+	}
 	return StatusNote{s.To, entry.Clip(s.Plain(), MaxNote)}
 }
 

@@ -1,38 +1,124 @@
 package transcript
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // Spawned is a task that was delegated.
 type Spawned struct {
 	Thread, Agent, Runtime, Task string
+	Child                        Child
 }
 
-func spawned(_ context.Context, k *known, _ entry.Entry, s entry.AgentSpawn) Body {
-	return Spawned{Thread: s.ChildThreadID, Agent: k.named(s.AgentID), Runtime: entry.Clip(s.Runtime, MaxWord), Task: entry.Clip(s.Task, MaxNote)}
+// Child is the thread in which a task is done, as it is now.
+type Child struct {
+	Thread string
+	// Row is nil if it was deleted, or if it is not known.
+	Row  *arbev1.Thread
+	Gone bool
+	// Own reports that it is a child of the thread that shows it, and not of one from which that was forked.
+	Own bool
+}
+
+func spawned(_ context.Context, k *known, e entry.Entry, s entry.AgentSpawn) Body {
+	row, known := k.children[s.ChildThreadID]
+	return Spawned{
+		Thread: s.ChildThreadID, Agent: k.named(s.AgentID), Runtime: entry.Clip(s.Runtime, MaxWord), Task: entry.Clip(s.Task, MaxNote),
+		Child: Child{Thread: s.ChildThreadID, Row: row, Gone: known && row == nil, Own: e.Seq > k.origin.GetSeq()},
+	}
 }
 
 // heartbeat shows nothing of its own: the thread says that it runs.
 func heartbeat(context.Context, *known, entry.Entry, entry.Heartbeat) Body { return nil }
 
-// runFinished shows nothing of its own: the change of status, and for a failed run its cause, say it.
+// runFinished shows nothing of its own: the end of the run says it.
 func runFinished(context.Context, *known, entry.Entry, entry.RunFinished) Body { return nil }
 
-// RunFailure says why a run failed, and what to do next.
-type RunFailure struct {
-	// Words is the cause, Next what to do, and Lines the last lines of the agent's program.
-	Words, Next, Lines string
+// RunEnd is how a run ended, and what can be done then.
+type RunEnd struct {
+	Thread string
+	// Class is the outcome: "completed", "failed" or "cancelled". What says it in a sentence, with the cause.
+	Class, What string
+	// Next is what to do, and Lines are the last lines of the agent's program.
+	Next, Lines string
+	// Unbegun reports that the agent never began, so that nothing is lost by trying again.
+	Unbegun bool
+	// Took is how long it worked, if that is known, and Usage what its model calls used; nil if that is not known. Patch is the artifact with the changes of its working tree, and Files how many
+	// files that has.
+	Took  time.Duration
+	Usage *entry.TurnUsage
+	Patch string
+	Files int
+	// PatchError says why there is no patch, or what it lacks.
+	PatchError string
 }
 
-func runFailed(_ context.Context, _ *known, _ entry.Entry, f entry.PiFailed) Body {
-	return RunFailure{entry.Clip(f.Error, MaxNote), entry.Clip(f.Next, MaxNote), entry.Clip(f.LastLines, maxRunLines)}
+func runFailed(_ context.Context, k *known, e entry.Entry, f entry.PiFailed) Body {
+	v := k.runEnd(e, f.Epoch)
+	v.Class, v.What = entry.RunFailed, k.namedDriver()+" failed: "+entry.Clip(f.Error, MaxNote)
+	v.Next, v.Lines = entry.Clip(f.Next, MaxNote), entry.Clip(f.LastLines, maxRunLines)
+	if v.Unbegun = f.Phase == entry.PhaseDispatch; v.Unbegun {
+		v.What = k.namedDriver() + " could not begin: " + entry.Clip(f.Error, MaxNote)
+	}
+	return v
 }
 
-func runLost(_ context.Context, _ *known, _ entry.Entry, o entry.SessionOrphaned) Body {
-	return RunFailure{"The run was lost: " + entry.Clip(o.Reason, MaxNote), "Continue the thread: the agent goes on from the log.", entry.Clip(o.LastLines, maxRunLines)}
+func runLost(_ context.Context, k *known, e entry.Entry, o entry.SessionOrphaned) Body {
+	v := k.runEnd(e, o.Epoch)
+	v.Class, v.What = entry.RunFailed, k.namedDriver()+" was lost: "+entry.Clip(o.Reason, MaxNote)
+	v.Next, v.Lines = "continue: the agent goes on from the log", entry.Clip(o.LastLines, maxRunLines)
+	return v
+}
+
+// runStatus shows the end of a run, unless the entry before says why it failed.
+func runStatus(k *known, e entry.Entry, s entry.StatusChanged) Body {
+	run := k.ledger.Of(entry.RunWork, entry.RunID(s.Epoch))
+	v := k.runEnd(e, s.Epoch)
+	v.Class = s.To
+	switch s.To {
+	case entry.RunCompleted:
+		v.What = k.namedDriver() + " is done"
+	case entry.RunCancelled:
+		v.What = k.namedDriver() + " was stopped"
+		if asked := run.Seen(entry.CancelRequested{}.Type()); asked != nil && asked.Author != "" {
+			v.What += " by " + entry.Clip(cmp.Or(k.people.ByID(asked.Author).Name, "someone"), MaxWord)
+		}
+	case entry.RunFailed:
+		_, failed := entry.Latest[entry.PiFailed](run)
+		if _, lost := entry.Latest[entry.SessionOrphaned](run); failed || lost {
+			return nil
+		}
+		v.What = k.namedDriver() + " failed"
+	default:
+		return note("running", "s-running", k.namedDriver()+" began to work")
+	}
+	return v
+}
+
+// runEnd describes the end of a run by what the ledger has of it.
+func (k *known) runEnd(e entry.Entry, epoch int64) RunEnd {
+	v := RunEnd{Thread: k.thread}
+	run := k.ledger.Of(entry.RunWork, entry.RunID(epoch))
+	if began := run.Opened(); began != nil {
+		v.Took = e.Time.Sub(began.Time)
+	}
+	if f, ok := entry.Latest[entry.RunFinished](run); ok {
+		v.Usage, v.Patch, v.Files, v.PatchError = f.Usage, f.PatchArtifactID, f.PatchFiles, entry.Clip(f.PatchError, MaxNote)
+	}
+	return v
+}
+
+// namedDriver returns the name of the bot that drives the thread, for a sentence.
+func (k *known) namedDriver() string {
+	if k.driver == "" {
+		return "The agent"
+	}
+	return k.named(k.driver)
 }
 
 // maxRunLines limits the last lines of a program in a page, in characters.
@@ -41,8 +127,10 @@ const maxRunLines = 4000
 // ChildEnd says how a run of a child thread ended.
 type ChildEnd struct {
 	Thread, Class, Words string
+	// Patch is the artifact with the changes of its working tree; empty if there is none.
+	Patch string
 }
 
 func childFinished(_ context.Context, _ *known, _ entry.Entry, c entry.ChildFinished) Body {
-	return ChildEnd{c.ChildThreadID, c.Outcome, entry.Clip(c.Plain(), MaxNote)}
+	return ChildEnd{c.ChildThreadID, c.Outcome, entry.Clip(c.Runtime+": "+c.Ending(), MaxNote), c.PatchArtifactID}
 }

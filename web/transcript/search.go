@@ -35,7 +35,7 @@ type search struct {
 // findStart searches the entries before e for the command or the tool call that it completes.
 func (s *search) findStart(ctx context.Context, e entry.Entry) error {
 	for _, part := range entry.Parts(e) {
-		sought := part.Kind == entry.CommandWork || part.Kind == entry.CallWork && entry.TurnOf(part.ID) != ""
+		sought := part.Kind == entry.CommandWork || part.Kind == entry.CallWork && entry.AnswerOf(part.ID) != ""
 		if !sought || part.Stage != entry.Completes || s.ledger.Of(part.Kind, part.ID).Opened() != nil || s.searches == maxSearches {
 			continue
 		}

@@ -15,12 +15,17 @@ const (
 	// maxLines is how many lines of a chat a page shows at first. Of a chat that exceeds one of the two, it shows at most
 	// foldedText bytes and markup.FoldedLines lines.
 	maxLines, foldedText = 200, 2 << 10
+	// maxAnswer is the longest answer of a bot that a page shows whole, in bytes, so that what somebody has watched stays as it is.
+	maxAnswer = 64 << 10
 	// MaxNote limits the text of a note, and MaxWord a name in it, in bytes.
 	MaxNote, MaxWord = 2 << 10, 200
 )
 
 // isLong reports whether a page folds a text.
 func isLong(text string) bool { return len(text) > maxShown || strings.Count(text, "\n") > maxLines }
+
+// isVeryLong reports whether a page folds what a bot has said.
+func isVeryLong(text string) bool { return len(text) > maxAnswer }
 
 // beginning returns the beginning of a long text, of whole lines if possible.
 func beginning(text string) string {

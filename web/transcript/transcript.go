@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/guard"
@@ -32,6 +34,8 @@ type Row struct {
 	FirstOfDay bool
 	// Why says why the turn began whose first row it is; otherwise it is empty.
 	Why string
+	// Work rows show only tool calls of a bot, so that pages can fold several in a row.
+	Work bool
 	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body Body
 }
@@ -40,6 +44,7 @@ type Row struct {
 type Source struct {
 	Log       Log
 	Artifacts Artifacts
+	Threads   Threads
 	People    People
 	// Logger receives the details of entries that cannot be shown.
 	Logger *slog.Logger
@@ -49,7 +54,8 @@ type Source struct {
 // until it ends. It is not safe for concurrent use.
 type Transcript struct {
 	search
-	logger *slog.Logger
+	threads Threads
+	logger  *slog.Logger
 
 	// lastAuthor, lastTurn and lastAt are the head of the last row that was not a note, and lastDay is the day of the last
 	// visible row.
@@ -60,12 +66,13 @@ type Transcript struct {
 
 // New returns the transcript of a thread.
 func New(from Source, thread *arbev1.Thread) *Transcript {
-	t := &Transcript{logger: from.Logger}
+	t := &Transcript{threads: from.Threads, logger: from.Logger}
 	t.log = from.Log
 	t.known = &known{
 		people: from.People, artifacts: from.Artifacts, thread: thread.Id, origin: thread.ForkedFrom,
 		house: thread.HouseId, environment: thread.EnvironmentId,
-		ledger: entry.Ledger{Brief: brief}, unseen: map[string]turn{}, explained: map[string]bool{},
+		driver: thread.AgentId,
+		ledger: entry.Ledger{Brief: brief}, unseen: map[string]turn{}, beats: map[string]entry.Heartbeat{}, explained: map[string]bool{},
 	}
 	return t
 }
@@ -86,6 +93,9 @@ func (t *Transcript) Rows(ctx context.Context, piece []entry.Entry, tail int64) 
 	if err := t.meet(ctx, piece...); err != nil {
 		return nil, err
 	}
+	if err := t.findChildren(ctx, piece...); err != nil {
+		return nil, err
+	}
 	rows := make([]Row, 0, len(piece))
 	for _, e := range piece {
 		if err := ctx.Err(); err != nil {
@@ -102,7 +112,8 @@ func (t *Transcript) Rows(ctx context.Context, piece []entry.Entry, tail int64) 
 
 // begin begins a piece of the log: its budgets for formatting, searches and lookups.
 func (t *Transcript) begin() {
-	t.searches, t.lookups, t.effort = 0, 0, markup.NewEffort()
+	t.searches, t.lookups, t.effort, t.children = 0, 0, markup.NewEffort(), nil
+	t.effort.Mentions = markup.Mentions{Find: entry.MentionsIn, Address: t.people.Address}
 }
 
 // row makes the row of the next entry.
@@ -119,8 +130,12 @@ func (t *Transcript) row(ctx context.Context, e entry.Entry) (Row, error) {
 	if err := t.meet(ctx, e); err != nil {
 		return Row{}, err
 	}
+	if err := t.findChildren(ctx, e); err != nil {
+		return Row{}, err
+	}
 	k := kindOf(e)
 	r := Row{Thread: t.thread, Entry: e, Author: t.people.ByID(e.Author), Noted: k.shape == noted, Body: t.body(ctx, k, e)}
+	r.Work = isWork(e, r.Body)
 	if day := e.Time.UTC().Format(time.DateOnly); r.Body != nil && day != t.lastDay {
 		r.FirstOfDay, t.lastDay = true, day
 	}
@@ -154,7 +169,7 @@ func (t *Transcript) body(ctx context.Context, k kind, e entry.Entry) (b Body) {
 // head decides whether a row has a head of its own or continues the row above.
 func (t *Transcript) head(r *Row) {
 	e := r.Entry
-	turn := entry.TurnOf(e.ID)
+	turn := entry.AnswerOf(e.ID)
 	together := e.Time.Sub(t.lastAt) < joinWithin || turn != "" && turn == t.lastTurn
 	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "")
 	if r.Why = t.reasonOf(e); r.Why != "" {
@@ -166,7 +181,7 @@ func (t *Transcript) head(r *Row) {
 // meet looks up the agents whom entries name. It does so for many entries at once, and before they are shown: if a name
 // cannot be looked up, the page fails, but an entry that cannot be shown does not make it fail.
 func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
-	var ids []string
+	ids := []string{t.driver}
 	for _, e := range piece {
 		ids = append(ids, e.Author)
 		ids = append(ids, entry.Agents(e)...)
@@ -182,7 +197,61 @@ func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	return t.people.Meet(ctx, ids...)
 }
 
-// AtWork returns the turns at work, oldest first, with the one that the row of the thread says is at work.
+// maxChildren is how many children of a thread are looked up for a piece of its log at once. Of others, some are looked up one by
+// one, and the state of the rest is not shown.
+const maxChildren = 200
+
+// findChildren looks up the threads that entries say were delegated: all at once for a piece of the log.
+func (t *Transcript) findChildren(ctx context.Context, piece ...entry.Entry) error {
+	var ids []string
+	for _, e := range piece {
+		if s, ok := entry.As[entry.AgentSpawn](e); ok {
+			if _, found := t.children[s.ChildThreadID]; !found {
+				ids = append(ids, s.ChildThreadID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found := map[string]*arbev1.Thread{}
+	if len(ids) > 1 {
+		res, err := t.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: t.house, ParentThreadId: t.thread, PageSize: maxChildren})
+		if err != nil {
+			return err
+		}
+		for _, child := range res.Threads {
+			found[child.Id] = child
+		}
+	}
+	for _, id := range ids {
+		if found[id] == nil && t.lookups < maxLookups && len(id) <= MaxWord {
+			t.lookups++
+			res, err := t.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id})
+			switch connect.CodeOf(err) {
+			case connect.CodeNotFound, connect.CodePermissionDenied, connect.CodeInvalidArgument:
+			default:
+				if err != nil {
+					return err
+				}
+			}
+			if found[id] = res.GetThread(); found[id].GetHouseId() != t.house {
+				found[id] = nil // the entry may name any thread
+			}
+		}
+	}
+	if t.children == nil {
+		t.children = map[string]*arbev1.Thread{}
+	}
+	for _, id := range ids {
+		if child, looked := found[id]; looked {
+			t.children[id] = child
+		}
+	}
+	return nil
+}
+
+// AtWork returns the turns and runs at work, oldest first, with those that the row of the thread says are at work.
 func (t *Transcript) AtWork(ctx context.Context, thread *arbev1.Thread) (list []TurnAtWork, err error) {
 	t.learnRunning(thread)
 	for _, turn := range t.turnsAtWork() {

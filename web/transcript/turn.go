@@ -113,6 +113,28 @@ func step(_ context.Context, k *known, e entry.Entry, a entry.PiAssistant) Body 
 	return v
 }
 
+// isWork reports whether a row shows only tool calls of a bot, or a command that it ran.
+func isWork(e entry.Entry, b Body) bool {
+	switch b := b.(type) {
+	case Command:
+		return entry.AnswerOf(e.ID) != ""
+	case Call:
+		return true
+	case Step:
+		calls := 0
+		for _, part := range b.Blocks {
+			if part.HTML != "" {
+				return false
+			}
+			if part.Call != nil {
+				calls++
+			}
+		}
+		return calls > 0 && b.Note == ""
+	}
+	return false
+}
+
 // block shows one part of a step. call is its number, if it is a call. ok is false for a part that is not shown here.
 func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown Block, ok bool) {
 	switch b.Type {
@@ -121,7 +143,7 @@ func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown 
 		if strings.TrimSpace(text) == "" {
 			return shown, false
 		}
-		if !k.unfolded && isLong(text) {
+		if !k.unfolded && isVeryLong(text) {
 			text, v.Folded = beginning(text), true
 		}
 		return Block{HTML: markup.Markdown(text, k.effort)}, true
@@ -145,7 +167,7 @@ func (k *known) callOf(result string, b entry.PiBlock) Call {
 	call := k.ledger.Of(entry.CallWork, result)
 	if r, ended := entry.SeenAs[entry.PiToolResult](call.Completed()); ended {
 		v.Result, v.Class = callResult(r)
-	} else if t := k.turn(entry.TurnOf(result)); !t.known() || t.Ended {
+	} else if t := k.turn(entry.AnswerOf(result)); !t.known() || t.Ended {
 		v.Class = "cancelled"
 	} else if k.awaitsAnswer(call) {
 		v.Class = "waiting"
@@ -242,6 +264,6 @@ func argumentsText(arguments json.RawMessage) (summary, text string) {
 	return entry.OneLine(strings.Join(parts, ", "), maxSummary), entry.Literal(entry.Clip(pretty, maxShown))
 }
 
-func toolName(name string) string { return entry.Clip(cmp.Or(name, "tool"), 80) }
+func toolName(name string) string { return cmp.Or(entry.OneLine(entry.Literal(name), 80), "tool") }
 
 func callKey(resultID string) string { return blockKey(resultID) + "-call" }

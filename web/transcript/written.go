@@ -32,12 +32,13 @@ const (
 	paintTime = 60 * time.Millisecond
 )
 
-// TurnAtWork is a turn that has not ended, with the step that is being written.
+// TurnAtWork is a turn of a bot, or a run of a coding agent, that has not ended, with the step that is being written.
 type TurnAtWork struct {
 	// Key is the id of its block in the page.
 	Thread, Turn, Key string
 	Author            Author
-	// Word says what it does now.
+	// Run reports that it is a run. Word says what it does now.
+	Run    bool
 	Word   string
 	Began  time.Time
 	Blocks []WrittenBlock
@@ -75,7 +76,7 @@ type BlockChange struct {
 
 // workOf describes a turn at work. w is nil if nothing of its step has arrived.
 func (k *known) workOf(t turn, w *written) TurnAtWork {
-	v := TurnAtWork{Thread: k.thread, Turn: t.ID, Key: turnKey(t.ID), Author: k.people.ByID(t.Agent), Began: t.Began, Word: entry.Clip(t.word(), MaxNote)}
+	v := TurnAtWork{Thread: k.thread, Turn: t.ID, Key: turnKey(t.ID), Run: entry.AnswerWork(t.ID).Kind == entry.RunWork, Author: k.people.ByID(t.Agent), Began: t.Began, Word: entry.Clip(t.word(), MaxNote)}
 	if v.Author.Name == "" {
 		v.Author = Author{Name: "A bot", Initial: "?", Bot: true}
 	}

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -89,7 +90,8 @@ func goTest(ctx context.Context, args []string, r *report) (passed bool, err err
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
 	if slices.Contains(args, "-race") {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
+		// The race detector needs C. By default, each of its processes sleeps for a second before it exits.
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GORACE=atexit_sleep_ms=0")
 	}
 	events, err := cmd.StdoutPipe()
 	if err != nil {
@@ -155,7 +157,9 @@ func (r *report) add(e event) {
 		io.WriteString(r.out, e.Output)
 	case "pass", "fail", "skip":
 		switch {
-		case e.Action == "fail" && r.said[key] != nil: // also the package's own words, such as a panic's
+		case e.Action == "fail" && e.Test == "":
+			r.printUnfinished(e.Package)
+		case e.Action == "fail" && r.said[key] != nil:
 			r.said[key].WriteTo(r.out)
 		case e.Test == "" && e.Action == "pass":
 			fmt.Fprintf(r.out, "ok\t%s\t%.1fs\n", e.Package, e.Elapsed)
@@ -163,6 +167,17 @@ func (r *report) add(e event) {
 		delete(r.said, key)
 		if e.Test != "" && !strings.Contains(e.Test, "/") {
 			r.took = append(r.took, e)
+		}
+	}
+}
+
+// printUnfinished prints what a package that failed said, and the tests that it did not finish, such as a panic or the
+// goroutines of a test that took too long.
+func (r *report) printUnfinished(pkg string) {
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(r.said))) { // the package's own words come last
+		if strings.HasPrefix(key, pkg+" ") {
+			r.said[key].WriteTo(r.out)
+			delete(r.said, key)
 		}
 	}
 }

@@ -16,6 +16,7 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestBad/sub","Output":"said by the bad one\n"}
 {"Action":"fail","Package":"p","Test":"TestBad/sub","Elapsed":7}
 {"Action":"fail","Package":"p","Test":"TestBad","Elapsed":7}
+{"Action":"output","Package":"p","Test":"TestStuck","Output":"the goroutines of the stuck one\n"}
 {"Action":"output","Package":"p","Output":"panic: p\n"}
 {"Action":"fail","Package":"p","Elapsed":10}
 {"Action":"pass","Package":"q","Elapsed":1.25}
@@ -25,7 +26,7 @@ a line of go's own
 		t.Fatal(err)
 	}
 	r.printSlowest()
-	for _, want := range []string{"undefined: y", "said by the bad one", "panic: p", "ok\tq\t1.2s", "a line of go's own",
+	for _, want := range []string{"undefined: y", "said by the bad one", "the goroutines of the stuck one\npanic: p", "ok\tq\t1.2s", "a line of go's own",
 		"the slowest of 2 tests:\n    7.0s  p  TestBad\n    3.0s  p  TestGood\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q", want)

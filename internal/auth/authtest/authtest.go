@@ -108,9 +108,8 @@ type Owner interface {
 	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
 }
 
-// Heard waits until a server has received all changes of permission that others committed before. It makes a change of
-// its own (it deletes a key) and waits until the server has received that, because notifications arrive in the order of
-// the commits.
+// Heard waits until a server has received all changes of permission that others committed before. It deletes a key and
+// waits until the server has received that change, because notifications arrive in commit order.
 func Heard(t testing.TB, owner Owner, a *auth.Auth) {
 	t.Helper()
 	key := rand.Text()
@@ -198,17 +197,17 @@ func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential
 	all := map[string]map[string]Credential{
 		"nobody": {"nothing": is("")},
 		"unknown": {
-			"a made-up key":                      is("arbe_" + strings.Repeat("0", 64)),
-			"a made-up session":                  is(strings.Repeat("a", 52)),
-			"what only looks like a token":       is("a.b.c"),
-			"a token whose signature is another": signed(mirror),
-			"a token without a signature":        signed(func(string) string { return "" }),
-			"a token that says it has none":      forged(func(header, _ map[string]any) { header["alg"] = "none" }),
-			"a token of another algorithm":       forged(func(header, _ map[string]any) { header["alg"] = "HS512" }),
-			"a token of another issuer":          forged(func(_, claims map[string]any) { claims["iss"] = "evil" }),
-			"a token that never expires":         forged(func(_, claims map[string]any) { delete(claims, "exp") }),
-			"a token without a key":              forged(func(header, _ map[string]any) { delete(header, "kid") }),
-			"a token under a made-up key":        forged(func(header, _ map[string]any) { header["kid"] = "nosuchkey\x00" }),
+			"a made-up key":                       is("arbe_" + strings.Repeat("0", 64)),
+			"a made-up session":                   is(strings.Repeat("a", 52)),
+			"a text that only looks like a token": is("a.b.c"),
+			"a token with a wrong signature":      signed(mirror),
+			"a token without a signature":         signed(func(string) string { return "" }),
+			"a token that claims to be unsigned":  forged(func(header, _ map[string]any) { header["alg"] = "none" }),
+			"a token of another algorithm":        forged(func(header, _ map[string]any) { header["alg"] = "HS512" }),
+			"a token of another issuer":           forged(func(_, claims map[string]any) { claims["iss"] = "evil" }),
+			"a token that never expires":          forged(func(_, claims map[string]any) { delete(claims, "exp") }),
+			"a token without a key":               forged(func(header, _ map[string]any) { delete(header, "kid") }),
+			"a token under a made-up key":         forged(func(header, _ map[string]any) { header["kid"] = "nosuchkey\x00" }),
 		},
 		"expired": {
 			"a session": is(c.old["session"]), "a key": is(c.old["expires_at"]),

@@ -30,7 +30,7 @@ func Run(t *testing.T, store blob.Store, houses Houses, large int) {
 	}
 	put := func(t *testing.T, key blob.Key, content []byte) {
 		t.Helper()
-		// Give few bytes at a time, because a network does so too.
+		// Deliver few bytes at a time, as a network does.
 		if err := store.Put(t.Context(), key, iotest.HalfReader(bytes.NewReader(content))); err != nil {
 			t.Fatal(fault.From(err).Detail())
 		}
@@ -104,7 +104,7 @@ func Run(t *testing.T, store blob.Store, houses Houses, large int) {
 	})
 
 	t.Run("an interrupted upload fails with its reader's error, and Delete removes all of it", func(t *testing.T) {
-		broken := errors.New("the line is cut")
+		broken := errors.New("the connection is cut")
 		for _, size := range []int{0, 10, 2*large + 7} {
 			key := newKey()
 			err := store.Put(t.Context(), key, io.MultiReader(bytes.NewReader(random(size)), iotest.ErrReader(broken)))
@@ -179,7 +179,7 @@ func Run(t *testing.T, store blob.Store, houses Houses, large int) {
 	})
 }
 
-// read returns a blob from an offset on.
+// read returns a blob from an offset.
 func read(t *testing.T, store blob.Store, key blob.Key, offset int64) []byte {
 	t.Helper()
 	r, err := store.Open(t.Context(), key, offset)

@@ -1,8 +1,8 @@
 // Conformance runs the official suite of the Durable Streams protocol against the shipped program: `arbe up` in a
-// directory of its own, with the owner's API key. A proxy adds the key to its requests, because the suite has no
-// credential to show. Its webhooks are on this machine, which a setting of the operator allows. Beside the suite, the
-// protocol's official client works with a thread's stream. It prints how many tests passed and failed, and what failed. It
-// fails unless all known tests passed; with arguments, which vitest gets, unless those that they select passed.
+// temporary directory, with the owner's API key. A proxy adds the key to requests, because the suite sends no
+// credential. Its webhooks are on this machine, which an operator's setting allows. The protocol's official client is
+// also tested with a thread's stream. Conformance prints how many tests passed and failed, and the failures. It fails
+// unless all known tests passed, or, with arguments for vitest, unless all selected tests passed.
 package main
 
 import (
@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// program is what is tested, as make builds it.
+	// program is the program under test, as make builds it.
 	program = "bin/arbe"
 	// longPoll is how long the door waits. It is short, because tests of the suite wait for its end.
 	longPoll = time.Second
-	// startWithin limits the start of the server, and stopWithin its end.
+	// startWithin limits the start of the server, and stopWithin its stop.
 	startWithin, stopWithin = 2 * time.Minute, time.Minute
 	// suite is the directory of the suite's package.
 	suite = "internal/door/conformance"
-	// streams is where the server has the streams.
+	// streams is the server's path of streams.
 	streams = "/api/stream/"
-	// tests is how many tests there are: 338 of the suite and 4 of the client. Raise it with the suite's version.
+	// tests is the number of tests: 338 of the suite and 4 of the client. Raise it with the suite's version.
 	tests = 342
 )
 
@@ -74,8 +74,8 @@ func run(ctx context.Context) error {
 		FlushInterval: -1, // because events must not be delayed
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(server)
-			r.Out.Host = r.In.Host                       // callbacks come by this way too
-			if r.Out.Header.Get("Authorization") == "" { // those show a token of their own
+			r.Out.Host = r.In.Host                       // callbacks also come through this proxy
+			if r.Out.Header.Get("Authorization") == "" { // callbacks carry a token
 				r.Out.Header.Set("Authorization", "Bearer "+login.Token)
 			}
 		},
@@ -94,7 +94,7 @@ func run(ctx context.Context) error {
 	)
 }
 
-// login is how the server's machine logs in as its owner.
+// login is the owner's login, as stored on the server's machine.
 type login struct{ Host, Token string }
 
 // start runs the program as a server until stop, and returns once it serves.
@@ -133,7 +133,7 @@ func start(ctx context.Context, dir string) (l login, stop func(), err error) {
 	}
 }
 
-// newThread makes a thread in the owner's house.
+// newThread creates a thread in the owner's house.
 func newThread(ctx context.Context, l login) (*arbev1.Thread, error) {
 	client := arbe.New(l.Host, l.Token)
 	houses, err := client.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{})
@@ -147,8 +147,7 @@ func newThread(ctx context.Context, l login) (*arbev1.Thread, error) {
 	return made.Thread, nil
 }
 
-// test runs the tests with an environment, and reports the results. The error says what keeps the run from counting as
-// passed.
+// test runs the tests with an environment, and reports the results. The error says why the run did not pass.
 func test(ctx context.Context, name string, environment ...string) error {
 	only := os.Args[1:]
 	vitest := exec.CommandContext(ctx, "node_modules/.bin/vitest", append([]string{"run", "--reporter=json", "--outputFile=" + name}, only...)...)
@@ -168,7 +167,7 @@ func test(ctx context.Context, name string, environment ...string) error {
 	return errors.Join(r.judge(len(only) == 0), ran)
 }
 
-// report is vitest's report, as far as it is needed.
+// report is the part of vitest's report that is needed.
 type report struct {
 	Passed int `json:"numPassedTests"`
 	Failed int `json:"numFailedTests"`
@@ -184,8 +183,7 @@ type report struct {
 	} `json:"testResults"`
 }
 
-// judge returns what keeps a run from counting as passed; nil if all tests passed. Unless the run was of all tests, it
-// ignores which tests were left out.
+// judge returns why a run did not pass; nil if it passed. If all is false, it ignores tests that were left out.
 func (r report) judge(all bool) error {
 	var wrong []error
 	for _, file := range r.Files {

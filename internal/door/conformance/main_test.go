@@ -19,14 +19,14 @@ func TestOnlyAWholeRunPasses(t *testing.T) {
 		all    bool
 		want   string // in the error; empty for none
 	}{
-		"all passed":                      {of(tests, fine, last), true, ""},
-		"one failed":                      {of(tests, fine, `{"fullName": "b", "status": "failed", "failureMessages": ["why"]}`), true, "FAILED b"},
-		"one was skipped":                 {of(tests, fine, `{"fullName": "b", "status": "skipped"}`), true, "b was not run"},
-		"one is pending":                  {of(tests, fine, `{"fullName": "b", "status": "pending"}`), true, "b was not run"},
-		"one is missing":                  {of(tests-1, fine, last), true, "want 342"},
-		"a file failed":                   {of(tests, `"status": "failed", "message": "no such import"`, last), true, "suite.js failed: no such import"},
-		"a part of them, as asked":        {of(1, fine, `{"fullName": "b", "status": "skipped"}`), false, ""},
-		"none of the part that was asked": {of(0, fine, last), false, "0 tests passed"},
+		"all passed":                 {of(tests, fine, last), true, ""},
+		"one failed":                 {of(tests, fine, `{"fullName": "b", "status": "failed", "failureMessages": ["why"]}`), true, "FAILED b"},
+		"one was skipped":            {of(tests, fine, `{"fullName": "b", "status": "skipped"}`), true, "b was not run"},
+		"one is pending":             {of(tests, fine, `{"fullName": "b", "status": "pending"}`), true, "b was not run"},
+		"one is missing":             {of(tests-1, fine, last), true, "want 342"},
+		"a file failed":              {of(tests, `"status": "failed", "message": "no such import"`, last), true, "suite.js failed: no such import"},
+		"a selected part of them":    {of(1, fine, `{"fullName": "b", "status": "skipped"}`), false, ""},
+		"none of the selected tests": {of(0, fine, last), false, "0 tests passed"},
 	} {
 		var r report
 		if err := json.Unmarshal([]byte(c.report), &r); err != nil {

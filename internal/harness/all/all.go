@@ -3,13 +3,14 @@ package all
 
 import (
 	"github.com/arbe-dev/arbe/internal/harness"
+	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/harness/claude"
 	"github.com/arbe-dev/arbe/internal/harness/codex"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 )
 
 // Harnesses are all that there are, in the order in which people see them.
-var Harnesses = []harness.Harness{pi.Harness{}, codex.Harness{}, claude.Harness{}}
+var Harnesses = []harness.Harness{pi.Harness{}, codex.Harness{}, claude.Harness{}, acp.OpenCode()}
 
 // Named returns the harness of a runtime; ok is false if there is none of that name.
 func Named(name string) (h harness.Harness, ok bool) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
+	"github.com/arbe-dev/arbe/internal/harness/acp"
 	"github.com/arbe-dev/arbe/internal/harness/claude"
 	"github.com/arbe-dev/arbe/internal/harness/codex"
 	"github.com/arbe-dev/arbe/internal/harness/pi"
@@ -45,10 +46,21 @@ func FuzzClaude(f *testing.F) {
 	fuzz(f, claude.Harness{})
 }
 
+func FuzzACP(f *testing.F) {
+	f.Add([]byte(`{"id":1,"result":{"protocolVersion":1}}
+{"id":2,"result":{"sessionId":"s"}}
+{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"x"}}}}
+{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","status":"in_progress","rawInput":{"a":"\u0000"}}}}
+{"id":0,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[{"optionId":"o","kind":"allow_once"}]}}
+{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","content":[{"type":"diff","path":"p"}],"rawOutput":{"metadata":{"exit":3}}}}}
+{"id":3,"result":{"stopReason":"end_turn"}}`), int64(0))
+	fuzz(f, acp.OpenCode())
+}
+
 // fuzz gives a reader any lines. Whatever they are, its messages are valid entries that can be read back, and it decides.
 func fuzz(f *testing.F, h harness.Harness) {
 	f.Fuzz(func(t *testing.T, text []byte, cut int64) {
-		r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}})
+		r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}}, "", "go on")
 		var log []entry.Entry
 		err := harness.ReadLines(bytes.NewReader(text), func(line []byte, more int64) {
 			for _, e := range r.Line(line, max(more, cut)) {

@@ -1,16 +1,18 @@
 // Package claude is the harness of Claude Code, the coding agent of Anthropic.
 //
-// It runs claude --print, which takes one prompt on its standard input, and continues its session for the next one. Claude Code asks
-// models in the dialect of messages only.
+// It runs claude --print with lines of JSON on its standard input, so that a prompt can be given while it works, and so that it can
+// ask people. Claude Code asks models in the dialect of messages only.
 package claude
 
 import (
 	"crypto/rand"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"path"
 	"strings"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
@@ -29,8 +31,7 @@ type Harness struct{}
 // Info describes Claude Code.
 func (Harness) Info() harness.Info {
 	return harness.Info{Name: name, Title: "Claude Code", Version: Version, Dialects: []harness.Dialect{harness.Messages},
-		Interrupt: true, SameBox: true, FreshBox: true,
-		Limits: "what is said while it works is its next prompt, and it asks only models that speak messages"}
+		Steer: true, Interrupt: true, Asks: true, SameBox: true, FreshBox: true, Limits: "it asks only models that speak messages"}
 }
 
 // Install installs Claude Code with npm.
@@ -44,11 +45,9 @@ func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, er
 		return harness.Start{}, harness.ErrNoPrompt
 	}
 	argv := []string{path.Join(job.Program, "node_modules/claude-native/claude"), "--print", "--model", job.Model.ID, "--output-format", "stream-json", "--verbose",
+		"--input-format", "stream-json", "--replay-user-messages", "--permission-prompt-tool", "stdio",
 		"--include-partial-messages", "--dangerously-skip-permissions", "--setting-sources", "user", "--strict-mcp-config",
-		"--settings", `{"disableAllHooks":true}`}
-	if strings.HasPrefix(strings.TrimSpace(prompt), "/") {
-		prompt = "My message is:\n" + prompt // otherwise it is a command of Claude Code's own
-	}
+		"--settings", settings(job)}
 	var files []harness.File
 	if job.Instructions != "" {
 		files = append(files, harness.File{Path: "instructions.md", Content: []byte(job.Instructions)})
@@ -60,12 +59,43 @@ func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, er
 		session = newID()
 		argv = append(argv, "--session-id", session)
 	}
-	return harness.Start{Argv: argv, Files: files, Input: []byte(prompt), Session: session,
+	return harness.Start{Argv: argv, Files: files, Input: says(prompt), Open: true, Session: session,
 		Env: []string{"CLAUDE_CONFIG_DIR=" + path.Join(job.Session, "claude"), "ANTHROPIC_BASE_URL=" + job.Model.BaseURL, "ANTHROPIC_API_KEY=" + job.Model.Key,
 			"ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDECODE",
 			"IS_SANDBOX=1", // otherwise it refuses to work as root
 			"ANTHROPIC_SMALL_FAST_MODEL=" + job.Model.ID, "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + job.Model.ID,
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_MAX_RETRIES=6", "API_TIMEOUT_MS=600000", "ENABLE_TOOL_SEARCH=false"}}, nil
+}
+
+// settings returns Claude Code's settings: no hooks, and what it does only with a person's yes, although it needs none otherwise.
+func settings(job harness.Job) string {
+	s := object{"disableAllHooks": true}
+	if rules := asked(job.Ask); len(rules) > 0 {
+		s["permissions"] = object{"ask": rules}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // cannot happen for strings
+	}
+	return string(text)
+}
+
+// own are Claude Code's tools that do what a tool of arbe's does.
+var own = map[string][]string{
+	entry.RunCommandTool:  {"Bash", "Monitor"},
+	entry.WriteFileTool:   {"Write"},
+	entry.EditFileTool:    {"Edit", "NotebookEdit"},
+	entry.ReadFileTool:    {"Read"},
+	entry.SearchFilesTool: {"Glob", "Grep"},
+	entry.FetchTool:       {"WebFetch", "WebSearch"},
+}
+
+// asked returns the rules for what needs a yes.
+func asked(names []string) (rules []string) {
+	for _, name := range names {
+		rules = append(rules, own[name]...)
+	}
+	return rules
 }
 
 // newID returns a random UUID.

@@ -3,14 +3,15 @@ package claude
 import (
 	"encoding/json"
 	"fmt"
-	"syscall"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
 // Read reads the lines of stream-json.
-func (Harness) Read(job harness.Job) harness.Reader { return &reader{job: job} }
+func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
+	return &reader{job: job, waiting: 1}
+}
 
 type reader struct {
 	job   harness.Job
@@ -19,6 +20,8 @@ type reader struct {
 	now  *entry.PiAssistant
 	id   string
 	call map[int]string
+	// waiting is how many prompts were given and not begun, which Claude Code reports by repeating them.
+	waiting int
 	// failed is why the session failed, and ended whether the last line came.
 	failed string
 	ended  bool
@@ -38,6 +41,11 @@ type line struct {
 	Parent  string  `json:"parent_tool_use_id"`
 	Message message `json:"message"`
 	Event   event   `json:"event"`
+	Replay  bool    `json:"isReplay"`
+
+	// Of a question, or of its end.
+	RequestID string  `json:"request_id"`
+	Request   request `json:"request"`
 
 	// Of the last line.
 	IsError  bool   `json:"is_error"`
@@ -121,7 +129,16 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	case "assistant":
 		return r.assistant(l.Message)
 	case "user":
+		if l.Replay {
+			r.waiting = max(r.waiting-1, 0)
+			r.tally.Fresh()
+			return nil
+		}
 		return r.results(l.Message)
+	case "control_request":
+		return r.ask(l.RequestID, l.Request)
+	case "control_cancel_request":
+		return []harness.Event{{Unask: l.RequestID}}
 	case "result":
 		return r.end(l)
 	}
@@ -271,19 +288,17 @@ func (r *reader) results(m message) []harness.Event {
 // end reads the last line. Its is_error tells failure from success, and its subtype does not.
 func (r *reader) end(l line) []harness.Event {
 	events := r.flush()
-	if r.ended = true; l.IsError {
+	r.ended, r.failed = true, ""
+	if l.IsError {
 		if r.failed = l.Result; r.failed == "" {
 			r.failed = "Claude Code failed: " + l.Subtype + " " + l.Terminal
 		}
 	}
-	return events
+	if r.waiting > 0 && !l.IsError {
+		return events // it begins the next prompt
+	}
+	return append(events, harness.Event{Settled: true})
 }
-
-// Steer cannot: claude --print takes one prompt.
-func (r *reader) Steer(string) []byte { return nil }
-
-// Interrupt is Ctrl-C, on which Claude Code keeps what there is.
-func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }
 
 // Decide judges by the last line. Without one, the session was cut.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {

@@ -30,7 +30,7 @@ type Harness struct{}
 func (Harness) Info() harness.Info {
 	return harness.Info{Name: name, Title: "Codex", Version: Version, Dialects: []harness.Dialect{harness.Responses},
 		Interrupt: true, SameBox: true, FreshBox: true,
-		Limits: "what is said while it works is its next prompt, its text appears in whole answers, and it asks only models that speak responses"}
+		Limits: "what is said while it works is its next prompt, it cannot ask people, its text appears in whole answers, and it asks only models that speak responses"}
 }
 
 // Install installs Codex with npm.

@@ -11,7 +11,7 @@ import (
 )
 
 // Read reads the events of codex exec --json.
-func (Harness) Read(job harness.Job) harness.Reader {
+func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
 	return &reader{job: job, open: map[string]bool{}}
 }
 
@@ -206,6 +206,9 @@ func (r *reader) result(i item, text string, failed bool) []harness.Event {
 
 // Steer cannot: codex exec takes one prompt.
 func (r *reader) Steer(string) []byte { return nil }
+
+// Answer cannot: codex exec asks nobody.
+func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 
 // Interrupt is Ctrl-C, on which Codex writes down where it was.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }

@@ -28,7 +28,7 @@ type Harness struct{}
 // Info describes pi.
 func (Harness) Info() harness.Info {
 	return harness.Info{Name: name, Title: "pi", Version: Version, Dialects: []harness.Dialect{harness.Messages, harness.Responses, harness.Chat},
-		Steer: true, Interrupt: true, SameBox: true, FreshBox: true}
+		Steer: true, Interrupt: true, SameBox: true, FreshBox: true, Limits: "it cannot ask people"}
 }
 
 // Install installs pi and the Node.js that it needs with npm.

@@ -10,7 +10,9 @@ import (
 )
 
 // Read reads the events of RPC mode.
-func (Harness) Read(job harness.Job) harness.Reader { return &reader{job: job, waiting: 1} }
+func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
+	return &reader{job: job, waiting: 1}
+}
 
 type reader struct {
 	job   harness.Job
@@ -234,6 +236,9 @@ func (r *reader) Steer(prompt string) []byte {
 	r.waiting++
 	return command("prompt", prompt)
 }
+
+// Answer cannot: pi has no permissions, and no extension is loaded that could ask.
+func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 
 // Interrupt aborts the current work.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return command("abort", ""), 0 }

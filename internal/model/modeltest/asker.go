@@ -12,7 +12,7 @@ type asker struct {
 	server *Server
 }
 
-// Asker returns what asks the server about keys and models in place of every other one, providers included.
+// Asker returns an Asker that asks this server about keys and models instead of any other server, including providers.
 func (s *Server) Asker() model.Asker { return asker{new(model.Client), s} }
 
 func (a asker) Models(ctx context.Context, e model.Endpoint) (model.Listing, error) {

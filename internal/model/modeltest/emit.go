@@ -16,7 +16,7 @@ type emitter struct {
 	request *Request
 	reply   Reply
 	usage   Usage
-	// send writes an event, and next begins a part of the answer. They return false when nobody reads any more.
+	// send writes an event, and next begins a part of the answer. They return false once nobody reads the answer.
 	send func(event string, data any) bool
 	next func() bool
 }
@@ -29,7 +29,7 @@ func (e *emitter) pieces(text string) []string {
 	return strings.SplitAfter(text, " ")
 }
 
-// write gives the pieces of a text to one; again and again if the answer is endless.
+// write passes the pieces of a text to one, and repeats that if the answer is endless.
 func (e *emitter) write(text string, one func(piece string) bool) bool {
 	for {
 		for _, piece := range e.pieces(text) {
@@ -43,7 +43,7 @@ func (e *emitter) write(text string, one func(piece string) bool) bool {
 	}
 }
 
-// halves splits the arguments of a call, which come in several parts.
+// halves splits the arguments of a call, which are sent in several parts.
 func halves(arguments string) []string {
 	if len(arguments) < 2 {
 		return []string{arguments}
@@ -202,7 +202,7 @@ func (e *emitter) responses() {
 	if !event("response.created", object{"response": response("in_progress")}) || !event("response.in_progress", object{"response": response("in_progress")}) {
 		return
 	}
-	// item writes an item of the output: its beginning, its parts, and the whole of it.
+	// item writes an item of the output: its beginning, its parts, and the complete item.
 	item := func(begin, end object, parts func(id string, index int) bool) bool {
 		index := len(output)
 		id := begin["id"].(string)
@@ -318,7 +318,7 @@ func (e *emitter) gemini() {
 	for _, call := range e.reply.Calls {
 		var arguments any = object{}
 		if json.Unmarshal([]byte(call.Arguments), &arguments) != nil {
-			arguments = object{"broken": call.Arguments} // this dialect has no other arguments than objects
+			arguments = object{"broken": call.Arguments} // in this dialect, arguments are always objects
 		}
 		if !e.next() || !chunk(list{object{"functionCall": object{"id": call.ID, "name": call.Name, "args": arguments}, "thoughtSignature": e.proof()}}, "") {
 			return

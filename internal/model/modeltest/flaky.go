@@ -5,7 +5,7 @@ import "strconv"
 // A Failure is one way in which a provider fails for a while.
 type Failure func(*Request) Reply
 
-// The failures that pass. Each is as the request's dialect has it.
+// The transient failures, in the form of the request's dialect.
 var (
 	// Overloaded: the request is refused with 529, or 503 where the dialect has no other status.
 	Overloaded Failure = func(r *Request) Reply { return Refused(r.Dialect, 529) }
@@ -18,7 +18,7 @@ var (
 	// CutWithin: the connection is closed within the answer. CutOff: it is closed before the response.
 	CutWithin Failure = func(*Request) Reply { return Reply{Text: HalfAnswer, Cut: 3} }
 	CutOff    Failure = func(*Request) Reply { return Reply{Cut: -1} }
-	// Silent: the connection is accepted, and nothing comes. SilentWithin: an answer begins and does not go on.
+	// Silent: the connection is accepted, and nothing is sent. SilentWithin: an answer begins and stalls.
 	Silent       Failure = func(*Request) Reply { return Reply{Text: HalfAnswer, Hold: true, HoldHeaders: true} }
 	SilentWithin Failure = func(*Request) Reply { return Reply{Text: HalfAnswer, Hold: true} }
 )
@@ -51,5 +51,5 @@ func Flaky(then Script, failures ...Failure) Script {
 	}
 }
 
-// overloaded is how a dialect calls an overload within an answer.
+// overloaded is each dialect's error type for an overload within an answer.
 var overloaded = map[Dialect]string{Messages: "overloaded_error", Chat: "server_error", Responses: "server_error", Gemini: "UNAVAILABLE"}

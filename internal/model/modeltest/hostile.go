@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// event writes an event of a dialect as it comes over the wire.
+// event returns an event of a dialect in its wire format.
 func event(d Dialect, data string) string {
 	if d != Messages {
 		return "data: " + data + "\n\n"
@@ -20,7 +20,7 @@ func event(d Dialect, data string) string {
 	return "event: " + kind + "\ndata: " + data + "\n\n"
 }
 
-// begins are the events with which an answer begins in each dialect, and says one that adds TEXT to it.
+// begins are the first events of an answer in each dialect, and says an event that adds TEXT to it.
 var (
 	begins = map[Dialect]string{
 		Chat: `data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n",
@@ -38,13 +38,13 @@ var (
 	}
 )
 
-// said is an event of a dialect that adds a text to the answer, under an index.
+// said returns an event of a dialect that adds a text to the answer, with an index.
 func said(d Dialect, index, text string) string {
 	return event(d, strings.NewReplacer("INDEX", index, "TEXT", text).Replace(says[d]))
 }
 
-// Hostile are the answers of servers that mean harm, by what they do. Each must end its call with an error, or with what
-// was written until then, and must cost little.
+// Hostile returns the answers of hostile servers, by name. Each must end its call with an error or with the text so
+// far, and must cost little.
 func Hostile(d Dialect) map[string]Reply {
 	once := func(text string) Reply { return Reply{Garbage: begins[d] + text} }
 	endless := func(piece string) Reply {

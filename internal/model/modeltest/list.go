@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// offer is what a server says about its models, and which keys it accepts.
+// offer is what a server lists, and which keys it accepts.
 type offer struct {
-	keys   []string // empty if it accepts every one, and none
+	keys   []string // empty if it accepts any key, or none
 	models []string
 }
 
-// Offer makes the server list these models and no others, and accept only this key, wherever it is asked; every key if it is
-// empty. Without it a server lists two models and the pattern "*", because it answers for any.
+// Offer makes the server list only these models, and accept only this key; any key if it is empty. Without Offer, a
+// server lists two models and the pattern "*", because it answers for any model.
 func (s *Server) Offer(key string, models ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func (s *Server) Offer(key string, models ...string) {
 	}
 }
 
-// Asked returns how often the server was asked what it has, or for something that needs no model.
+// Asked returns the number of requests for the list, or for something else that needs no model.
 func (s *Server) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func keyOf(h http.Header) string {
 	return strings.TrimPrefix(h.Get("Authorization"), "Bearer ")
 }
 
-// accepts reports whether the server accepts the key of a request, and refuses the request otherwise.
+// accepts reports whether the server accepts the key of a request. Otherwise it refuses the request.
 func (s *Server) accepts(w http.ResponseWriter, r *http.Request, d Dialect) bool {
 	s.mu.Lock()
 	keys := s.offer.keys
@@ -101,6 +101,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) (is bool) {
 		answer = object{"data": data, "has_more": false, "first_id": nil, "last_id": nil}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(answer) //nolint:errcheck // the client went
+	json.NewEncoder(w).Encode(answer) //nolint:errcheck // the client has left
 	return true
 }

@@ -1,9 +1,9 @@
 // Package modeltest is a scripted model server for tests: real HTTP on a loopback address, in the four dialects that
 // models speak (chat/completions, messages, responses and Gemini's), with the events that the real services stream.
 //
-// What it answers depends on the model's name (see [ByName]), or on a [Script] of the test, which sees each [Request]
-// and so can write turns of many steps. Nothing in it sleeps: an answer that must not go on is held by a channel. Other
-// processes use it by its URL.
+// Its answers depend on the model's name (see [ByName]), or on a [Script] of the test, which sees each [Request] and
+// can therefore write turns of many steps. It never sleeps: a channel holds an answer that must not continue. Other
+// processes can use it by its URL.
 package modeltest
 
 import (
@@ -24,7 +24,7 @@ import (
 
 // Server is a running model server. Its methods may be called concurrently.
 type Server struct {
-	// URL is its base URL without a path. Anthropic's clients take it as it is; those of chat and responses append /v1.
+	// URL is its base URL without a path. Anthropic's clients use it unchanged; those of chat and responses append /v1.
 	URL string
 
 	http   *httptest.Server
@@ -63,7 +63,7 @@ func Start(script Script) *Server {
 	return s
 }
 
-// Close ends the answers that are held, and the server.
+// Close ends held answers and the server.
 func (s *Server) Close() {
 	s.stop()
 	s.http.CloseClientConnections()
@@ -87,7 +87,7 @@ func (s *Server) Requests() []*Request {
 	return slices.Clone(s.requests)
 }
 
-// Await waits until n requests came, and returns the n-th.
+// Await waits for n requests and returns the n-th.
 func (s *Server) Await(ctx context.Context, n int) (*Request, error) {
 	for {
 		s.mu.Lock()
@@ -115,41 +115,39 @@ const (
 	Gemini    Dialect = "gemini"    // POST /v1beta/models/MODEL:streamGenerateContent
 )
 
-// Request is one call of a model, as it was asked.
+// Request is one call of a model.
 type Request struct {
 	Dialect Dialect
 	Model   string
-	// Key is the key that came with it, whatever the header; empty if none came.
+	// Key is the key of the request, whatever the header; empty if it has none.
 	Key    string
 	Header http.Header
-	// Body is the request as it came.
+	// Body is the body as it was received.
 	Body []byte
-	// System is the system prompt, and Messages what follows it.
+	// System is the system prompt, and Messages are the messages after it.
 	System   string
 	Messages []Message
 	// Tools are the names of the tools.
 	Tools []string
 	// Encrypted reports that a request of responses stores nothing and wants encrypted reasoning.
 	Encrypted bool
-	// Seen is how many requests for the same model came before this one.
+	// Seen is the number of earlier requests for the same model.
 	Seen int
 	// Gone is closed when the request is over: answered, or left by its client.
 	Gone <-chan struct{}
 }
 
-// Message is one message of a [Request]. Messages that a dialect puts into one are apart: each tool result is a message
-// of its own.
+// Message is one message of a [Request]. Messages that a dialect merges are separate: each tool result is its own
+// message.
 type Message struct {
 	// Role is "user", "assistant" or "tool".
 	Role string
 	Text string
-	// Thinking is what an assistant thought, if the client sent it, and Proof the signature or the encrypted content that came
-	// with that.
+	// Thinking is an assistant's thinking, if the client sent it, and Proof its signature or encrypted content.
 	Thinking, Proof string
 	// Calls are the tool calls of an assistant.
 	Calls []Call
-	// CallID is the call of which a tool message is the result, and IsError whether it says that it failed, where the
-	// dialect has that.
+	// CallID is the call whose result a tool message is. IsError reports a failure, in dialects that can say so.
 	CallID  string
 	IsError bool
 }
@@ -177,31 +175,31 @@ type Call struct {
 	// ID is chosen by the server if it is empty.
 	ID   string
 	Name string
-	// Arguments is JSON text, or what a model wrote instead.
+	// Arguments is JSON text, or what a model writes instead.
 	Arguments string
 }
 
 // Usage counts tokens. Input does not overlap with the caches, and Output includes Reasoning.
 type Usage struct{ Input, Output, CacheRead, CacheWrite, Reasoning int }
 
-// DefaultUsage is what an answer uses if its reply does not say.
+// DefaultUsage is the usage of an answer whose reply has none.
 var DefaultUsage = Usage{Input: 100, Output: 20}
 
-// DefaultProof proves thinking if a reply does not say what does.
+// DefaultProof is the proof of thinking if a reply has none.
 const DefaultProof = "c2lnbmF0dXJl"
 
-// Reply is what the server does with a request. The zero Reply is an empty answer.
+// Reply is the server's reaction to a request. The zero Reply is an empty answer.
 type Reply struct {
 	// Status is the HTTP status of a refused request, which Error then explains; 0 means that the request is answered.
 	Status int
 	Header map[string]string
 	Error  Error
 
-	// Thinking comes first, then Text, then Calls. Text comes in parts that end at its spaces.
+	// Thinking comes first, then Text, then Calls. Text is sent in parts that end at its spaces.
 	Thinking string
 	Text     string
 	Calls    []Call
-	// Proof is the proof of Thinking: a signature or, where it was asked for, encrypted content. Defaults to [DefaultProof].
+	// Proof is the proof of Thinking: a signature or, on request, encrypted content. Defaults to [DefaultProof].
 	// Redacted is thinking that only the proof shows, in the dialects that have that.
 	Proof    string
 	Redacted bool
@@ -216,16 +214,16 @@ type Reply struct {
 	HoldHeaders bool
 	// Before is called before each part is written, with its number from 1, and the part waits until it returns. Nil is none.
 	Before func(part int)
-	// Endless repeats Text until the client goes.
+	// Endless repeats Text until the client leaves.
 	Endless bool
 	// Cut closes the connection before the part of that number; 1 is the first part, and -1 closes it before the response.
 	Cut int
 	// Fail ends the answer after its parts with an error in the stream.
 	Fail *Error
-	// Garbage is sent in place of the answer, as it is, with ContentType (text/event-stream if that is empty).
+	// Garbage is sent unchanged instead of the answer, with ContentType (text/event-stream if empty).
 	Garbage     string
 	ContentType string
-	// Stream writes the answer in place of the server, piece by piece. write returns false when nobody reads any more.
+	// Stream writes the answer instead of the server, piece by piece. write returns false once nobody reads it.
 	Stream func(write func(piece string) bool)
 }
 
@@ -241,11 +239,11 @@ const (
 	StopLength Stop = "length"
 	// StopFilter: a filter of the provider ended it.
 	StopFilter Stop = "filter"
-	// StopPlain: an ordinary end, also after tool calls. Some servers do so in the chat dialect.
+	// StopPlain: an ordinary end, even after tool calls. Some servers of the chat dialect do that.
 	StopPlain Stop = "plain"
 )
 
-// ByName is the script of a server without one. It goes by the model's name:
+// ByName is the default script. The model's name selects the reply:
 //
 //   - fake-answer: repeats the last message of the user.
 //   - fake-tool~NAME, fake-tool~A~B: calls the tools NAME, or A and B at once, with the last message of the user as
@@ -261,7 +259,7 @@ const (
 //   - fake-fail: reports an overload within the answer. fake-refusal: the model refuses.
 //   - fake-garbage: sends no JSON, and fake-garbage~html a page of a web site. fake-endless: never ends.
 //
-// Any other model is as fake-answer, so that names with prices can be used.
+// Any other model behaves like fake-answer, so that names with prices can be used.
 func ByName(r *Request) Reply {
 	name, argument, _ := strings.Cut(r.Model, "~")
 	text := r.Asked()
@@ -470,7 +468,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 		if reply.ContentType == "" {
 			w.Header().Set("Content-Type", "text/event-stream")
 		}
-		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client went
+		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client has left
 		return
 	case reply.Stream != nil:
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -501,7 +499,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 		if !isText {
 			encoded, err := json.Marshal(data)
 			if err != nil {
-				panic(err) // our own shapes
+				panic(err) // these types can always be encoded
 			}
 			text = string(encoded)
 		}
@@ -539,10 +537,10 @@ func refuse(w http.ResponseWriter, d Dialect, reply Reply) {
 	w.Header().Set("Content-Type", cmp.Or(reply.ContentType, "application/json"))
 	w.WriteHeader(reply.Status)
 	if reply.Garbage != "" {
-		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client went
+		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client has left
 		return
 	}
-	json.NewEncoder(w).Encode(wireError(d, reply.Error)) //nolint:errcheck // the client went
+	json.NewEncoder(w).Encode(wireError(d, reply.Error)) //nolint:errcheck // the client has left
 }
 
 func wireError(d Dialect, e Error) any {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// content is what a dialect has as a string or as a list of parts.
+// content is a string or a list of parts, depending on the dialect.
 type content []part
 
 type part struct {
@@ -45,7 +45,7 @@ func (c content) text() string {
 	return strings.Join(texts, "\n")
 }
 
-// head is what the dialects have in common. Without streaming nothing is answered: arbe always streams.
+// head has the fields that all dialects share. Requests without streaming are refused, because arbe always streams.
 type head struct {
 	Model  string `json:"model"`
 	Stream bool   `json:"stream"`

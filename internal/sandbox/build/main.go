@@ -3,8 +3,8 @@
 //
 //	go run ./internal/sandbox/build [-check] [-later PACKAGE,…] NAME PACKAGE
 //
-// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current. Changes of the
-// packages that -later names do not make a program stale: it has them from its next build on.
+// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current. Changes of
+// comments and of the packages that -later names do not make a program stale: it has them from its next build on.
 //
 // With the same version of Go, a build is the same byte for byte. Whether the programs are current is therefore decided
 // by hashes of the sources, which are stored beside them: another version of Go neither makes them stale nor changes
@@ -19,6 +19,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -51,7 +53,7 @@ type program struct {
 	later     []string
 }
 
-// hashes are of the sources: all of them, and those whose changes make the program stale.
+// hashes are of the sources: all of their texts, and the code whose changes make the program stale.
 type hashes struct{ all, urgent string }
 
 func (p program) run(check bool) error {
@@ -126,13 +128,13 @@ func (p program) hashSources() (h hashes, err error) {
 			} else if err != nil {
 				return h, err
 			}
-			parts, err := l.sources()
+			texts, code, err := l.sources()
 			if err != nil {
 				return h, err
 			}
-			all = append(all, parts...)
+			all = append(all, texts...)
 			if path, _ := strings.CutPrefix(l.ImportPath, l.Module.Path+"/"); !slices.Contains(p.later, path) {
-				urgent = append(urgent, parts...)
+				urgent = append(urgent, code...)
 			}
 		}
 	}
@@ -144,22 +146,44 @@ func hash(parts []string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(slices.Compact(parts), "\n"))))
 }
 
-// sources describes what a package is made of.
-func (l listed) sources() (parts []string, err error) {
+// sources describes what a package is made of: the texts of its files, and their code without comments.
+func (l listed) sources() (texts, code []string, err error) {
 	switch {
 	case l.Standard:
-		return nil, nil
+		return nil, nil, nil
 	case !l.Module.Main:
-		return []string{l.Module.Path + " " + l.Module.Version}, nil
+		module := []string{l.Module.Path + " " + l.Module.Version}
+		return module, module, nil
 	}
 	for _, name := range slices.Concat(l.GoFiles, l.SFiles, l.EmbedFiles) {
 		text, err := os.ReadFile(filepath.Join(l.Dir, name))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		parts = append(parts, fmt.Sprintf("%s/%s %x", l.ImportPath, name, sha256.Sum256(text)))
+		part := func(text []byte) string { return fmt.Sprintf("%s/%s %x", l.ImportPath, name, sha256.Sum256(text)) }
+		texts = append(texts, part(text))
+		if slices.Contains(l.GoFiles, name) {
+			text = withoutComments(text)
+		}
+		code = append(code, part(text))
 	}
-	return parts, nil
+	return texts, code, nil
+}
+
+// withoutComments lists the tokens of a Go file. Of its comments it keeps directives, such as //go:embed.
+func withoutComments(text []byte) []byte {
+	var tokens []byte
+	var s scanner.Scanner
+	files := token.NewFileSet()
+	s.Init(files.AddFile("", files.Base(), len(text)), text, nil, scanner.ScanComments)
+	for {
+		switch _, kind, literal := s.Scan(); {
+		case kind == token.EOF:
+			return tokens
+		case kind != token.COMMENT || strings.HasPrefix(literal, "//go:"):
+			tokens = fmt.Appendln(tokens, kind, literal)
+		}
+	}
 }
 
 // command is the go command for a processor, whatever the environment says.

@@ -11,8 +11,7 @@ package daytona
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,14 +69,14 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, e
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartLimit, errNeverStarts)
 	defer cancel()
-	name := boxName(spec)
+	name := remote.Prefix(spec.Labels.Installation) + spec.ID
 	box, err := p.find(ctx, name)
 	if fault.CodeOf(err) == fault.NotFound {
-		if err = p.checkHouse(ctx, spec.Labels); err == nil {
+		if err = remote.CheckHouse(ctx, p, spec.Labels, p.cfg.PerHouse, "sandboxes at Daytona"); err == nil {
 			box, err = p.createNamed(ctx, name, spec)
 		}
 	}
-	if err == nil && !labelled(box, spec) {
+	if err == nil && !remote.Labelled(box.Labels, spec) {
 		return "", fault.Newf(fault.Precondition, "delete it at Daytona", "the account has another sandbox named %s", name)
 	}
 	if err == nil {
@@ -94,24 +93,6 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, e
 }
 
 var errNeverStarts = errors.New("the limit for the start of a box has passed")
-
-// boxName returns the name of a box in its account, which several installations may share.
-func boxName(spec sandbox.Spec) string {
-	sum := sha256.Sum256([]byte(spec.Labels.Installation))
-	return "arbe-" + hex.EncodeToString(sum[:4]) + "-" + spec.ID
-}
-
-// checkHouse refuses a box beyond those that a house may have.
-func (p *provider) checkHouse(ctx context.Context, of sandbox.Labels) error {
-	if of.House == "" {
-		return nil
-	}
-	boxes, err := p.List(ctx, sandbox.Labels{Installation: of.Installation, House: of.House})
-	if err == nil && len(boxes) >= p.cfg.PerHouse {
-		err = fault.Newf(fault.Exhausted, "delete one that is not needed: arbe sandbox list", "the house has %d sandboxes at Daytona, which is the most that this server allows", len(boxes))
-	}
-	return err
-}
 
 // createNamed creates a box, or finds the one that another server has created meanwhile.
 func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Spec) (*api.Sandbox, error) {
@@ -135,7 +116,7 @@ func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Sp
 func (p *provider) creation(name string, spec sandbox.Spec) api.CreateSandbox {
 	create := api.NewCreateSandbox()
 	create.SetName(name)
-	create.SetLabels(labelsOf(spec))
+	create.SetLabels(remote.LabelsOf(spec))
 	create.SetAutoStopInterval(minutes(p.cfg.AutoStop))
 	create.SetAutoDeleteInterval(minutes(p.cfg.AutoDelete))
 	create.SetNetworkBlockAll(spec.Egress.Mode == egress.None)
@@ -168,7 +149,7 @@ func minutes(d time.Duration) int32 { return int32(max(1, d/time.Minute)) }
 
 // giveUp deletes a box whose creation failed, if it is this one's. Otherwise it would remain without anybody to know of it.
 func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
-	ctx, cancel := context.WithTimeout(ctx, destroyLimit)
+	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
 	box, err := p.find(ctx, name)
 	switch {
@@ -176,14 +157,11 @@ func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) e
 		return nil
 	case err != nil:
 		return err
-	case !labelled(box, spec):
+	case !remote.Labelled(box.Labels, spec):
 		return nil
 	}
 	return p.Destroy(ctx, box.Id)
 }
-
-// destroyLimit is how long a box is asked to be deleted that Daytona is changing, which it refuses.
-const destroyLimit = 2 * time.Minute
 
 // Destroy deletes a box.
 func (p *provider) Destroy(ctx context.Context, ref string) error {
@@ -191,7 +169,7 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 		return err
 	}
 	p.forget(ref)
-	return p.insist(ctx, func() error {
+	return remote.Insist(ctx, func() error {
 		_, response, err := p.api.DeleteSandbox(ctx, ref).Execute()
 		err = answerError(ctx, response, err)
 		if fault.CodeOf(err) == fault.NotFound {
@@ -204,22 +182,6 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 		}
 		return err
 	})
-}
-
-// insist repeats what fails because a box is changing, or the service does not answer.
-func (p *provider) insist(ctx context.Context, do func() error) error {
-	begin := time.Now()
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := do()
-		if err == nil || fault.CodeOf(err) != fault.Unavailable || time.Since(begin) > destroyLimit {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // Probe asks whether a box exists.
@@ -251,7 +213,7 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := p.setQuarantined(ctx, box, true); err != nil {
 		return "", err
 	}
-	return place, p.insist(ctx, func() error { return p.stop(ctx, ref) })
+	return place, remote.Insist(ctx, func() error { return p.stop(ctx, ref) })
 }
 
 // setQuarantined marks a box. One in quarantine is not deleted.
@@ -286,12 +248,12 @@ const listPage, mostPages = 100, 1000
 
 // List returns boxes of this program.
 func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
-	filter, err := filterOf(want)
+	filter, err := json.Marshal(remote.Filter(want))
 	if err != nil {
 		return nil, err
 	}
 	for page := 1; page <= mostPages; page++ {
-		found, response, err := p.api.ListSandboxesPaginated(ctx).Labels(filter).Page(float32(page)).Limit(listPage).Execute()
+		found, response, err := p.api.ListSandboxesPaginated(ctx).Labels(string(filter)).Page(float32(page)).Limit(listPage).Execute()
 		if err := answerError(ctx, response, err); err != nil {
 			return nil, err
 		}
@@ -379,40 +341,17 @@ func (p *provider) await(ctx context.Context, ref string, done func(*api.Sandbox
 	}
 }
 
-// Labels at the provider; see [sandbox.Labels].
-const (
-	installationLabel = "arbe.installation"
-	houseLabel        = "arbe.house"
-	threadLabel       = "arbe.thread"
-	environmentLabel  = "arbe.environment"
-	sandboxLabel      = "arbe.sandbox"
-	quarantineLabel   = "arbe.quarantine"
-)
-
-// labelsOf returns the labels of a box, as a map that the caller may change.
-func labelsOf(spec sandbox.Spec) map[string]string {
-	l := spec.Labels
-	return map[string]string{
-		installationLabel: l.Installation, houseLabel: l.House, threadLabel: l.Thread, environmentLabel: l.Environment, sandboxLabel: spec.ID,
-	}
-}
-
-// labelled reports whether a box is that of a spec.
-func labelled(box *api.Sandbox, spec sandbox.Spec) bool {
-	return box.Labels[sandboxLabel] == spec.ID && box.Labels[installationLabel] == spec.Labels.Installation
-}
+// quarantineLabel marks a box in quarantine.
+const quarantineLabel = "arbe.quarantine"
 
 // boxOf returns a box of the list. ours is false if this program has not created it.
 func boxOf(from *api.Sandbox) (box sandbox.Box, ours bool) {
-	l := from.Labels
-	created, err := time.Parse(time.RFC3339Nano, from.GetCreatedAt())
-	if err != nil {
-		created = time.Time{} // unknown
+	box, ours = remote.BoxOf(from.Labels)
+	box.Ref, box.Quarantined = from.Id, from.Labels[quarantineLabel] != ""
+	if created, err := time.Parse(time.RFC3339Nano, from.GetCreatedAt()); err == nil { // otherwise it is unknown
+		box.CreatedAt = created
 	}
-	return sandbox.Box{
-		Ref: from.Id, ID: l[sandboxLabel], CreatedAt: created, Quarantined: l[quarantineLabel] != "",
-		Labels: sandbox.Labels{Installation: l[installationLabel], House: l[houseLabel], Thread: l[threadLabel], Environment: l[environmentLabel]},
-	}, l[sandboxLabel] != ""
+	return box, ours
 }
 
 // checkRef refuses a reference that Daytona cannot have given.

@@ -1,7 +1,6 @@
 package daytona
 
 import (
-	"encoding/json"
 	"errors"
 	"regexp"
 
@@ -56,16 +55,4 @@ func failure(box *api.Sandbox) error {
 		return fault.New(fault.NotFound, "the sandbox no longer exists at Daytona", "run the command again: the thread gets a new sandbox").Because(reason)
 	}
 	return nil
-}
-
-// filterOf returns the labels for Daytona to look for.
-func filterOf(want sandbox.Labels) (string, error) {
-	filter := map[string]string{}
-	for name, value := range map[string]string{installationLabel: want.Installation, houseLabel: want.House, threadLabel: want.Thread, environmentLabel: want.Environment} {
-		if value != "" {
-			filter[name] = value
-		}
-	}
-	text, err := json.Marshal(filter)
-	return string(text), err
 }

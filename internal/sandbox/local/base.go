@@ -115,6 +115,14 @@ func hostBase(host, dir string, extra []string) (rootfs, error) {
 			return base, err
 		}
 	}
+	if err := writeEtc(root, host); err != nil {
+		return base, err
+	}
+	return base, completeRoot(root)
+}
+
+// writeEtc writes /etc: the host's files that boxes may see, and ours.
+func writeEtc(root *os.Root, host string) error {
 	for _, pattern := range etcFiles {
 		found, _ := filepath.Glob(filepath.Join(host, "etc", pattern))
 		for _, path := range found {
@@ -123,7 +131,7 @@ func hostBase(host, dir string, extra []string) (rootfs, error) {
 				err = copyShown(root, path, name)
 			}
 			if err != nil {
-				return base, err
+				return err
 			}
 		}
 	}
@@ -135,17 +143,17 @@ func hostBase(host, dir string, extra []string) (rootfs, error) {
 		"pki/tls/openssl.cnf": openSSLConfig,
 	} {
 		if err := writeFile(root, "etc/"+name, []byte(content), 0o644); err != nil {
-			return base, err
+			return err
 		}
 	}
 	for name, target := range map[string]string{
 		"etc/os-release": "../usr/lib/os-release", "etc/localtime": "/usr/share/zoneinfo/Etc/UTC", "etc/mtab": "/proc/self/mounts",
 	} {
 		if err := root.Symlink(target, name); err != nil {
-			return base, err
+			return err
 		}
 	}
-	return base, completeRoot(root)
+	return nil
 }
 
 // copyShown copies a file of the host that boxes may see: a link as a link, and a file only if every user of the host

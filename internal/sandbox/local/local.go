@@ -30,8 +30,8 @@
 // embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
 // that harms others. installation.go holds what a driver uses of the machine, and remains.go cleans up what has run.
 // gvisor.go is what differs with gVisor. container.go is a running box, idle.go stops unused ones, quarantine.go keeps
-// unknown ones, and box.go is a box over its whole life. exec.go, launch.go and files.go implement [sandbox.Launcher],
-// with failure.go for errors; config.go and install.go configure and install.
+// unknown ones, and box.go is a box over its whole life. exec.go, launch.go, files.go and dial.go implement [sandbox.Launcher] and
+// [sandbox.Dialer], with failure.go for errors; config.go and install.go configure and install.
 //
 // The rule to remember: treat whatever a box can write (a path, a link, a file's content, an output) as written by an
 // attacker. The server touches it only in ways that the kernel confines: openat2 within the box's root, pipes that
@@ -91,7 +91,10 @@ type Driver struct {
 	closed bool
 }
 
-var _ sandbox.Bound = (*Driver)(nil)
+var (
+	_ sandbox.Bound  = (*Driver)(nil)
+	_ sandbox.Dialer = (*Driver)(nil)
+)
 
 // New cleans up what a killed server left behind, finds the boxes of cfg.Dir, and proves that the machine can run one.
 // If it cannot, the error is a [fault.Precondition] that names what is missing. A machine that only lacks space or other
@@ -324,11 +327,21 @@ func (d *Driver) Offline() bool { return !d.caps.Network }
 // Capabilities returns the limits that are enforced here.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
+// Pull gets an image.
+func (d *Driver) Pull(ctx context.Context, image string) error {
+	digest, err := d.images.pull(ctx, image)
+	if err == nil {
+		d.images.release(digest)
+	}
+	return err
+}
+
 // Guarantees states what of that is promised of every driver.
 func (d *Driver) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{
 		MemoryLimit: d.caps.MemoryLimit, DiskLimit: d.caps.DiskLimit, KillsAll: d.caps.KillsAll, NoNetwork: true, OwnKernel: d.caps.OwnKernel,
 		OwnShare: true, OutlastsLeftovers: !d.caps.OwnKernel, SecretsSeparate: d.caps.SecretsSeparate, StopsIdle: true, UserID: d.caps.UserID,
+		Ports: !d.caps.OwnKernel,
 	}
 }
 

@@ -390,6 +390,22 @@ func TestBoxesShareNoUserID(t *testing.T) {
 	}
 }
 
+// What /proc says about the disks, devices and memory of the whole machine is no program's business.
+func TestABoxDoesNotSeeTheDisksOfItsMachine(t *testing.T) {
+	needRoot(t)
+	d := newDriver(t, local.Config{Dir: t.TempDir()})
+	defer closeDriver(t, d)
+	ref := create(t, d, sandbox.Spec{ID: word("masked")})
+	for _, name := range []string{"partitions", "diskstats", "swaps", "interrupts", "kallsyms", "modules", "zoneinfo", "devices"} {
+		if of, err := os.ReadFile("/proc/" + name); err != nil || len(of) == 0 {
+			continue // this kernel has none to hide
+		}
+		if shown := sh(t, d, ref, "cat /proc/"+name+" 2>/dev/null | wc -c"); strings.TrimSpace(shown) != "0" {
+			t.Errorf("/proc/%s shows %s bytes", name, shown)
+		}
+	}
+}
+
 func TestAMissingRuntimeIsNamed(t *testing.T) {
 	_, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Runtime: "no-such-runtime"})
 	if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "apt-get install runc") {

@@ -23,23 +23,51 @@ import (
 // has a second process of its program opened in the box's namespaces by nsenter. That one opens the sockets, passes them on
 // and ends.
 
-// openerVariable is the environment variable with which this program is such a process. openerSocket is its descriptor for
-// passing the sockets on.
+// openerVariable is the environment variable with which this program is such a process: openAll, or the port to connect to.
+// openerSocket is its descriptor for passing the sockets on. refusedCode is its exit code if nothing listens on the port.
 const (
 	openerVariable = "ARBE_OPEN_NETWORK"
+	openAll        = "all"
 	openerSocket   = 3
+	refusedCode    = 3
 )
 
 // This is not in main, because tests of this package are such programs, too.
 func init() {
-	if os.Getenv(openerVariable) == "" {
+	what, err := os.Getenv(openerVariable), error(nil)
+	switch what {
+	case "":
 		return
+	case openAll:
+		err = passNetwork()
+	default:
+		err = passConnection(what)
 	}
-	if err := passNetwork(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrDeadlineExceeded) {
+			os.Exit(refusedCode)
+		}
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// passConnection connects to a port in the namespaces of this process, and passes the connection on.
+func passConnection(port string) error {
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return err
+	}
+	conn, err := dialLoopback(context.Background(), uint16(number))
+	if err != nil {
+		return err
+	}
+	f, err := conn.File()
+	if err != nil {
+		return err
+	}
+	return unix.Sendmsg(openerSocket, []byte{1, 0, 0}, unix.UnixRights(int(f.Fd())), nil, 0)
 }
 
 // passNetwork opens the sockets of a box in the namespaces of this process, and passes them on.
@@ -77,33 +105,38 @@ func passNetwork() error {
 
 // runOpener runs an opener, and returns the sockets that it passes on.
 func runOpener(cmd *exec.Cmd) (s egress.Sockets, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	fds, counts, err := receive(cmd, openAll)
 	if err != nil {
 		return s, err
+	}
+	return socketsOf(fds, counts)
+}
+
+// receive runs an opener of something, and returns the descriptors that it passes on, and how many there are of each kind.
+func receive(cmd *exec.Cmd, what string) (fds []int, counts [3]byte, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, counts, err
 	}
 	defer unix.Close(pair[0])
 	theirs := os.NewFile(uintptr(pair[1]), "sockets")
 	defer theirs.Close()
 	var said bytes.Buffer
-	cmd.Env, cmd.ExtraFiles, cmd.Stderr = []string{openerVariable + "=1", "PATH=" + hostPath}, []*os.File{theirs}, &said
+	cmd.Env, cmd.ExtraFiles, cmd.Stderr = []string{openerVariable + "=" + what, "PATH=" + hostPath}, []*os.File{theirs}, &said
 	if err := cmd.Run(); err != nil {
-		return s, fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return nil, counts, fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
 	}
-	var counts [3]byte
 	control := make([]byte, unix.CmsgSpace(4*16))
 	n, size, _, _, err := unix.Recvmsg(pair[0], counts[:], control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	if err != nil || n != len(counts) {
-		return s, errors.Join(errors.New("no sockets came"), err)
+		return nil, counts, errors.Join(errors.New("no sockets came"), err)
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:size])
 	if err != nil || len(messages) != 1 {
-		return s, errors.Join(errors.New("no sockets came"), err)
+		return nil, counts, errors.Join(errors.New("no sockets came"), err)
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil {
-		return s, err
-	}
-	return socketsOf(fds, counts)
+	fds, err = unix.ParseUnixRights(&messages[0])
+	return fds, counts, err
 }
 
 // socketsOf makes sockets of descriptors, of which there are so many of each kind.
@@ -143,7 +176,43 @@ func openNetworkAsUser(ctx context.Context, pid int) (egress.Sockets, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return runOpener(exec.CommandContext(ctx, "nsenter", "--user", "--net", "--preserve-credentials", "--target", strconv.Itoa(pid), program))
+	return runOpener(enter(ctx, pid, program))
+}
+
+// enter returns a command that runs a program in the user and network namespaces of a process.
+func enter(ctx context.Context, pid int, program string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", "--user", "--net", "--preserve-credentials", "--target", strconv.Itoa(pid), program)
+}
+
+// dialAsUser is dialInside for a server that is not root.
+func dialAsUser(ctx context.Context, pid int, port uint16) (*net.TCPConn, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*dialPatience)
+	defer cancel()
+	fds, _, err := receive(enter(ctx, pid, program), strconv.Itoa(int(port)))
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == refusedCode {
+		return nil, unix.ECONNREFUSED
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, fd := range fds[1:] {
+		unix.Close(fd)
+	}
+	f := os.NewFile(uintptr(fds[0]), "socket")
+	defer f.Close() // the connection is a copy
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, errors.Join(errors.New("it is no TCP connection"), conn.Close())
+	}
+	return tcp, nil
 }
 
 // canOpenNetworkAsUser is canOpenNetwork for a server that is not root.

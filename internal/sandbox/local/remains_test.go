@@ -130,6 +130,9 @@ func TestADeadContainerThatNobodyReapsIsInNobodysWay(t *testing.T) {
 		found, _ := filepath.Glob("/run/arbe/*/" + id + ".*")
 		return found
 	}
+	for late := time.Now(); len(unreaped(t, parent)) < 2 && time.Since(late) < patience; {
+		// On a busy machine, what was killed has not been scheduled once more to end.
+	}
 	if len(unreaped(t, parent)) != 2 {
 		t.Fatalf("the parent has not reaped %v: this test tests nothing", unreaped(t, parent))
 	}

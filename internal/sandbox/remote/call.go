@@ -77,7 +77,7 @@ func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byt
 
 // call asks the keeper of a box. A [fault.NotFound] promises that nothing was started.
 func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (reply protocol.Reply, err error) {
-	uncertain := false // an earlier attempt may have arrived
+	uncertain := false // an earlier attempt may have arrived, and have started something
 	for attempt := 1; ; attempt++ {
 		if attempt > 1 {
 			if err := wait(ctx, min(time.Duration(attempt)*5*time.Millisecond, shortestPause)); err != nil {
@@ -103,7 +103,7 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 			out, code, err = d.provider.Run(ctx, ref, []string{keeper}, input)
 			return err
 		})
-		uncertain = uncertain || tries > 1
+		uncertain = uncertain || tries > 1 && r.Op == protocol.Launch
 		if err != nil {
 			return reply, doubted(err, uncertain)
 		}
@@ -117,7 +117,7 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 		if code == 126 || code == 127 || attempt > 3 {
 			d.lose(ref) // a command has deleted the keeper, or the box was restored without it
 		}
-		uncertain = true
+		uncertain = r.Op == protocol.Launch
 	}
 }
 

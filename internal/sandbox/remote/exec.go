@@ -26,6 +26,9 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	if err := check(cmd); err != nil {
 		return sandbox.Result{}, err
 	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Result{}, fault.From(err)
+	}
 	begin := time.Now()
 	limited, cancel := ctx, func() {}
 	if cmd.Timeout > 0 {
@@ -35,8 +38,8 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	run := &execution{d: d, ref: ref, cmd: cmd, id: "x-" + strings.ToLower(rand.Text())}
 	end, err := run.do(limited)
 	result := sandbox.Result{ExitCode: end.ExitCode, OutOfMemory: end.OutOfMemory}
-	if run.started {
-		if limited.Err() != nil {
+	if ended := limited.Err() != nil; run.started || ended { // it may run without an answer that says so
+		if ended {
 			run.stop(context.WithoutCancel(ctx))
 		} else if fault.CodeOf(err) == fault.NotFound { // the box disappeared while the command ran
 			result, err = sandbox.Result{ExitCode: 137}, nil

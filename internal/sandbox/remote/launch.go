@@ -68,6 +68,9 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
 	_, err := d.start(ctx, ref, launchRequest(id, cmd))
+	if err != nil && ctx.Err() != nil { // it may run, and nobody wants it any more
+		d.abandon(ref, id)
+	}
 	return err
 }
 
@@ -95,9 +98,6 @@ func (d *Driver) start(ctx context.Context, ref string, r protocol.Request) (pro
 	}
 	if err != nil {
 		d.dropInput(ref, r.ID)
-		if ctx.Err() != nil { // it may run, and nobody wants it any more
-			d.abandon(ref, r.ID)
-		}
 	}
 	return reply, err
 }

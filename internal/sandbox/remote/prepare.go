@@ -43,21 +43,17 @@ func (d *Driver) prepare(ctx context.Context, ref string) error {
 			"use an image with "+sandbox.Workspace+", "+sandbox.Home+" and "+protocol.Root+" that belong to its user, or whose user may use sudo").
 			Because(fmt.Errorf("exit code %d: %s", code, out))
 	}
-	all, err := programs()
-	if err != nil {
-		return err
-	}
 	words := strings.Fields(string(out))
 	if len(words) == 0 || code != 0 {
 		return unanswered(out, code)
 	}
-	keeper, ok := all[words[0]]
-	if !ok {
-		return fault.Newf(fault.Precondition, "use an image for x86_64 or aarch64", "sandboxes cannot have a processor %q", words[0])
+	keeper, err := ProgramFor(words[0])
+	if err != nil {
+		return err
 	}
 	installed := false
 	for _, name := range words[1:] {
-		installed = installed || protocol.Root+"/"+name == keeper.path
+		installed = installed || protocol.Root+"/"+name == keeper.Path
 	}
 	if !installed {
 		if err := d.install(ctx, ref, keeper); err != nil {
@@ -66,14 +62,14 @@ func (d *Driver) prepare(ctx context.Context, ref string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.keepers[ref] = keeper.path
+	d.keepers[ref] = keeper.Path
 	return nil
 }
 
 // install puts the keeper into a box. It appears completely or not at all.
-func (d *Driver) install(ctx context.Context, ref string, keeper program) error {
+func (d *Driver) install(ctx context.Context, ref string, keeper Program) error {
 	var parcel parcel
-	for text := keeper.text; len(text) > 0; {
+	for text := keeper.Text; len(text) > 0; {
 		n := min(len(text), MaxInput)
 		if err := d.send(ctx, ref, &parcel, text[:n]); err != nil {
 			return err
@@ -81,7 +77,7 @@ func (d *Driver) install(ctx context.Context, ref string, keeper program) error 
 		text = text[n:]
 	}
 	script := `cat "$@" > "$0.$$" && chmod 755 "$0.$$" && mv "$0.$$" "$0" && rm -f "$@"`
-	argv := append([]string{"/bin/sh", "-c", script, keeper.path}, parcel.paths()...)
+	argv := append([]string{"/bin/sh", "-c", script, keeper.Path}, parcel.paths()...)
 	out, code, err := d.run(ctx, ref, argv, nil)
 	if err == nil && code != 0 {
 		err = unanswered(out, code)

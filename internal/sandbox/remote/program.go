@@ -10,6 +10,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
@@ -24,16 +25,30 @@ var (
 	keeperARM64 []byte
 )
 
-// program is a keeper for one processor.
-type program struct {
-	// path is where it is in a box. It names the contents, so that servers of different versions may share a box.
-	path string
-	text []byte
+// Program is a keeper for one processor.
+type Program struct {
+	// Path is where it is in a box. It names the contents, so that servers of different versions may share a box.
+	Path string
+	Text []byte
+}
+
+// ProgramFor returns the keeper for a processor, as uname names it. A [Provider] that puts it into its boxes saves the
+// driver from sending it.
+func ProgramFor(processor string) (Program, error) {
+	all, err := programs()
+	if err != nil {
+		return Program{}, err
+	}
+	keeper, ok := all[processor]
+	if !ok {
+		return Program{}, fault.Newf(fault.Precondition, "use an image for x86_64 or aarch64", "sandboxes cannot have a processor %q", processor)
+	}
+	return keeper, nil
 }
 
 // programs are the keepers by what uname calls the processor.
-var programs = sync.OnceValues(func() (map[string]program, error) {
-	list := map[string]program{}
+var programs = sync.OnceValues(func() (map[string]Program, error) {
+	list := map[string]Program{}
 	for machine, packed := range map[string][]byte{"x86_64": keeperAMD64, "aarch64": keeperARM64} {
 		unpacker, err := gzip.NewReader(bytes.NewReader(packed))
 		if err != nil {
@@ -44,7 +59,7 @@ var programs = sync.OnceValues(func() (map[string]program, error) {
 			return nil, fmt.Errorf("the keeper for %s: %w", machine, err)
 		}
 		sum := sha256.Sum256(text)
-		list[machine] = program{protocol.Root + "/keeper-" + hex.EncodeToString(sum[:8]), text}
+		list[machine] = Program{protocol.Root + "/keeper-" + hex.EncodeToString(sum[:8]), text}
 	}
 	return list, nil
 })

@@ -7,7 +7,7 @@
 // connection; a lost answer is asked for again. What is promised of drivers is therefore promised, and tested, once.
 //
 // From bottom to top: program.go has the keeper; prepare.go makes a box ready for it; call.go asks it; launch.go, exec.go and
-// files.go implement [sandbox.Launcher].
+// files.go implement [sandbox.Launcher], and dial.go [sandbox.Dialer].
 package remote
 
 import (
@@ -51,6 +51,15 @@ type Putter interface {
 	Put(ctx context.Context, ref, path string, content []byte) error
 }
 
+// Near is a [Provider] whose boxes only some servers reach, or reach no server.
+type Near interface {
+	Provider
+
+	// Machine is that of [sandbox.Bound], and Offline that of [sandbox.Offline].
+	Machine() string
+	Offline() bool
+}
+
 // Driver is a driver over a provider. It is safe for concurrent use.
 type Driver struct {
 	provider Provider
@@ -68,7 +77,12 @@ type Driver struct {
 
 type launchKey struct{ ref, id string }
 
-var _ sandbox.Launcher = (*Driver)(nil)
+var (
+	_ sandbox.Launcher = (*Driver)(nil)
+	_ sandbox.Bound    = (*Driver)(nil)
+	_ sandbox.Offline  = (*Driver)(nil)
+	_ sandbox.Dialer   = (*Driver)(nil)
+)
 
 // New returns a driver over a provider.
 func New(p Provider) *Driver {
@@ -134,7 +148,22 @@ func (d *Driver) List(ctx context.Context, want sandbox.Labels) ([]sandbox.Box, 
 func (d *Driver) Guarantees() sandbox.Guarantees {
 	g := d.provider.Guarantees()
 	g.KillsAll = true // the keeper is the parent of every orphan
+	g.Ports = true
 	return g
+}
+
+// Machine returns the machine to which the boxes are bound; empty if every server reaches them.
+func (d *Driver) Machine() string {
+	if near, ok := d.provider.(Near); ok {
+		return near.Machine()
+	}
+	return ""
+}
+
+// Offline reports whether no box has a network.
+func (d *Driver) Offline() bool {
+	near, ok := d.provider.(Near)
+	return ok && near.Offline()
 }
 
 // Close releases the driver. What runs in its boxes continues.

@@ -36,6 +36,7 @@ func limits(s *suite, t *testing.T) {
 	})
 	t.Run("a fork bomb left in the background does not lock anyone out", func(t *testing.T) {
 		need(t, s.guarantees.MemoryLimit, "process limit")
+		need(t, s.guarantees.OutlastsLeftovers, "a box outlasts what is left in it")
 		b.run(t, sandbox.Command{Argv: []string{"perl", "-e", "exit if fork; while (1) { fork }"}})
 		b.sh(t, "kill -9 -1")
 		usable(t)
@@ -65,6 +66,7 @@ func limits(s *suite, t *testing.T) {
 	}
 	t.Run("what fills memory without a process leaves room for commands", func(t *testing.T) {
 		need(t, s.guarantees.MemoryLimit, "memory limit")
+		need(t, s.guarantees.OutlastsLeftovers, "a box outlasts what is left in it")
 		fill := map[string]string{
 			"/tmp and /dev/shm":         "cat /dev/zero > /tmp/big; cat /dev/zero > /dev/shm/big; true",
 			"empty files":               `perl -e 'for my $d ("/tmp/many", "/dev/shm/many") { mkdir $d; $n = 0; while (open my $f, ">", "$d/" . ("x" x 200) . $n++) {} }'`,

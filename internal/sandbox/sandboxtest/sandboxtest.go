@@ -65,6 +65,7 @@ func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Dri
 			"commands run as they were given":   invocation,
 			"the environment is as given":       environment,
 			"the network is its own":            network,
+			"programs are reached at ports":     ports,
 			"files go in and out safely":        files,
 			"boxes are made, found and deleted": boxes,
 			"boxes are strangers to each other": neighbours,

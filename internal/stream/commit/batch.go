@@ -15,8 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// batch writes parts in one statement. It encodes Postgres' binary format itself, because the general way, which boxes
-// every value of ten arrays, would be half of the cost of an append on this server.
+// batch writes parts in one statement. It encodes Postgres' binary format itself, because pgx's encoding boxes every
+// value of ten arrays, which would be half of this server's cost of an append.
 type batch struct {
 	// many and one are the connection's prepared statements, each a transaction of its own. A batch of one entry has a
 	// cheaper statement, because it is the most common one and its writer waits for it alone.

@@ -33,15 +33,15 @@ type careful struct {
 	store *store.Store
 	queue *queue
 	hooks Hooks
-	// places holds one token per part that is being written.
-	places chan struct{}
+	// slots holds one token per part that is being written.
+	slots chan struct{}
 }
 
 // write gives every call of a part its result, or returns the part to the queue. Calls that fail together are written
 // one by one, so that an invalid one does not fail the others.
 func (c *careful) write(p part) {
-	c.places <- struct{}{}
-	defer func() { <-c.places }()
+	c.slots <- struct{}{}
+	defer func() { <-c.slots }()
 	// suspicious reports entries that existed already, or an error. What follows in the lane is then written alone too,
 	// because it would probably make a batch fail.
 	suspicious := false

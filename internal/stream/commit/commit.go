@@ -36,7 +36,7 @@ func Open(ctx context.Context, s *store.Store, hooks Hooks) (*Committer, error) 
 	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	w := &writer{
 		counts: &c.counts, ctx: c.ctx, work: &c.work, store: s, queue: c.queue, hooks: hooks,
-		careful: &careful{ctx: c.ctx, store: s, queue: c.queue, hooks: hooks, places: make(chan struct{}, maxAlone)},
+		careful: &careful{ctx: c.ctx, store: s, queue: c.queue, hooks: hooks, slots: make(chan struct{}, maxAlone)},
 	}
 	if err := w.connect(ctx); err != nil {
 		c.stop()
@@ -48,11 +48,11 @@ func Open(ctx context.Context, s *store.Store, hooks Hooks) (*Committer, error) 
 
 // Stats counts what a [Committer] has done since it was opened.
 type Stats struct {
-	// Batches is how many statements committed, Appends how many calls they held, and Entries how many entries. Calls
-	// that were written in transactions of their own are not among them.
+	// Batches is the number of committed statements, Appends the number of calls in them, and Entries the number of
+	// entries. Calls that needed a separate transaction are not counted.
 	Batches, Appends, Entries int64
-	// Sizes counts the batches by how many calls they held: Sizes[i] is how many held more than 1<<(i-1) and at most
-	// 1<<i, and the last one counts all larger ones too.
+	// Sizes counts the batches by their number of calls: Sizes[i] is how many had more than 1<<(i-1) and at most 1<<i,
+	// and the last one counts all larger ones too.
 	Sizes [12]int64
 }
 

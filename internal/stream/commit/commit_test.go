@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// bench is a database with one house, and an open committer that nobody reads behind.
+// bench is a database with one house, and an open committer without readers.
 type bench struct {
 	*dbtest.Database
 	t         *testing.T
@@ -23,7 +23,7 @@ type bench struct {
 	house     string
 
 	mu sync.Mutex
-	// calls are those of the hooks: "committed" and the ids, "notify", "reconnected".
+	// calls records the calls of the hooks: "committed" and the ids, "notify", "reconnected".
 	calls []string
 }
 
@@ -69,7 +69,7 @@ func (b *bench) want(calls ...string) {
 	b.calls = nil
 }
 
-// stream makes an empty stream.
+// stream creates an empty stream.
 func (b *bench) stream(name string) (ref store.Ref, id int64) {
 	b.t.Helper()
 	ref = store.Ref{House: b.house, Name: name}
@@ -93,7 +93,7 @@ func drafts(ids ...string) (drafts []entry.Draft) {
 	return drafts
 }
 
-// append appends drafts, and returns where their entries are.
+// append appends drafts and returns the positions of their entries.
 func (b *bench) append(ref store.Ref, ids ...string) (seqs []int64) {
 	b.t.Helper()
 	entries, err := b.committer.Append(b.t.Context(), ref, 0, drafts(ids...))
@@ -111,7 +111,7 @@ func TestTheOwnerOfACommitterIsInformed(t *testing.T) {
 	b := setup(t)
 	ref, _ := b.stream("s")
 
-	t.Run("of what was committed, before the caller has its answer; a batch is still to be notified of", func(t *testing.T) {
+	t.Run("of committed entries before the caller gets its result, and that other servers must be notified of a batch", func(t *testing.T) {
 		if got := b.append(ref, "a", "b"); !slices.Equal(got, []int64{1, 2}) {
 			t.Errorf("they are at %v", got)
 		}
@@ -124,13 +124,13 @@ func TestTheOwnerOfACommitterIsInformed(t *testing.T) {
 		}
 		b.want("reconnected", "committed c", "notify")
 	})
-	t.Run("of what was there already, of which Postgres has notified", func(t *testing.T) {
+	t.Run("of entries that existed already, which Postgres has notified others of", func(t *testing.T) {
 		if got := b.append(ref, "d", "a"); !slices.Equal(got, []int64{4, 1}) {
 			t.Errorf("they are at %v", got)
 		}
 		b.want("committed d a")
 	})
-	t.Run("not of what was refused", func(t *testing.T) {
+	t.Run("but not of refused entries", func(t *testing.T) {
 		if _, err := b.committer.Append(t.Context(), ref, 0, []entry.Draft{{ID: "wrong", Type: "test", Payload: []byte("{")}}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("it is answered %v", err)
 		}
@@ -138,7 +138,7 @@ func TestTheOwnerOfACommitterIsInformed(t *testing.T) {
 	})
 }
 
-func TestAnAppendToTheStreamOfAnID(t *testing.T) {
+func TestAnAppendToAStreamByID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ref, id := b.stream("s")
@@ -147,15 +147,15 @@ func TestAnAppendToTheStreamOfAnID(t *testing.T) {
 	_, other := b.stream("s")
 
 	if _, err := b.committer.Append(t.Context(), ref, id, drafts("b")); !errors.Is(err, commit.ErrMoved) {
-		t.Errorf("into one whose name another has got: %v", err)
+		t.Errorf("to a stream that lost its name: %v", err)
 	}
 	got, err := b.committer.Append(t.Context(), ref, other, drafts("b"))
 	if err != nil || got[0].Seq != 1 {
-		t.Errorf("into the other: %v, %v", got, err)
+		t.Errorf("to the stream that has the name: %v, %v", got, err)
 	}
 }
 
-func TestWhatIsRememberedOfAStream(t *testing.T) {
+func TestRemember(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ref, id := b.stream("s")
@@ -166,11 +166,11 @@ func TestWhatIsRememberedOfAStream(t *testing.T) {
 			t.Errorf("%s: %d, %q, %t", what, id, contentType, known)
 		}
 	}
-	want("nothing that was not said", 0, "", false)
+	want("nothing before Remember", 0, "", false)
 	b.committer.Remember(ref, id, "text/plain", false)
-	want("the type of its content", id, "text/plain", true)
+	want("the content type", id, "text/plain", true)
 	b.committer.Remember(ref, id+1, "text/plain", true)
-	want("nothing of one that expires", 0, "", false)
+	want("no content type of a stream that expires", 0, "", false)
 }
 
 func TestAClosedCommitterRefuses(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 
 const (
 	// queueBytes limits the memory of all waiting calls, and laneBytes that of one stream's calls, so that a stream
-	// which cannot be written to leaves room for the others.
+	// which cannot be written to leaves space for the others.
 	queueBytes, laneBytes = 64 << 20, 8 << 20
-	// enqueueTimeout is how long a call waits for room in the queue.
+	// enqueueTimeout is how long a call waits for space in the queue.
 	enqueueTimeout = 2 * time.Second
 
 	// batchEntries and batchBytes end a batch: the call that exceeds one of them is its last.
@@ -56,7 +56,7 @@ type lane struct {
 	// users is the number of calls of the lane that have no result yet, including those not queued yet. A lane with
 	// users is not swept, because a second lane of its stream would then be written at the same time.
 	users int
-	room  *semaphore.Weighted
+	quota *semaphore.Weighted
 }
 
 // part is what a batch takes from one lane.
@@ -73,7 +73,7 @@ func (p part) isKnown() bool { return p.tail != unknown }
 
 // queue holds calls until the writer takes them, and serves streams in turn.
 type queue struct {
-	room *semaphore.Weighted
+	quota *semaphore.Weighted
 	// filled receives a token when a lane is put in line.
 	filled chan struct{}
 
@@ -87,7 +87,7 @@ type queue struct {
 
 func newQueue() *queue {
 	return &queue{
-		room: semaphore.NewWeighted(queueBytes), filled: make(chan struct{}, 1),
+		quota: semaphore.NewWeighted(queueBytes), filled: make(chan struct{}, 1),
 		lanes: map[store.Ref]*lane{}, ids: map[int64]*lane{}, full: keptLanes,
 	}
 }
@@ -133,7 +133,7 @@ func (q *queue) learn(ref store.Ref, id int64) {
 func (q *queue) note(ref store.Ref, id int64) *lane {
 	n := q.lanes[ref]
 	if n == nil {
-		n = &lane{ref: ref, room: semaphore.NewWeighted(laneBytes)}
+		n = &lane{ref: ref, quota: semaphore.NewWeighted(laneBytes)}
 		q.lanes[ref] = n
 	}
 	n.gone = false
@@ -177,24 +177,24 @@ func (q *queue) heard(id, tail int64) {
 	}
 }
 
-// put queues a call if there is room for it.
+// put queues a call if there is space for it.
 func (q *queue) put(ctx context.Context, n *lane, c *call) error {
 	c.bytes = min(c.bytes, laneBytes) // so that a larger one can use the whole lane
-	// The lane's room comes first, so that calls of a locked stream do not wait in the room of all.
-	if err := acquire(ctx, n.room, c.bytes); err != nil {
+	// The lane's quota comes first, so that calls of a locked stream hold no shared quota while they wait.
+	if err := acquire(ctx, n.quota, c.bytes); err != nil {
 		q.leave(n)
 		return err
 	}
-	if err := acquire(ctx, q.room, c.bytes); err != nil {
-		n.room.Release(c.bytes)
+	if err := acquire(ctx, q.quota, c.bytes); err != nil {
+		n.quota.Release(c.bytes)
 		q.leave(n)
 		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed != nil {
-		n.room.Release(c.bytes)
-		q.room.Release(c.bytes)
+		n.quota.Release(c.bytes)
+		q.quota.Release(c.bytes)
 		n.users--
 		return q.closed
 	}
@@ -205,14 +205,14 @@ func (q *queue) put(ctx context.Context, n *lane, c *call) error {
 	return nil
 }
 
-// acquire waits for room, for at most enqueueTimeout.
-func acquire(ctx context.Context, room *semaphore.Weighted, bytes int64) error {
-	if room.TryAcquire(bytes) {
+// acquire waits for quota for at most enqueueTimeout.
+func acquire(ctx context.Context, quota *semaphore.Weighted, bytes int64) error {
+	if quota.TryAcquire(bytes) {
 		return nil
 	}
 	short, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
-	if err := room.Acquire(short, bytes); err == nil {
+	if err := quota.Acquire(short, bytes); err == nil {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -324,8 +324,8 @@ func (q *queue) finish(n *lane, calls []*call, err error) {
 		bytes += c.bytes
 		close(c.done)
 	}
-	n.room.Release(bytes)
-	q.room.Release(bytes)
+	n.quota.Release(bytes)
+	q.quota.Release(bytes)
 }
 
 // close refuses all waiting and new calls.

@@ -12,10 +12,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// The queue is tested from within: from outside nobody can tell what waits in it.
+// The tests of the queue are internal, because a caller cannot see what waits in it.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	t.Run("a flood on one stream leaves the next batch to others as well", func(t *testing.T) {
+	t.Run("a flood on one stream leaves space in the next batch for others", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
 		for range 4 * batchEntries {
@@ -59,7 +59,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("the batch has %d calls", len(p.calls))
 		}
 		if q.take() != nil {
-			t.Error("the stream's next call was taken before the first had its outcome")
+			t.Error("the stream's next call was taken before the first had its result")
 		}
 		q.resume(p.lane, 1, 1, false)
 		if p := q.take()[0]; p.calls[0] != small {
@@ -67,7 +67,7 @@ func TestQueue(t *testing.T) {
 		}
 	})
 
-	t.Run("calls for which there is no room are refused after a while, those of other streams are not", func(t *testing.T) {
+	t.Run("calls that exceed their stream's quota are refused after a while, and calls of other streams are not", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
 		for range 8 {
@@ -90,7 +90,7 @@ func TestQueue(t *testing.T) {
 		mustPut(t, q, "full", 1)
 	})
 
-	t.Run("all streams together are bounded as well", func(t *testing.T) {
+	t.Run("all streams together have a quota too", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
 		for i := range queueBytes / laneBytes {
@@ -101,7 +101,7 @@ func TestQueue(t *testing.T) {
 		}
 	})
 
-	t.Run("closing it refuses all that waits and all that comes", func(t *testing.T) {
+	t.Run("closing it refuses waiting and new calls", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
 		waiting, parked := mustPut(t, q, "a", 1), mustPut(t, q, "b", 1)
@@ -120,7 +120,7 @@ func TestQueue(t *testing.T) {
 		}
 	})
 
-	t.Run("streams that nobody writes to are forgotten", func(t *testing.T) {
+	t.Run("idle streams are forgotten", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue()
 		mustPut(t, q, "busy", 1)

@@ -21,16 +21,16 @@ type Event struct {
 	Closed bool
 	// Seq is the position from which to resume after this event.
 	Seq int64
-	// Known is when this server had certainly learned of Entry.
+	// Known is a time at which this server knew of Entry, soon after it learned of it.
 	Known time.Time
 }
 
 // Delta is a piece of an entry that is still being produced: live output, or text as a model writes it. It is not
-// stored in the log and may be lost; the final entry holds the whole. A tail never sends a delta after the entry with
-// its id.
+// stored in the log and may be lost; the final entry is complete. A tail never sends a delta after the entry with its
+// id.
 type Delta struct {
-	// EntryID is the id of the final entry. For a step of a bot's turn it continues with "~" and the call of its model. A
-	// later call replaces an earlier one, and if no entry comes of the step, its deltas end with the turn.
+	// EntryID is the id of the final entry. For a step of a bot's turn, "~" and the call of the model follow. A later
+	// call replaces an earlier one. If the step leaves no entry, its deltas end with the turn.
 	EntryID string
 	// Offset is the number of bytes before Data. A tail sends increasing offsets. If one is greater than the end of the
 	// previous delta, the bytes in between were skipped.

@@ -55,7 +55,7 @@ func (f *forwarder) run() {
 		if pieces := f.pieces(); len(pieces) > 0 {
 			ctx, cancel := context.WithTimeout(f.ctx, store.StatementTimeout)
 			if err := f.store.NotifyDeltas(ctx, pieces); err != nil && f.ctx.Err() == nil {
-				// Not tried again and hardly worth a log line, because the final entry holds the whole.
+				// Not retried and hardly worth a log line, because the final entry is complete.
 				f.log.DebugContext(f.ctx, "other servers did not get live output", "error", fault.From(err).Detail())
 			}
 			cancel()

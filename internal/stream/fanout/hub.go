@@ -51,7 +51,7 @@ func Open(ctx context.Context, s *store.Store, log *slog.Logger, hooks Hooks) (*
 	h := &Hub{store: s}
 	// Without the caller's cancellation, because ctx is only for Open and may end long before the Hub.
 	h.ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
-	h.topics = newTopics(h.ctx, &h.work, log, &reader{store: s, places: make(chan struct{}, maxReaders)})
+	h.topics = newTopics(h.ctx, &h.work, log, &reader{store: s, slots: make(chan struct{}, maxReaders)})
 	h.poller = &poller{ctx: h.ctx, log: log, store: s, topics: h.topics, now: make(chan struct{}, 1)}
 	h.notifier = newNotifier(h.ctx, log, s)
 	deltas := &forwarder{id: uuid.New(), ctx: h.ctx, log: log, store: s, topics: h.topics}

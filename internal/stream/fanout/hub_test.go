@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = time.Minute
 
-// bench is a database with one house, in which nobody commits but the test.
+// bench is a database with one house, in which only the test commits.
 type bench struct {
 	*dbtest.Database
 	t     *testing.T
@@ -40,7 +40,7 @@ func setup(t *testing.T) *bench {
 	return b
 }
 
-// stream makes an empty stream.
+// stream creates an empty stream.
 func (b *bench) stream(name string) (ref store.Ref, id int64) {
 	b.t.Helper()
 	ref = store.Ref{House: b.house, Name: name}
@@ -50,7 +50,7 @@ func (b *bench) stream(name string) (ref store.Ref, id int64) {
 	return ref, id
 }
 
-// append appends in a transaction, of which Postgres notifies all servers.
+// append appends in a transaction, so that Postgres notifies all servers.
 func (b *bench) append(ref store.Ref, ids ...string) (entries []entry.Entry) {
 	b.t.Helper()
 	var drafts []entry.Draft
@@ -67,7 +67,7 @@ func (b *bench) append(ref store.Ref, ids ...string) (entries []entry.Entry) {
 	return entries
 }
 
-// hub is a server's, with the calls of its hooks.
+// hub is one server's Hub, with the calls of its hooks.
 type hub struct {
 	*fanout.Hub
 	t     *testing.T
@@ -92,7 +92,7 @@ func (b *bench) hub() *hub {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(h.Close)
-	h.want("lost") // what came before it listened
+	h.want("lost") // notifications before it listened
 	return h
 }
 
@@ -113,7 +113,7 @@ func (h *hub) want(calls ...string) {
 	}
 }
 
-// watch sends what a watcher is sent, as text, and why it ended.
+// watch watches a log. The channel receives each event as text, and at last why the watch ended.
 func (h *hub) watch(ref store.Ref, after int64) <-chan string {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -158,7 +158,7 @@ func wantSent(t *testing.T, sent <-chan string, want ...string) {
 
 func TestAWatcherIsSent(t *testing.T) {
 	t.Parallel()
-	t.Run("what is there, and what any server commits", func(t *testing.T) {
+	t.Run("existing entries, and those that any server commits", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		ref, _ := b.stream("s")
@@ -168,7 +168,7 @@ func TestAWatcherIsSent(t *testing.T) {
 		b.append(ref, "c")
 		wantSent(t, sent, "c")
 	})
-	t.Run("what is offered, without a notification", func(t *testing.T) {
+	t.Run("offered entries, without a notification", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		ref, id := b.stream("s")
@@ -218,7 +218,7 @@ func TestAWatcherIsSent(t *testing.T) {
 
 func TestTheOwnerOfAHubIsInformed(t *testing.T) {
 	t.Parallel()
-	t.Run("of what was committed with a notification", func(t *testing.T) {
+	t.Run("of commits with a notification", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		ref, id := b.stream("s")
@@ -226,7 +226,7 @@ func TestTheOwnerOfAHubIsInformed(t *testing.T) {
 		b.append(ref, "a", "b")
 		h.want(fmt.Sprintf("changed [%d]", id), fmt.Sprintf("appended %d 2", id))
 	})
-	t.Run("of what another hub notifies of; but not the notifying hub itself", func(t *testing.T) {
+	t.Run("of commits that another hub notifies of, but not of its own notifications", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		one, other := b.hub(), b.hub()
@@ -236,7 +236,7 @@ func TestTheOwnerOfAHubIsInformed(t *testing.T) {
 		other.Notify(8, 1)
 		one.want("changed [8]", "appended 8 1")
 	})
-	t.Run("also if it closes at once", func(t *testing.T) {
+	t.Run("even if the other hub closes at once", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		one, other := b.hub(), b.hub()

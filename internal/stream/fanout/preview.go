@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	// keptBytes is how much of a running preview a late watcher gets at least: the end of a command's output. Of a bot's
-	// step it gets keptStep, which is a long answer whole: readers begin at the beginning, and each word of it comes as a
-	// line of JSON.
+	// keptBytes is the least that a late watcher gets of a running preview: the end of a command's output. A bot's step
+	// keeps keptStep, enough for a long answer from its start, although each word of it is a line of JSON.
 	keptBytes, keptStep = 64 << 10, 1 << 20
 	// keptPreviews limits the previews of a server, and keptAll their bytes. The one that has been quiet longest is dropped
 	// first.
@@ -35,9 +34,9 @@ const (
 // preview is the last part of the bytes of an unfinished entry. Its topic's lock guards it.
 type preview struct {
 	id string
-	// ends are the ids of the entries each of which finishes the preview.
+	// ends are ids of entries. Any one of these entries finishes the preview.
 	ends []string
-	// step and call are of the step of a bot's turn; otherwise empty.
+	// step and call identify a step of a bot's turn and a call of its model. Other previews have none.
 	step, call string
 	// data ends at byte end. It is only appended to or replaced, so that slices of it can be shared.
 	data  []byte
@@ -50,8 +49,9 @@ type preview struct {
 
 // newPreview returns the preview of an entry, which begins at an offset.
 //
-// The model of a bot may write a step several times, and each time is a preview of its own, because the bytes of a preview
-// never change: its id is that of the step's entry, "~" and the call. If the step leaves no entry, the turn's end does.
+// A bot's model may write a step several times. Each time is a separate preview, because the bytes of a preview never
+// change; its id is the id of the step's entry, "~" and the call. If the step leaves no entry, the turn's end finishes
+// the preview.
 func newPreview(id string, offset int64) *preview {
 	p := &preview{id: id, ends: []string{id}, end: offset, forwarded: offset}
 	if step, call, ok := entry.StepDelta(id); ok {
@@ -61,7 +61,7 @@ func newPreview(id string, offset int64) *preview {
 	return p
 }
 
-// replaces reports whether a preview is of a later call for the same step as another.
+// replaces reports whether p belongs to a later call for the same step than q.
 func (p *preview) replaces(q *preview) bool {
 	return p.step != "" && p.step == q.step && entry.EarlierCall(q.call, p.call)
 }
@@ -83,7 +83,7 @@ func (p *preview) add(offset int64, data []byte) bool {
 	if p.step != "" {
 		kept = keptStep
 	}
-	if len(p.data) > 2*kept { // not for every delta, because each time copies all of it
+	if len(p.data) > 2*kept { // not for every delta, because each trim copies all of it
 		p.data = slices.Clone(lastBytes(p.data, kept))
 	}
 	p.end += int64(len(data))

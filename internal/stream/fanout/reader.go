@@ -19,8 +19,8 @@ const (
 
 // reader reads logs for watchers and topics.
 type reader struct {
-	store  *store.Store
-	places chan struct{}
+	store *store.Store
+	slots chan struct{}
 }
 
 // after reads what follows a position in the stream with this id. It asks by id, because a later stream of the same
@@ -42,12 +42,12 @@ func (r *reader) has(ctx context.Context, ref store.Ref, stream int64, ids []str
 	return found, err
 }
 
-// in runs f in a transaction when a place is free. A question for one entry takes one too, because it occupies a
-// connection, and each new preview asks one.
+// in runs f in a transaction once a slot is free. A lookup of one entry takes a slot too: it occupies a connection, and
+// every new preview needs one.
 func (r *reader) in(ctx context.Context, ref store.Ref, f func(tx pgx.Tx) error) error {
 	select {
-	case r.places <- struct{}{}:
-		defer func() { <-r.places }()
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

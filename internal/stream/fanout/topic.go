@@ -57,11 +57,11 @@ type view struct {
 	deltas  []Delta
 }
 
-// look returns what follows cursor. sent is the offset up to which each preview was sent to this watcher.
+// view returns what follows cursor. sent is the offset up to which each preview was sent to this watcher.
 //
 // Only watchers that have seen every entry of the topic get deltas. Taking an entry ends its preview under the same
 // lock, so that no delta follows its entry.
-func (t *topic) look(cursor int64, sent map[string]int64) view {
+func (t *topic) view(cursor int64, sent map[string]int64) view {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := view{changed: t.changed, deleted: t.deleted, abandoned: t.abandoned, last: t.last}
@@ -126,15 +126,15 @@ func (t *topic) end(tail int64) (fetch bool) {
 
 // claim claims the task of fetching if there is something to fetch and no fetch is in progress. Callers hold the lock.
 func (t *topic) claim() (fetch bool) {
-	if t.busy || !t.wants() {
+	if t.busy || !t.needsRead() {
 		return false
 	}
 	t.busy = true
 	return true
 }
 
-// wants reports whether something must be read from the log. Callers hold the lock.
-func (t *topic) wants() bool {
+// needsRead reports whether something must be read from the log. Callers hold the lock.
+func (t *topic) needsRead() bool {
 	return t.watchers > 0 && !t.deleted && !t.abandoned && (t.known > t.last || slices.ContainsFunc(t.previews, notRunning))
 }
 
@@ -145,7 +145,7 @@ func notRunning(p *preview) bool { return p.state != running }
 func (t *topic) next() (doubt *preview, after int64, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.busy = t.wants(); t.busy && t.known == t.last {
+	if t.busy = t.needsRead(); t.busy && t.known == t.last {
 		doubt = t.previews[slices.IndexFunc(t.previews, notRunning)]
 		doubt.state = asked
 	}
@@ -184,8 +184,8 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	return finished, t.claim()
 }
 
-// settle records that the log did not have the entry of a preview.
-func (t *topic) settle(p *preview) {
+// markRunning records that the log did not have the entry of a preview.
+func (t *topic) markRunning(p *preview) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p.state == asked { // otherwise there was no watcher for a moment, and the answer is outdated
@@ -202,7 +202,7 @@ func (t *topic) publish(d Delta) (p *preview, replaced []*preview, fetch bool) {
 	if p = t.preview(d.EntryID); p == nil {
 		p = newPreview(d.EntryID, d.Offset)
 		if slices.ContainsFunc(t.previews, func(q *preview) bool { return q.replaces(p) }) {
-			return nil, nil, false // it comes late
+			return nil, nil, false // it is late
 		}
 		for _, q := range slices.Clone(t.previews) {
 			if p.replaces(q) {
@@ -272,9 +272,9 @@ func (t *topic) position() int64 {
 	return t.last
 }
 
-// rest frees the recent entries if none came since the last call. This delays nobody, because watchers that keep up
+// trim frees the recent entries if none came since the last call. This delays nobody, because watchers that keep up
 // have them already and slower ones read from the log.
-func (t *topic) rest() {
+func (t *topic) trim() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.idle {
@@ -296,8 +296,8 @@ func (t *topic) drop(p *preview) {
 	t.previews = slices.DeleteFunc(t.previews, func(q *preview) bool { return q == p })
 }
 
-// stir wakes the watchers although the topic has nothing new, so that they notice the end of the hub.
-func (t *topic) stir() {
+// wakeAll wakes the watchers although the topic has nothing new, so that they notice the end of the hub.
+func (t *topic) wakeAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wake()

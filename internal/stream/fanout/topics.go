@@ -30,9 +30,9 @@ type topics struct {
 	// acceptable only for deltas, because those may be lost.
 	refs map[store.Ref]*topic
 	// previews holds all *preview in the order in which they last grew, oldest first, so that the one to drop is found
-	// at once. places maps each to its element.
+	// at once. lru maps each to its element.
 	previews *list.List
-	places   map[*preview]*place
+	lru      map[*preview]*lruEntry
 	// kept is the number of bytes of all previews.
 	kept int
 	// outbox holds the previews with something to send to other servers. send receives a token when it is not empty.
@@ -40,8 +40,8 @@ type topics struct {
 	send   chan struct{}
 }
 
-// place is the position of a preview in the list.
-type place struct {
+// lruEntry is a preview's element in the list.
+type lruEntry struct {
 	topic *topic
 	at    *list.Element
 	// touched is when the preview last grew, and kept the number of its bytes then.
@@ -53,7 +53,7 @@ func newTopics(ctx context.Context, work *sync.WaitGroup, log *slog.Logger, read
 	return &topics{
 		ctx: ctx, work: work, log: log, read: read,
 		all: map[int64]*topic{}, refs: map[store.Ref]*topic{},
-		previews: list.New(), places: map[*preview]*place{},
+		previews: list.New(), lru: map[*preview]*lruEntry{},
 		outbox: map[*preview]struct{}{}, send: make(chan struct{}, 1),
 	}
 }
@@ -64,7 +64,7 @@ func (ts *topics) close() {
 	defer ts.mu.Unlock()
 	ts.stopped = true
 	for _, t := range ts.all {
-		t.stir()
+		t.wakeAll()
 	}
 }
 
@@ -228,7 +228,7 @@ func (ts *topics) ask(t *topic, ref store.Ref, doubt *preview, after int64) erro
 		case found:
 			ts.retire(doubt)
 		default:
-			t.settle(doubt)
+			t.markRunning(doubt)
 		}
 		return nil
 	}
@@ -291,20 +291,20 @@ func (ts *topics) unsent() (deltas []streamDelta) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for p := range ts.outbox {
-		t := ts.places[p].topic
+		t := ts.lru[p].topic
 		deltas = append(deltas, streamDelta{t.id, t.unsent(p)})
 	}
 	clear(ts.outbox)
 	return deltas
 }
 
-// touch makes p, of topic t and with this many bytes, the preview that grew last, and drops the quietest ones if there are
-// too many. Callers hold the lock.
+// touch records that p, a preview of t that keeps this many bytes, grew last. It drops the quietest previews if there
+// are too many. Callers hold the lock.
 func (ts *topics) touch(t *topic, p *preview, kept int) {
-	known := ts.places[p]
+	known := ts.lru[p]
 	if known == nil {
-		known = &place{topic: t, at: ts.previews.PushBack(p)}
-		ts.places[p] = known
+		known = &lruEntry{topic: t, at: ts.previews.PushBack(p)}
+		ts.lru[p] = known
 	}
 	ts.previews.MoveToBack(known.at)
 	ts.kept += kept - known.kept
@@ -316,13 +316,13 @@ func (ts *topics) touch(t *topic, p *preview, kept int) {
 
 // drop removes a preview if it is still there. Callers hold the lock.
 func (ts *topics) drop(p *preview) {
-	known := ts.places[p]
+	known := ts.lru[p]
 	if known == nil {
 		return
 	}
 	ts.previews.Remove(known.at)
 	ts.kept -= known.kept
-	delete(ts.places, p)
+	delete(ts.lru, p)
 	delete(ts.outbox, p)
 	if needed := known.topic.forget(p); !needed {
 		ts.remove(known.topic)
@@ -346,7 +346,7 @@ func (ts *topics) sweep() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, t := range ts.all {
-		t.rest()
+		t.trim()
 	}
 	var next *list.Element
 	for at := ts.previews.Front(); at != nil; at = next {
@@ -356,7 +356,7 @@ func (ts *topics) sweep() {
 		if strings.HasPrefix(p.id, typingPrefix) {
 			kept = keptTyping
 		}
-		if time.Since(ts.places[p].touched) >= kept {
+		if time.Since(ts.lru[p].touched) >= kept {
 			ts.drop(p)
 		}
 	}

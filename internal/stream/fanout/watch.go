@@ -121,8 +121,8 @@ func (w *watcher) step(ctx context.Context) error {
 	if w.topic == nil {
 		return w.begin(ctx)
 	}
-	v := w.topic.look(w.cursor, w.sent)
-	// Only after the look, because closing the hub wakes the watchers that have looked.
+	v := w.topic.view(w.cursor, w.sent)
+	// Checked after view, because closing the hub wakes only the watchers that have called it.
 	if err := store.ShutdownError(w.topics.ctx); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (w *watcher) sendEntries(ctx context.Context, entries []entry.Entry, last i
 }
 
 func (w *watcher) sendDeltas(ctx context.Context, deltas []Delta) {
-	if w.sent == nil { // made late, because most watchers never need it
+	if w.sent == nil { // allocated late, because most watchers never need it
 		w.sent = map[string]int64{}
 	}
 	for i := range deltas {

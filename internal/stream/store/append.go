@@ -11,7 +11,7 @@ import (
 
 // Append adds drafts at the end of a log. It returns the id of the log's stream and one entry per draft; for a draft
 // whose id the log already has, that is the existing entry. It locks the log until the transaction ends, whose commit
-// notifies all servers. Its error is not explained, because the caller or [Store.In] does that.
+// notifies all servers. The caller or [Store.In] explains its error.
 func Append(ctx context.Context, tx pgx.Tx, ref Ref, drafts []entry.Draft) (stream int64, entries []entry.Entry, err error) {
 	p := query.AppendEntriesParams{Stream: ref.Name}
 	for _, d := range drafts {

@@ -20,9 +20,9 @@ func Explain(ref Ref, err error) error {
 	case pgerrcode.NoDataFound: // append_entries raises this code and the next three
 		return NoStream(ref).Because(err)
 	case pgerrcode.ObjectNotInPrerequisiteState:
-		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", ref.Name).Because(err)
+		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", ref.Name).WithReason(fault.StreamClosed).Because(err)
 	case "AR002":
-		return fault.New(fault.Precondition, "this thread is closed", "reopen it to write or run something in it").Because(err)
+		return fault.New(fault.Precondition, "this thread is closed", "reopen it to write or run something in it").WithReason(fault.ThreadClosed).Because(err)
 	case pgerrcode.InsufficientPrivilege:
 		return fault.New(fault.Forbidden, "an author of these entries is not a member of this house",
 			"add the agent to the house, or write in the name of a member").Because(err)
@@ -47,7 +47,7 @@ func ShutdownError(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment")
+	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment").WithReason(fault.ServerStopping)
 }
 
 // NoStream returns the error for a name that no stream has.

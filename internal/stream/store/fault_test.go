@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// What Postgres says of a log becomes an error that tells a person what to do.
+// Explain turns Postgres' errors into errors that tell a person what to do.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	ref := store.Ref{House: "ho1", Name: "arbe-thread-th1"}
@@ -29,8 +29,8 @@ func TestExplain(t *testing.T) {
 		{"no stream", &pgconn.PgError{Code: "P0002"}, fault.NotFound, "no stream arbe-thread-th1"},
 		{"a closed stream", &pgconn.PgError{Code: "55000"}, fault.Precondition, "stream arbe-thread-th1 is closed"},
 		{"a closed thread", &pgconn.PgError{Code: "AR002"}, fault.Precondition, "this thread is closed"},
-		{"a foreign author", &pgconn.PgError{Code: "42501"}, fault.Forbidden, "not a member"},
-		{"an author that is no uuid", &pgconn.PgError{Code: "22P02"}, fault.Invalid, "not JSON in valid UTF-8"},
+		{"an author of another house", &pgconn.PgError{Code: "42501"}, fault.Forbidden, "not a member"},
+		{"an author that is not a uuid", &pgconn.PgError{Code: "22P02"}, fault.Invalid, "not JSON in valid UTF-8"},
 		{"a NUL in a text", &pgconn.PgError{Code: "22P05"}, fault.Invalid, "not JSON in valid UTF-8"},
 		{"bytes that are not UTF-8", &pgconn.PgError{Code: "22021"}, fault.Invalid, "not JSON in valid UTF-8"},
 	} {
@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Only what may succeed a moment later is tried again.
+// Only errors of calls that may succeed a moment later are transient.
 func TestIsTransient(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -51,9 +51,9 @@ func TestIsTransient(t *testing.T) {
 	}{
 		{"a deadlock", &pgconn.PgError{Code: "40P01"}, true},
 		{"transactions that exclude each other", &pgconn.PgError{Code: "40001"}, true},
-		{"a database that is away", fault.New(fault.Unavailable, "it is away", "wait"), true},
+		{"an unreachable database", fault.New(fault.Unavailable, "it is away", "wait"), true},
 		{"a closed stream", &pgconn.PgError{Code: "55000"}, false},
-		{"what a caller did wrong", fault.New(fault.Invalid, "it is wrong", "correct it"), false},
+		{"a caller's mistake", fault.New(fault.Invalid, "it is wrong", "correct it"), false},
 		{"an unknown error", errors.New("unknown"), false},
 	} {
 		if got := store.IsTransient(c.err); got != c.want {

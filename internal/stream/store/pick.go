@@ -13,10 +13,10 @@ import (
 // pickRows is how many entries one Pick looks at. It takes Postgres some 50 ms.
 const pickRows = 100_000
 
-// Pick is [Read] of the entries that have one of the types; a type such as signal also stands for those that begin with
-// "signal.". tail is the position of the log's last entry. Pick looks at a limited number of entries and returns the
-// position of the last one that it looked at, from which the next Pick goes on: as its After, or if r.Last, its Before.
-// If the range is empty, that is the position before which, or after which, there is nothing to look at.
+// Pick is [Read] restricted to entries of the given types; the type signal, for example, also selects types that begin
+// with "signal.". tail is the position of the log's last entry. Pick looks at a limited number of entries and returns
+// the position of the last one. The next Pick continues from there: as its After, or if r.Last, its Before. For an
+// empty range it returns the position after which, or before which, there is nothing to look at.
 func Pick(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, types []string, tail, bytes int64) (entries []entry.Entry, searched int64, err error) {
 	low, high := r.After+1, tail // the entries to look at, both included
 	if r.Before > 0 {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// statements records what is asked over a connection.
+// statements records the last statement of a connection.
 type statements struct{ last pgx.TraceQueryStartData }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
@@ -24,8 +24,8 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.Tra
 }
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Postgres plans the first five executions of a statement for their values unless a transaction says otherwise: none may
-// read a whole partition of a large log.
+// Unless a transaction says otherwise, Postgres plans the first five executions of a statement for their values. No
+// plan may scan a whole partition of a large log.
 func TestNoReadOfALogScansItsTable(t *testing.T) {
 	t.Parallel()
 	ctx, d := t.Context(), dbtest.New(t)

@@ -24,7 +24,7 @@ type Scan struct {
 	// take receives each entry. Its payload is only valid during the call, because it is memory of the connection.
 	take func(*entry.Entry)
 
-	// Only is the type of all entries, if only their payloads are wanted; otherwise it is empty.
+	// Only, if not empty, is the type of all entries; only their payloads are then read.
 	Only string
 	// FastOnly ends the scan before a large entry instead of reading it.
 	FastOnly bool
@@ -95,7 +95,7 @@ const (
 )
 
 // fast reads small entries of one stream up to a position, as long as each follows the previous one. It decodes rows
-// itself, because the general way takes several times as long as Postgres needs to read them.
+// itself, because pgx's decoding takes several times as long as Postgres needs to read them.
 func (s *Scan) fast(ctx context.Context, stream, before int64) error {
 	if s.Over(before) {
 		return nil

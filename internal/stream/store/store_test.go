@@ -67,7 +67,7 @@ func (l *logs) append(t *testing.T, ref store.Ref, drafts ...entry.Draft) (entri
 	return entries
 }
 
-// draft returns a draft of a kind whose payload has about as many bytes, which no compression makes fewer.
+// draft returns a draft of a kind with an incompressible payload of about so many bytes.
 func draft(id, kind string, bytes int) entry.Draft {
 	text := make([]byte, bytes)
 	for i := range text {
@@ -77,7 +77,7 @@ func draft(id, kind string, bytes int) entry.Draft {
 	return entry.Draft{ID: id, Type: kind, Payload: payload}
 }
 
-// brief says of entries what tests compare.
+// brief formats the fields of entries that tests compare.
 func brief(entries []entry.Entry) (list []string) {
 	for _, e := range entries {
 		list = append(list, fmt.Sprintf("%d %s %s %s %d", e.Seq, e.ID, e.Type, e.Author, len(e.Payload)))
@@ -103,13 +103,13 @@ func TestAppend(t *testing.T) {
 			}
 		}
 	})
-	t.Run("an id that the log has stands for the entry that is there", func(t *testing.T) {
+	t.Run("an id that the log has returns the existing entry", func(t *testing.T) {
 		got := l.append(t, ref, draft("c", "chat", 5), draft("a", "signal.other", 500), draft("c", "chat", 7))
 		if want := []string{"3 c chat  16", "1 a chat  21", "3 c chat  16"}; !slices.Equal(brief(got), want) {
 			t.Errorf("%q, want %q", brief(got), want)
 		}
 	})
-	t.Run("the end of the log follows", func(t *testing.T) {
+	t.Run("the log's tail moves", func(t *testing.T) {
 		if end, err := l.Find(t.Context(), ref); err != nil || end != (store.End{ID: id, Tail: 3}) {
 			t.Errorf("%+v, %v", end, err)
 		}
@@ -158,15 +158,15 @@ func TestAppend(t *testing.T) {
 	})
 }
 
-// TestReadAgreesWithWhatWasWritten compares ranges of logs and forks of forks, with small and large entries in any order,
-// with what a list in memory has.
+// TestReadAgreesWithWhatWasWritten compares ranges of logs, forks and forks of forks, which have small and large
+// entries in random order, with lists in memory.
 func TestReadAgreesWithWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	l := newLogs(t)
 	type log struct {
 		ref store.Ref
 		id  int64
-		all []entry.Entry // also the inherited ones
+		all []entry.Entry // including the inherited ones
 	}
 	var family []log
 	kinds := []string{"chat", "command", "signal.thread.status_changed", "signal.turn.started", "signals"}
@@ -280,7 +280,7 @@ func TestReadAgreesWithWhatWasWritten(t *testing.T) {
 	})
 }
 
-// A caller that wants entries of some kinds goes on from where the last call stopped looking, until it has seen everything.
+// A caller that picks entries of some kinds continues where the last call stopped, until it has searched everything.
 func TestPickGoesOnFromWhereItStoppedLooking(t *testing.T) {
 	t.Parallel()
 	l := newLogs(t)
@@ -351,13 +351,13 @@ func TestScan(t *testing.T) {
 			t.Errorf("%q up to %d", got, s.At)
 		}
 	})
-	t.Run("a fast one ends before a large entry", func(t *testing.T) {
+	t.Run("a scan with FastOnly ends before a large entry", func(t *testing.T) {
 		s, got := scan(t, func(s *store.Scan) { s.FastOnly = true })
 		if len(got) != 2 || s.At != 2 {
 			t.Errorf("%q up to %d", got, s.At)
 		}
 	})
-	t.Run("one for payloads alone has the type that it was told", func(t *testing.T) {
+	t.Run("a scan of payloads alone has the given type", func(t *testing.T) {
 		_, got := scan(t, func(s *store.Scan) { s.Only, s.FastOnly = "chunk", true })
 		if want := []string{"1chunk21", "2chunk31"}; !slices.Equal(got, want) {
 			t.Errorf("%q", got)
@@ -380,7 +380,7 @@ func TestScan(t *testing.T) {
 	})
 }
 
-// The binary form of a time is what Postgres sends.
+// Timestamp decodes what Postgres sends.
 func TestTimestamp(t *testing.T) {
 	t.Parallel()
 	conn := dbtest.New(t).Owner(t)
@@ -396,7 +396,7 @@ func TestTimestamp(t *testing.T) {
 	}
 }
 
-// A call outlives a restart of Postgres, whose pool has many dead connections, and ends when its caller does.
+// A call survives a restart of Postgres, which leaves a pool of dead connections, and ends with its context.
 func TestInRetriesWhileTheDatabaseDropsConnections(t *testing.T) {
 	t.Parallel()
 	l := newLogs(t)

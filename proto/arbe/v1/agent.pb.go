@@ -30,7 +30,7 @@ type Agent struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "human" or "bot".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who does the work of a bot: "arbe", or a coding agent: "pi", "codex" or "claude-code". Empty for a human.
+	// Who does the work of a bot: "arbe", or a coding agent, such as "pi". Empty for a human.
 	Runtime   string                 `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -236,10 +236,11 @@ func (x *WhoAmIResponse) GetExpiresAt() *timestamppb.Timestamp {
 }
 
 type CreateAgentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Runtime       string                 `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// One of BotService.ListRuntimes.
+	Runtime       string `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -773,7 +774,7 @@ func (x *RedeemLoginLinkRequest) GetToken() string {
 
 type RedeemLoginLinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Send it as the cookie "arbe_session" or as "Authorization: Bearer …".
+	// The session. Send it as "Authorization: Bearer …"; browsers send it as a cookie.
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -927,11 +928,11 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\tthread_id\x18\x04 \x01(\tR\bthreadId\x12\x16\n" +
 	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x129\n" +
 	"\n" +
-	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x98\x01\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"~\n" +
 	"\x12CreateAgentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
-	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12=\n" +
-	"\aruntime\x18\x03 \x01(\tB#\xbaH r\x1eR\x04arbeR\x02piR\x05codexR\vclaude-codeR\aruntime\";\n" +
+	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12#\n" +
+	"\aruntime\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\aruntime\";\n" +
 	"\x13CreateAgentResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"Q\n" +
 	"\x0fGetAgentRequest\x12$\n" +

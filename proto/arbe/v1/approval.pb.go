@@ -100,8 +100,12 @@ type Approval struct {
 	// What the person said to their answer.
 	Reason string `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Empty if the bot has left the house, or the thread has no name.
-	AgentName     string `protobuf:"bytes,16,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
-	ThreadName    string `protobuf:"bytes,17,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
+	AgentName  string `protobuf:"bytes,16,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	ThreadName string `protobuf:"bytes,17,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
+	// The run of the thread that asks; 0 if a turn does. Then turn_id is empty.
+	Epoch int64 `protobuf:"varint,18,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The call is a question of a coding agent: to answer it is to approve, with the words of the answer as the reason.
+	Question      bool `protobuf:"varint,19,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +257,20 @@ func (x *Approval) GetThreadName() string {
 		return x.ThreadName
 	}
 	return ""
+}
+
+func (x *Approval) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Approval) GetQuestion() bool {
+	if x != nil {
+		return x.Question
+	}
+	return false
 }
 
 type ListApprovalsRequest struct {
@@ -480,7 +498,7 @@ type AnswerApprovalRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Id       string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Verdict  Verdict                `protobuf:"varint,3,opt,name=verdict,proto3,enum=arbe.v1.Verdict" json:"verdict,omitempty"`
-	// What you say to it. The bot reads it if the answer is no.
+	// What you say to it. The bot reads it if the answer is no, or if it asked a question.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -592,7 +610,7 @@ var File_arbe_v1_approval_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x16arbe/v1/approval.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x04\n" +
+	"\x16arbe/v1/approval.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\x04\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -615,7 +633,9 @@ const file_arbe_v1_approval_proto_rawDesc = "" +
 	"\n" +
 	"agent_name\x18\x10 \x01(\tR\tagentName\x12\x1f\n" +
 	"\vthread_name\x18\x11 \x01(\tR\n" +
-	"threadName\"\xb4\x01\n" +
+	"threadName\x12\x14\n" +
+	"\x05epoch\x18\x12 \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\bquestion\x18\x13 \x01(\bR\bquestion\"\xb4\x01\n" +
 	"\x14ListApprovalsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12$\n" +
 	"\tthread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\bthreadId\x12'\n" +

@@ -33,7 +33,7 @@ type Bot struct {
 	Handle string `protobuf:"bytes,3,opt,name=handle,proto3" json:"handle,omitempty"`
 	// How pages show it.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox: "pi", "codex" or "claude-code".
+	// Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox, such as "pi"; see ListRuntimes.
 	Runtime string `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// What it is told before each turn. WatchHouse leaves it out.
 	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
@@ -457,7 +457,7 @@ type CreateBotRequest struct {
 	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	// Defaults to the handle. One of both is required.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Defaults to "arbe", whose turns run in the server.
+	// Defaults to "arbe", whose turns run in the server; the others are those of ListRuntimes.
 	Runtime string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// At most 64 KiB.
 	Instructions string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
@@ -1744,6 +1744,196 @@ func (x *ListToolsResponse) GetTools() []*Tool {
 	return nil
 }
 
+// Runtime is who may do the work of a bot: arbe in the server, or a coding agent in a sandbox.
+type Runtime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What bots have as their runtime.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What people call it.
+	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	// The version of its program, which arbe installs; empty for "arbe".
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The protocols in which it can ask a model, the preferred one first: of "messages", "responses" and "chat". Empty for "arbe", which
+	// asks every model.
+	Dialects []string `protobuf:"bytes,4,rep,name=dialects,proto3" json:"dialects,omitempty"`
+	// What is said while it works reaches what it does. Otherwise it is what it does next.
+	Steers bool `protobuf:"varint,5,opt,name=steers,proto3" json:"steers,omitempty"`
+	// It can ask people before it does what needs a person's yes. Otherwise it is not started where something does.
+	Asks bool `protobuf:"varint,6,opt,name=asks,proto3" json:"asks,omitempty"`
+	// What it cannot do that others can, in a sentence; empty if there is nothing to say.
+	Limits        string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Runtime) Reset() {
+	*x = Runtime{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Runtime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Runtime) ProtoMessage() {}
+
+func (x *Runtime) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
+func (*Runtime) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Runtime) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Runtime) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Runtime) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Runtime) GetDialects() []string {
+	if x != nil {
+		return x.Dialects
+	}
+	return nil
+}
+
+func (x *Runtime) GetSteers() bool {
+	if x != nil {
+		return x.Steers
+	}
+	return false
+}
+
+func (x *Runtime) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
+}
+
+func (x *Runtime) GetLimits() string {
+	if x != nil {
+		return x.Limits
+	}
+	return ""
+}
+
+type ListRuntimesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRuntimesRequest) Reset() {
+	*x = ListRuntimesRequest{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRuntimesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRuntimesRequest) ProtoMessage() {}
+
+func (x *ListRuntimesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRuntimesRequest.ProtoReflect.Descriptor instead.
+func (*ListRuntimesRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListRuntimesRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+type ListRuntimesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they are shown; the first is "arbe".
+	Runtimes      []*Runtime `protobuf:"bytes,1,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRuntimesResponse) Reset() {
+	*x = ListRuntimesResponse{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRuntimesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRuntimesResponse) ProtoMessage() {}
+
+func (x *ListRuntimesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRuntimesResponse.ProtoReflect.Descriptor instead.
+func (*ListRuntimesResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListRuntimesResponse) GetRuntimes() []*Runtime {
+	if x != nil {
+		return x.Runtimes
+	}
+	return nil
+}
+
 var File_arbe_v1_bot_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_bot_proto_rawDesc = "" +
@@ -1794,12 +1984,12 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"updated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
 	"\x05Names\x12)\n" +
-	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xc7\x03\n" +
+	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xa8\x03\n" +
 	"\x10CreateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x06handle\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06handle\x12\x1b\n" +
-	"\x04name\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04name\x12@\n" +
-	"\aruntime\x18\x04 \x01(\tB&\xbaH#\xd8\x01\x01r\x1eR\x04arbeR\x02piR\x05codexR\vclaude-codeR\aruntime\x12.\n" +
+	"\x04name\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04name\x12!\n" +
+	"\aruntime\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\aruntime\x12.\n" +
 	"\finstructions\x18\x05 \x01(\tB\n" +
 	"\xbaH\ar\x05(\x80\x80\x80\x01R\finstructions\x12\x1e\n" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05model\x12$\n" +
@@ -1899,7 +2089,19 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x10ListToolsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"8\n" +
 	"\x11ListToolsResponse\x12#\n" +
-	"\x05tools\x18\x01 \x03(\v2\r.arbe.v1.ToolR\x05tools2\x8e\x05\n" +
+	"\x05tools\x18\x01 \x03(\v2\r.arbe.v1.ToolR\x05tools\"\xad\x01\n" +
+	"\aRuntime\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1a\n" +
+	"\bdialects\x18\x04 \x03(\tR\bdialects\x12\x16\n" +
+	"\x06steers\x18\x05 \x01(\bR\x06steers\x12\x12\n" +
+	"\x04asks\x18\x06 \x01(\bR\x04asks\x12\x16\n" +
+	"\x06limits\x18\a \x01(\tR\x06limits\";\n" +
+	"\x13ListRuntimesRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"D\n" +
+	"\x14ListRuntimesResponse\x12,\n" +
+	"\bruntimes\x18\x01 \x03(\v2\x10.arbe.v1.RuntimeR\bruntimes2\xe0\x05\n" +
 	"\n" +
 	"BotService\x12B\n" +
 	"\tCreateBot\x12\x19.arbe.v1.CreateBotRequest\x1a\x1a.arbe.v1.CreateBotResponse\x12>\n" +
@@ -1907,7 +2109,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\bListBots\x12\x18.arbe.v1.ListBotsRequest\x1a\x19.arbe.v1.ListBotsResponse\"\x03\x90\x02\x01\x12B\n" +
 	"\tUpdateBot\x12\x19.arbe.v1.UpdateBotRequest\x1a\x1a.arbe.v1.UpdateBotResponse\x12B\n" +
 	"\tDeleteBot\x12\x19.arbe.v1.DeleteBotRequest\x1a\x1a.arbe.v1.DeleteBotResponse\x12G\n" +
-	"\tListTools\x12\x19.arbe.v1.ListToolsRequest\x1a\x1a.arbe.v1.ListToolsResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\tListTools\x12\x19.arbe.v1.ListToolsRequest\x1a\x1a.arbe.v1.ListToolsResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\fListRuntimes\x12\x1c.arbe.v1.ListRuntimesRequest\x1a\x1d.arbe.v1.ListRuntimesResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\fCreatePolicy\x12\x1c.arbe.v1.CreatePolicyRequest\x1a\x1d.arbe.v1.CreatePolicyResponse\x12K\n" +
 	"\fUpdatePolicy\x12\x1c.arbe.v1.UpdatePolicyRequest\x1a\x1d.arbe.v1.UpdatePolicyResponse\x12K\n" +
 	"\fDeletePolicy\x12\x1c.arbe.v1.DeletePolicyRequest\x1a\x1d.arbe.v1.DeletePolicyResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
@@ -1924,7 +2127,7 @@ func file_arbe_v1_bot_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_bot_proto_rawDescData
 }
 
-var file_arbe_v1_bot_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_arbe_v1_bot_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_arbe_v1_bot_proto_goTypes = []any{
 	(*Bot)(nil),                   // 0: arbe.v1.Bot
 	(*BotLimits)(nil),             // 1: arbe.v1.BotLimits
@@ -1949,15 +2152,18 @@ var file_arbe_v1_bot_proto_goTypes = []any{
 	(*Tool)(nil),                  // 20: arbe.v1.Tool
 	(*ListToolsRequest)(nil),      // 21: arbe.v1.ListToolsRequest
 	(*ListToolsResponse)(nil),     // 22: arbe.v1.ListToolsResponse
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*Runtime)(nil),               // 23: arbe.v1.Runtime
+	(*ListRuntimesRequest)(nil),   // 24: arbe.v1.ListRuntimesRequest
+	(*ListRuntimesResponse)(nil),  // 25: arbe.v1.ListRuntimesResponse
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_arbe_v1_bot_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Bot.limits:type_name -> arbe.v1.BotLimits
 	2,  // 1: arbe.v1.Bot.policies:type_name -> arbe.v1.Policy
-	23, // 2: arbe.v1.Bot.created_at:type_name -> google.protobuf.Timestamp
-	23, // 3: arbe.v1.Bot.updated_at:type_name -> google.protobuf.Timestamp
-	23, // 4: arbe.v1.Policy.created_at:type_name -> google.protobuf.Timestamp
-	23, // 5: arbe.v1.Policy.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 2: arbe.v1.Bot.created_at:type_name -> google.protobuf.Timestamp
+	26, // 3: arbe.v1.Bot.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 4: arbe.v1.Policy.created_at:type_name -> google.protobuf.Timestamp
+	26, // 5: arbe.v1.Policy.updated_at:type_name -> google.protobuf.Timestamp
 	3,  // 6: arbe.v1.CreateBotRequest.tools:type_name -> arbe.v1.Names
 	1,  // 7: arbe.v1.CreateBotRequest.limits:type_name -> arbe.v1.BotLimits
 	3,  // 8: arbe.v1.CreateBotRequest.ask:type_name -> arbe.v1.Names
@@ -1973,29 +2179,32 @@ var file_arbe_v1_bot_proto_depIdxs = []int32{
 	3,  // 18: arbe.v1.UpdatePolicyRequest.tool_ids:type_name -> arbe.v1.Names
 	2,  // 19: arbe.v1.UpdatePolicyResponse.policy:type_name -> arbe.v1.Policy
 	20, // 20: arbe.v1.ListToolsResponse.tools:type_name -> arbe.v1.Tool
-	4,  // 21: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
-	6,  // 22: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
-	8,  // 23: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
-	10, // 24: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
-	12, // 25: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
-	21, // 26: arbe.v1.BotService.ListTools:input_type -> arbe.v1.ListToolsRequest
-	14, // 27: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
-	16, // 28: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
-	18, // 29: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
-	5,  // 30: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
-	7,  // 31: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
-	9,  // 32: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
-	11, // 33: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
-	13, // 34: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
-	22, // 35: arbe.v1.BotService.ListTools:output_type -> arbe.v1.ListToolsResponse
-	15, // 36: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
-	17, // 37: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
-	19, // 38: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	23, // 21: arbe.v1.ListRuntimesResponse.runtimes:type_name -> arbe.v1.Runtime
+	4,  // 22: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
+	6,  // 23: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
+	8,  // 24: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
+	10, // 25: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
+	12, // 26: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
+	21, // 27: arbe.v1.BotService.ListTools:input_type -> arbe.v1.ListToolsRequest
+	24, // 28: arbe.v1.BotService.ListRuntimes:input_type -> arbe.v1.ListRuntimesRequest
+	14, // 29: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
+	16, // 30: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
+	18, // 31: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
+	5,  // 32: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
+	7,  // 33: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
+	9,  // 34: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
+	11, // 35: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
+	13, // 36: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
+	22, // 37: arbe.v1.BotService.ListTools:output_type -> arbe.v1.ListToolsResponse
+	25, // 38: arbe.v1.BotService.ListRuntimes:output_type -> arbe.v1.ListRuntimesResponse
+	15, // 39: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
+	17, // 40: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
+	19, // 41: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_bot_proto_init() }
@@ -2015,7 +2224,7 @@ func file_arbe_v1_bot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_bot_proto_rawDesc), len(file_arbe_v1_bot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

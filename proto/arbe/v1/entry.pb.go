@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -856,6 +857,199 @@ func (x *Typing) GetAgentId() string {
 	return ""
 }
 
+type WhoAnswersRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The message, as in SayRequest. A command means nothing to any bot.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	ReplyTo       string `protobuf:"bytes,3,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAnswersRequest) Reset() {
+	*x = WhoAnswersRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAnswersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAnswersRequest) ProtoMessage() {}
+
+func (x *WhoAnswersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAnswersRequest.ProtoReflect.Descriptor instead.
+func (*WhoAnswersRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WhoAnswersRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *WhoAnswersRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *WhoAnswersRequest) GetReplyTo() string {
+	if x != nil {
+		return x.ReplyTo
+	}
+	return ""
+}
+
+type WhoAnswersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the bots' names.
+	Answerers     []*Answerer `protobuf:"bytes,1,rep,name=answerers,proto3" json:"answerers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAnswersResponse) Reset() {
+	*x = WhoAnswersResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAnswersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAnswersResponse) ProtoMessage() {}
+
+func (x *WhoAnswersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAnswersResponse.ProtoReflect.Descriptor instead.
+func (*WhoAnswersResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WhoAnswersResponse) GetAnswerers() []*Answerer {
+	if x != nil {
+		return x.Answerers
+	}
+	return nil
+}
+
+// Answerer is what a message would mean for a bot.
+type Answerer struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Handle  string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// "fire": it answers. "steer": it works here already, and is told. "delay": it waits, and may answer. "skip": it does not answer.
+	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
+	// Why, in one word and in a sentence; see signal.dispatch.turn_started and signal.dispatch.skipped.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Explanation   string `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answerer) Reset() {
+	*x = Answerer{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answerer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answerer) ProtoMessage() {}
+
+func (x *Answerer) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answerer.ProtoReflect.Descriptor instead.
+func (*Answerer) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Answerer) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *Answerer) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *Answerer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Answerer) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Answerer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Answerer) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
 type ShowTypingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -865,7 +1059,7 @@ type ShowTypingRequest struct {
 
 func (x *ShowTypingRequest) Reset() {
 	*x = ShowTypingRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	mi := &file_arbe_v1_entry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1071,7 @@ func (x *ShowTypingRequest) String() string {
 func (*ShowTypingRequest) ProtoMessage() {}
 
 func (x *ShowTypingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	mi := &file_arbe_v1_entry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1084,7 @@ func (x *ShowTypingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowTypingRequest.ProtoReflect.Descriptor instead.
 func (*ShowTypingRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ShowTypingRequest) GetThreadId() string {
@@ -908,7 +1102,7 @@ type ShowTypingResponse struct {
 
 func (x *ShowTypingResponse) Reset() {
 	*x = ShowTypingResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	mi := &file_arbe_v1_entry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1114,7 @@ func (x *ShowTypingResponse) String() string {
 func (*ShowTypingResponse) ProtoMessage() {}
 
 func (x *ShowTypingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	mi := &file_arbe_v1_entry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,14 +1127,304 @@ func (x *ShowTypingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowTypingResponse.ProtoReflect.Descriptor instead.
 func (*ShowTypingResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{16}
+}
+
+type SearchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	Query   string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// At most 100; 0 is 20.
+	PageSize      int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequest) Reset() {
+	*x = SearchRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequest) ProtoMessage() {}
+
+func (x *SearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
+func (*SearchRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SearchRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+type SearchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest first.
+	Hits []*SearchHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
+	// The threads whose names have the words as they are written, if the query has no filter for entries: at most 5.
+	Threads []*NamedThread `protobuf:"bytes,2,rep,name=threads,proto3" json:"threads,omitempty"`
+	// How many entries of the house no search finds yet: many were written a moment ago.
+	Pending       int64 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponse) Reset() {
+	*x = SearchResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponse) ProtoMessage() {}
+
+func (x *SearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
+func (*SearchResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SearchResponse) GetHits() []*SearchHit {
+	if x != nil {
+		return x.Hits
+	}
+	return nil
+}
+
+func (x *SearchResponse) GetThreads() []*NamedThread {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
+}
+
+func (x *SearchResponse) GetPending() int64 {
+	if x != nil {
+		return x.Pending
+	}
+	return 0
+}
+
+// SearchHit is an entry that a search found.
+type SearchHit struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Empty if untitled.
+	ThreadName string `protobuf:"bytes,2,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
+	Seq        int64  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	EntryId    string `protobuf:"bytes,4,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// "message" (a person's chat), "answer" (a bot's), "command" or "output".
+	Type          string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	AuthorAgentId string `protobuf:"bytes,6,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
+	// Empty if nobody wrote it.
+	AuthorName string `protobuf:"bytes,7,opt,name=author_name,json=authorName,proto3" json:"author_name,omitempty"`
+	// The part of its text around the first word that was found, on one line.
+	Snippet       string                 `protobuf:"bytes,8,opt,name=snippet,proto3" json:"snippet,omitempty"`
+	WrittenAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchHit) Reset() {
+	*x = SearchHit{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchHit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchHit) ProtoMessage() {}
+
+func (x *SearchHit) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchHit.ProtoReflect.Descriptor instead.
+func (*SearchHit) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SearchHit) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *SearchHit) GetThreadName() string {
+	if x != nil {
+		return x.ThreadName
+	}
+	return ""
+}
+
+func (x *SearchHit) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *SearchHit) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *SearchHit) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *SearchHit) GetAuthorAgentId() string {
+	if x != nil {
+		return x.AuthorAgentId
+	}
+	return ""
+}
+
+func (x *SearchHit) GetAuthorName() string {
+	if x != nil {
+		return x.AuthorName
+	}
+	return ""
+}
+
+func (x *SearchHit) GetSnippet() string {
+	if x != nil {
+		return x.Snippet
+	}
+	return ""
+}
+
+func (x *SearchHit) GetWrittenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WrittenAt
+	}
+	return nil
+}
+
+// NamedThread is a thread that a search found by its name.
+type NamedThread struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedThread) Reset() {
+	*x = NamedThread{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedThread) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedThread) ProtoMessage() {}
+
+func (x *NamedThread) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedThread.ProtoReflect.Descriptor instead.
+func (*NamedThread) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *NamedThread) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *NamedThread) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\"N\n" +
+	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"N\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
@@ -995,15 +1479,56 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\"\a\n" +
 	"\x05Alive\"#\n" +
 	"\x06Typing\x12\x19\n" +
-	"\bagent_id\x18\x01 \x01(\tR\aagentId\";\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\"\x7f\n" +
+	"\x11WhoAnswersRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
+	"\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x04text\x12#\n" +
+	"\breply_to\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\areplyTo\"E\n" +
+	"\x12WhoAnswersResponse\x12/\n" +
+	"\tanswerers\x18\x01 \x03(\v2\x11.arbe.v1.AnswererR\tanswerers\"\xa3\x01\n" +
+	"\bAnswerer\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06action\x18\x04 \x01(\tR\x06action\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12 \n" +
+	"\vexplanation\x18\x06 \x01(\tR\vexplanation\";\n" +
 	"\x11ShowTypingRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"\x14\n" +
-	"\x12ShowTypingResponse2\xb3\x02\n" +
+	"\x12ShowTypingResponse\"\x7f\n" +
+	"\rSearchRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
+	"\x05query\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\xe8\aR\x05query\x12&\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\bpageSize\"\x82\x01\n" +
+	"\x0eSearchResponse\x12&\n" +
+	"\x04hits\x18\x01 \x03(\v2\x12.arbe.v1.SearchHitR\x04hits\x12.\n" +
+	"\athreads\x18\x02 \x03(\v2\x14.arbe.v1.NamedThreadR\athreads\x12\x18\n" +
+	"\apending\x18\x03 \x01(\x03R\apending\"\xa8\x02\n" +
+	"\tSearchHit\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
+	"\vthread_name\x18\x02 \x01(\tR\n" +
+	"threadName\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x19\n" +
+	"\bentry_id\x18\x04 \x01(\tR\aentryId\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12&\n" +
+	"\x0fauthor_agent_id\x18\x06 \x01(\tR\rauthorAgentId\x12\x1f\n" +
+	"\vauthor_name\x18\a \x01(\tR\n" +
+	"authorName\x12\x18\n" +
+	"\asnippet\x18\b \x01(\tR\asnippet\x129\n" +
+	"\n" +
+	"written_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\">\n" +
+	"\vNamedThread\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name2\xbf\x03\n" +
 	"\fEntryService\x120\n" +
 	"\x03Say\x12\x13.arbe.v1.SayRequest\x1a\x14.arbe.v1.SayResponse\x129\n" +
 	"\x06Append\x12\x16.arbe.v1.AppendRequest\x1a\x17.arbe.v1.AppendResponse\x128\n" +
-	"\x04List\x12\x14.arbe.v1.ListRequest\x1a\x15.arbe.v1.ListResponse\"\x03\x90\x02\x01\x125\n" +
-	"\x04Tail\x12\x14.arbe.v1.TailRequest\x1a\x15.arbe.v1.TailResponse0\x01\x12E\n" +
+	"\x04List\x12\x14.arbe.v1.ListRequest\x1a\x15.arbe.v1.ListResponse\"\x03\x90\x02\x01\x12>\n" +
+	"\x06Search\x12\x16.arbe.v1.SearchRequest\x1a\x17.arbe.v1.SearchResponse\"\x03\x90\x02\x01\x125\n" +
+	"\x04Tail\x12\x14.arbe.v1.TailRequest\x1a\x15.arbe.v1.TailResponse0\x01\x12J\n" +
+	"\n" +
+	"WhoAnswers\x12\x1a.arbe.v1.WhoAnswersRequest\x1a\x1b.arbe.v1.WhoAnswersResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\n" +
 	"ShowTyping\x12\x1a.arbe.v1.ShowTypingRequest\x1a\x1b.arbe.v1.ShowTypingResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -1019,50 +1544,66 @@ func file_arbe_v1_entry_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_entry_proto_rawDescData
 }
 
-var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_arbe_v1_entry_proto_goTypes = []any{
-	(*Delta)(nil),              // 0: arbe.v1.Delta
-	(*SayRequest)(nil),         // 1: arbe.v1.SayRequest
-	(*SayResponse)(nil),        // 2: arbe.v1.SayResponse
-	(*AppendRequest)(nil),      // 3: arbe.v1.AppendRequest
-	(*AppendResponse)(nil),     // 4: arbe.v1.AppendResponse
-	(*ListRequest)(nil),        // 5: arbe.v1.ListRequest
-	(*ListResponse)(nil),       // 6: arbe.v1.ListResponse
-	(*TailRequest)(nil),        // 7: arbe.v1.TailRequest
-	(*TailResponse)(nil),       // 8: arbe.v1.TailResponse
-	(*CaughtUp)(nil),           // 9: arbe.v1.CaughtUp
-	(*Alive)(nil),              // 10: arbe.v1.Alive
-	(*Typing)(nil),             // 11: arbe.v1.Typing
-	(*ShowTypingRequest)(nil),  // 12: arbe.v1.ShowTypingRequest
-	(*ShowTypingResponse)(nil), // 13: arbe.v1.ShowTypingResponse
-	(*Entry)(nil),              // 14: arbe.v1.Entry
-	(*Chat)(nil),               // 15: arbe.v1.Chat
+	(*Delta)(nil),                 // 0: arbe.v1.Delta
+	(*SayRequest)(nil),            // 1: arbe.v1.SayRequest
+	(*SayResponse)(nil),           // 2: arbe.v1.SayResponse
+	(*AppendRequest)(nil),         // 3: arbe.v1.AppendRequest
+	(*AppendResponse)(nil),        // 4: arbe.v1.AppendResponse
+	(*ListRequest)(nil),           // 5: arbe.v1.ListRequest
+	(*ListResponse)(nil),          // 6: arbe.v1.ListResponse
+	(*TailRequest)(nil),           // 7: arbe.v1.TailRequest
+	(*TailResponse)(nil),          // 8: arbe.v1.TailResponse
+	(*CaughtUp)(nil),              // 9: arbe.v1.CaughtUp
+	(*Alive)(nil),                 // 10: arbe.v1.Alive
+	(*Typing)(nil),                // 11: arbe.v1.Typing
+	(*WhoAnswersRequest)(nil),     // 12: arbe.v1.WhoAnswersRequest
+	(*WhoAnswersResponse)(nil),    // 13: arbe.v1.WhoAnswersResponse
+	(*Answerer)(nil),              // 14: arbe.v1.Answerer
+	(*ShowTypingRequest)(nil),     // 15: arbe.v1.ShowTypingRequest
+	(*ShowTypingResponse)(nil),    // 16: arbe.v1.ShowTypingResponse
+	(*SearchRequest)(nil),         // 17: arbe.v1.SearchRequest
+	(*SearchResponse)(nil),        // 18: arbe.v1.SearchResponse
+	(*SearchHit)(nil),             // 19: arbe.v1.SearchHit
+	(*NamedThread)(nil),           // 20: arbe.v1.NamedThread
+	(*Entry)(nil),                 // 21: arbe.v1.Entry
+	(*Chat)(nil),                  // 22: arbe.v1.Chat
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
-	14, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	15, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	14, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	14, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	14, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	21, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	22, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	21, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	21, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	21, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
 	0,  // 5: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
 	9,  // 6: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
 	10, // 7: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
 	11, // 8: arbe.v1.TailResponse.typing:type_name -> arbe.v1.Typing
-	1,  // 9: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	3,  // 10: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	5,  // 11: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	7,  // 12: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	12, // 13: arbe.v1.EntryService.ShowTyping:input_type -> arbe.v1.ShowTypingRequest
-	2,  // 14: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	4,  // 15: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	6,  // 16: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	8,  // 17: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	13, // 18: arbe.v1.EntryService.ShowTyping:output_type -> arbe.v1.ShowTypingResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	14, // 9: arbe.v1.WhoAnswersResponse.answerers:type_name -> arbe.v1.Answerer
+	19, // 10: arbe.v1.SearchResponse.hits:type_name -> arbe.v1.SearchHit
+	20, // 11: arbe.v1.SearchResponse.threads:type_name -> arbe.v1.NamedThread
+	23, // 12: arbe.v1.SearchHit.written_at:type_name -> google.protobuf.Timestamp
+	1,  // 13: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	3,  // 14: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	5,  // 15: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	17, // 16: arbe.v1.EntryService.Search:input_type -> arbe.v1.SearchRequest
+	7,  // 17: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	12, // 18: arbe.v1.EntryService.WhoAnswers:input_type -> arbe.v1.WhoAnswersRequest
+	15, // 19: arbe.v1.EntryService.ShowTyping:input_type -> arbe.v1.ShowTypingRequest
+	2,  // 20: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	4,  // 21: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	6,  // 22: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	18, // 23: arbe.v1.EntryService.Search:output_type -> arbe.v1.SearchResponse
+	8,  // 24: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	13, // 25: arbe.v1.EntryService.WhoAnswers:output_type -> arbe.v1.WhoAnswersResponse
+	16, // 26: arbe.v1.EntryService.ShowTyping:output_type -> arbe.v1.ShowTypingResponse
+	20, // [20:27] is the sub-list for method output_type
+	13, // [13:20] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1084,7 +1625,7 @@ func file_arbe_v1_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_entry_proto_rawDesc), len(file_arbe_v1_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1201,6 +1201,262 @@ func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{18}
 }
 
+type DiagnoseEnvironmentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseEnvironmentRequest) Reset() {
+	*x = DiagnoseEnvironmentRequest{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseEnvironmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseEnvironmentRequest) ProtoMessage() {}
+
+func (x *DiagnoseEnvironmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseEnvironmentRequest.ProtoReflect.Descriptor instead.
+func (*DiagnoseEnvironmentRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DiagnoseEnvironmentRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type DiagnoseEnvironmentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*DiagnoseEnvironmentResponse_Check
+	//	*DiagnoseEnvironmentResponse_Diagnosing
+	Event         isDiagnoseEnvironmentResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiagnoseEnvironmentResponse) Reset() {
+	*x = DiagnoseEnvironmentResponse{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiagnoseEnvironmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiagnoseEnvironmentResponse) ProtoMessage() {}
+
+func (x *DiagnoseEnvironmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiagnoseEnvironmentResponse.ProtoReflect.Descriptor instead.
+func (*DiagnoseEnvironmentResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DiagnoseEnvironmentResponse) GetEvent() isDiagnoseEnvironmentResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *DiagnoseEnvironmentResponse) GetCheck() *EnvironmentCheck {
+	if x != nil {
+		if x, ok := x.Event.(*DiagnoseEnvironmentResponse_Check); ok {
+			return x.Check
+		}
+	}
+	return nil
+}
+
+func (x *DiagnoseEnvironmentResponse) GetDiagnosing() *EnvironmentDiagnosing {
+	if x != nil {
+		if x, ok := x.Event.(*DiagnoseEnvironmentResponse_Diagnosing); ok {
+			return x.Diagnosing
+		}
+	}
+	return nil
+}
+
+type isDiagnoseEnvironmentResponse_Event interface {
+	isDiagnoseEnvironmentResponse_Event()
+}
+
+type DiagnoseEnvironmentResponse_Check struct {
+	// A step that has ended.
+	Check *EnvironmentCheck `protobuf:"bytes,1,opt,name=check,proto3,oneof"`
+}
+
+type DiagnoseEnvironmentResponse_Diagnosing struct {
+	// A sign of life during a long step.
+	Diagnosing *EnvironmentDiagnosing `protobuf:"bytes,2,opt,name=diagnosing,proto3,oneof"`
+}
+
+func (*DiagnoseEnvironmentResponse_Check) isDiagnoseEnvironmentResponse_Event() {}
+
+func (*DiagnoseEnvironmentResponse_Diagnosing) isDiagnoseEnvironmentResponse_Event() {}
+
+// EnvironmentDiagnosing says that a diagnosis goes on.
+type EnvironmentDiagnosing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnvironmentDiagnosing) Reset() {
+	*x = EnvironmentDiagnosing{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnvironmentDiagnosing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnvironmentDiagnosing) ProtoMessage() {}
+
+func (x *EnvironmentDiagnosing) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnvironmentDiagnosing.ProtoReflect.Descriptor instead.
+func (*EnvironmentDiagnosing) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{21}
+}
+
+// EnvironmentCheck is one step of a diagnosis.
+type EnvironmentCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (of several repositories with the folder: "clone web"),
+	// "setup", "start", "egress", "door" or "remove". There may be others later.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped": there is nothing to do, or a
+	// step before it failed.
+	Result     string `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	DurationMs int64  `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// What was found, and what to do about it. Each may be empty.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Next    string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
+	// The end of what a script printed.
+	Output        string `protobuf:"bytes,6,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnvironmentCheck) Reset() {
+	*x = EnvironmentCheck{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnvironmentCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnvironmentCheck) ProtoMessage() {}
+
+func (x *EnvironmentCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnvironmentCheck.ProtoReflect.Descriptor instead.
+func (*EnvironmentCheck) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *EnvironmentCheck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EnvironmentCheck) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *EnvironmentCheck) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *EnvironmentCheck) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *EnvironmentCheck) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *EnvironmentCheck) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
 var File_arbe_v1_environment_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_environment_proto_rawDesc = "" +
@@ -1292,7 +1548,24 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"5\n" +
 	"\x18DeleteEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x1b\n" +
-	"\x19DeleteEnvironmentResponse2\xa5\x04\n" +
+	"\x19DeleteEnvironmentResponse\"7\n" +
+	"\x1aDiagnoseEnvironmentRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x9b\x01\n" +
+	"\x1bDiagnoseEnvironmentResponse\x121\n" +
+	"\x05check\x18\x01 \x01(\v2\x19.arbe.v1.EnvironmentCheckH\x00R\x05check\x12@\n" +
+	"\n" +
+	"diagnosing\x18\x02 \x01(\v2\x1e.arbe.v1.EnvironmentDiagnosingH\x00R\n" +
+	"diagnosingB\a\n" +
+	"\x05event\"\x17\n" +
+	"\x15EnvironmentDiagnosing\"\xa5\x01\n" +
+	"\x10EnvironmentCheck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1f\n" +
+	"\vduration_ms\x18\x03 \x01(\x03R\n" +
+	"durationMs\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\tR\x04next\x12\x16\n" +
+	"\x06output\x18\x06 \x01(\tR\x06output2\x89\x05\n" +
 	"\x12EnvironmentService\x12Z\n" +
 	"\x11CreateEnvironment\x12!.arbe.v1.CreateEnvironmentRequest\x1a\".arbe.v1.CreateEnvironmentResponse\x12V\n" +
 	"\x0eGetEnvironment\x12\x1e.arbe.v1.GetEnvironmentRequest\x1a\x1f.arbe.v1.GetEnvironmentResponse\"\x03\x90\x02\x01\x12\\\n" +
@@ -1300,7 +1573,8 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x11UpdateEnvironment\x12!.arbe.v1.UpdateEnvironmentRequest\x1a\".arbe.v1.UpdateEnvironmentResponse\x12E\n" +
 	"\n" +
 	"AllowHosts\x12\x1a.arbe.v1.AllowHostsRequest\x1a\x1b.arbe.v1.AllowHostsResponse\x12Z\n" +
-	"\x11DeleteEnvironment\x12!.arbe.v1.DeleteEnvironmentRequest\x1a\".arbe.v1.DeleteEnvironmentResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\x11DeleteEnvironment\x12!.arbe.v1.DeleteEnvironmentRequest\x1a\".arbe.v1.DeleteEnvironmentResponse\x12b\n" +
+	"\x13DiagnoseEnvironment\x12#.arbe.v1.DiagnoseEnvironmentRequest\x1a$.arbe.v1.DiagnoseEnvironmentResponse0\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_environment_proto_rawDescOnce sync.Once
@@ -1314,42 +1588,46 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
-var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_arbe_v1_environment_proto_goTypes = []any{
-	(*Environment)(nil),               // 0: arbe.v1.Environment
-	(*EnvironmentConfig)(nil),         // 1: arbe.v1.EnvironmentConfig
-	(*Repository)(nil),                // 2: arbe.v1.Repository
-	(*GitCredential)(nil),             // 3: arbe.v1.GitCredential
-	(*Egress)(nil),                    // 4: arbe.v1.Egress
-	(*SecretBinding)(nil),             // 5: arbe.v1.SecretBinding
-	(*Limits)(nil),                    // 6: arbe.v1.Limits
-	(*CreateEnvironmentRequest)(nil),  // 7: arbe.v1.CreateEnvironmentRequest
-	(*CreateEnvironmentResponse)(nil), // 8: arbe.v1.CreateEnvironmentResponse
-	(*GetEnvironmentRequest)(nil),     // 9: arbe.v1.GetEnvironmentRequest
-	(*GetEnvironmentResponse)(nil),    // 10: arbe.v1.GetEnvironmentResponse
-	(*ListEnvironmentsRequest)(nil),   // 11: arbe.v1.ListEnvironmentsRequest
-	(*ListEnvironmentsResponse)(nil),  // 12: arbe.v1.ListEnvironmentsResponse
-	(*UpdateEnvironmentRequest)(nil),  // 13: arbe.v1.UpdateEnvironmentRequest
-	(*UpdateEnvironmentResponse)(nil), // 14: arbe.v1.UpdateEnvironmentResponse
-	(*AllowHostsRequest)(nil),         // 15: arbe.v1.AllowHostsRequest
-	(*AllowHostsResponse)(nil),        // 16: arbe.v1.AllowHostsResponse
-	(*DeleteEnvironmentRequest)(nil),  // 17: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil), // 18: arbe.v1.DeleteEnvironmentResponse
-	nil,                               // 19: arbe.v1.EnvironmentConfig.LabelsEntry
-	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 21: google.protobuf.Duration
+	(*Environment)(nil),                 // 0: arbe.v1.Environment
+	(*EnvironmentConfig)(nil),           // 1: arbe.v1.EnvironmentConfig
+	(*Repository)(nil),                  // 2: arbe.v1.Repository
+	(*GitCredential)(nil),               // 3: arbe.v1.GitCredential
+	(*Egress)(nil),                      // 4: arbe.v1.Egress
+	(*SecretBinding)(nil),               // 5: arbe.v1.SecretBinding
+	(*Limits)(nil),                      // 6: arbe.v1.Limits
+	(*CreateEnvironmentRequest)(nil),    // 7: arbe.v1.CreateEnvironmentRequest
+	(*CreateEnvironmentResponse)(nil),   // 8: arbe.v1.CreateEnvironmentResponse
+	(*GetEnvironmentRequest)(nil),       // 9: arbe.v1.GetEnvironmentRequest
+	(*GetEnvironmentResponse)(nil),      // 10: arbe.v1.GetEnvironmentResponse
+	(*ListEnvironmentsRequest)(nil),     // 11: arbe.v1.ListEnvironmentsRequest
+	(*ListEnvironmentsResponse)(nil),    // 12: arbe.v1.ListEnvironmentsResponse
+	(*UpdateEnvironmentRequest)(nil),    // 13: arbe.v1.UpdateEnvironmentRequest
+	(*UpdateEnvironmentResponse)(nil),   // 14: arbe.v1.UpdateEnvironmentResponse
+	(*AllowHostsRequest)(nil),           // 15: arbe.v1.AllowHostsRequest
+	(*AllowHostsResponse)(nil),          // 16: arbe.v1.AllowHostsResponse
+	(*DeleteEnvironmentRequest)(nil),    // 17: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil),   // 18: arbe.v1.DeleteEnvironmentResponse
+	(*DiagnoseEnvironmentRequest)(nil),  // 19: arbe.v1.DiagnoseEnvironmentRequest
+	(*DiagnoseEnvironmentResponse)(nil), // 20: arbe.v1.DiagnoseEnvironmentResponse
+	(*EnvironmentDiagnosing)(nil),       // 21: arbe.v1.EnvironmentDiagnosing
+	(*EnvironmentCheck)(nil),            // 22: arbe.v1.EnvironmentCheck
+	nil,                                 // 23: arbe.v1.EnvironmentConfig.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 25: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	20, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	24, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
 	6,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
 	5,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
 	4,  // 4: arbe.v1.EnvironmentConfig.egress:type_name -> arbe.v1.Egress
 	2,  // 5: arbe.v1.EnvironmentConfig.repositories:type_name -> arbe.v1.Repository
 	3,  // 6: arbe.v1.EnvironmentConfig.git:type_name -> arbe.v1.GitCredential
-	19, // 7: arbe.v1.EnvironmentConfig.labels:type_name -> arbe.v1.EnvironmentConfig.LabelsEntry
-	21, // 8: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
-	21, // 9: arbe.v1.Limits.idle:type_name -> google.protobuf.Duration
+	23, // 7: arbe.v1.EnvironmentConfig.labels:type_name -> arbe.v1.EnvironmentConfig.LabelsEntry
+	25, // 8: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	25, // 9: arbe.v1.Limits.idle:type_name -> google.protobuf.Duration
 	1,  // 10: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
 	0,  // 11: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
 	0,  // 12: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
@@ -1357,23 +1635,27 @@ var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 14: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
 	0,  // 15: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
 	0,  // 16: arbe.v1.AllowHostsResponse.environment:type_name -> arbe.v1.Environment
-	7,  // 17: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	9,  // 18: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	11, // 19: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	13, // 20: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	15, // 21: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
-	17, // 22: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	8,  // 23: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	10, // 24: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	12, // 25: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	14, // 26: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	16, // 27: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
-	18, // 28: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	22, // 17: arbe.v1.DiagnoseEnvironmentResponse.check:type_name -> arbe.v1.EnvironmentCheck
+	21, // 18: arbe.v1.DiagnoseEnvironmentResponse.diagnosing:type_name -> arbe.v1.EnvironmentDiagnosing
+	7,  // 19: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	9,  // 20: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	11, // 21: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	13, // 22: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	15, // 23: arbe.v1.EnvironmentService.AllowHosts:input_type -> arbe.v1.AllowHostsRequest
+	17, // 24: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	19, // 25: arbe.v1.EnvironmentService.DiagnoseEnvironment:input_type -> arbe.v1.DiagnoseEnvironmentRequest
+	8,  // 26: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	10, // 27: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	12, // 28: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	14, // 29: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	16, // 30: arbe.v1.EnvironmentService.AllowHosts:output_type -> arbe.v1.AllowHostsResponse
+	18, // 31: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	20, // 32: arbe.v1.EnvironmentService.DiagnoseEnvironment:output_type -> arbe.v1.DiagnoseEnvironmentResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -1382,13 +1664,17 @@ func file_arbe_v1_environment_proto_init() {
 		return
 	}
 	file_arbe_v1_environment_proto_msgTypes[13].OneofWrappers = []any{}
+	file_arbe_v1_environment_proto_msgTypes[20].OneofWrappers = []any{
+		(*DiagnoseEnvironmentResponse_Check)(nil),
+		(*DiagnoseEnvironmentResponse_Diagnosing)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,7 +29,12 @@ type ErrorInfo struct {
 	// Identifies this failure in the operator's log. Only internal errors have one.
 	Reference string `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"`
 	// The id of the request, as in the header X-Request-Id. Every line of the log about the request has it.
-	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// What went wrong, for programs: THREAD_CLOSED, or the name of the error's code if nothing more exact is known. A reason keeps
+	// its name and its meaning. docs/errors.md lists all.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Whose reason it is: always "arbe.dev".
+	Domain        string `protobuf:"bytes,5,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,16 +90,32 @@ func (x *ErrorInfo) GetRequestId() string {
 	return ""
 }
 
+func (x *ErrorInfo) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ErrorInfo) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
 var File_arbe_v1_error_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/error.proto\x12\aarbe.v1\"\\\n" +
+	"\x13arbe/v1/error.proto\x12\aarbe.v1\"\x8c\x01\n" +
 	"\tErrorInfo\x12\x12\n" +
 	"\x04next\x18\x01 \x01(\tR\x04next\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestIdB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06domain\x18\x05 \x01(\tR\x06domainB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_error_proto_rawDescOnce sync.Once

@@ -24,6 +24,7 @@ func ErrorInfoOf(err error) *ErrorInfo {
 		}
 	}
 	info.Next = cmp.Or(info.Next, e.Meta().Get(NextHeader))
+	info.Reason = cmp.Or(info.Reason, e.Meta().Get(ReasonHeader))
 	info.Reference = cmp.Or(info.Reference, e.Meta().Get(ReferenceHeader))
 	info.RequestId = cmp.Or(info.RequestId, e.Meta().Get(RequestHeader))
 	return info

@@ -1707,7 +1707,7 @@ type AcceptInviteResponse struct {
 	House *House `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
 	// The person who joined.
 	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The session of a new person. Send it as the cookie "arbe_session" or as "Authorization: Bearer …". Empty if the
+	// The session of a new person. Send it as "Authorization: Bearer …"; browsers send it as a cookie. Empty if the
 	// caller had a credential.
 	Session          string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	SessionExpiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=session_expires_at,json=sessionExpiresAt,proto3" json:"session_expires_at,omitempty"`
@@ -1781,12 +1781,14 @@ type WatchHouseRequest struct {
 	Threads int32 `protobuf:"varint,2,opt,name=threads,proto3" json:"threads,omitempty"`
 	// Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
 	// (their own, otherwise the house's default), their parents, their sources if they are forks, and their most recently
-	// active forks, at most 21. If one does not exist at the start, the error is a not_found.
+	// active forks, at most 21, and children, at most 101. If one does not exist at the start, the error is a not_found.
 	ThreadIds []string `protobuf:"bytes,3,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
 	// Whether to watch the members of the house: the first 1,000 to join.
 	Members bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
 	// Whether to watch the bots of the house.
-	Bots          bool `protobuf:"varint,5,opt,name=bots,proto3" json:"bots,omitempty"`
+	Bots bool `protobuf:"varint,5,opt,name=bots,proto3" json:"bots,omitempty"`
+	// Whether to watch the caller's inbox, with the readings of the first hundred threads, and of those of threads and thread_ids.
+	Inbox         bool `protobuf:"varint,6,opt,name=inbox,proto3" json:"inbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1856,6 +1858,13 @@ func (x *WatchHouseRequest) GetBots() bool {
 	return false
 }
 
+func (x *WatchHouseRequest) GetInbox() bool {
+	if x != nil {
+		return x.Inbox
+	}
+	return false
+}
+
 type WatchHouseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -1870,6 +1879,7 @@ type WatchHouseResponse struct {
 	//	*WatchHouseResponse_CaughtUp
 	//	*WatchHouseResponse_Alive
 	//	*WatchHouseResponse_Bot
+	//	*WatchHouseResponse_Inbox
 	Event         isWatchHouseResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2002,6 +2012,15 @@ func (x *WatchHouseResponse) GetBot() *Bot {
 	return nil
 }
 
+func (x *WatchHouseResponse) GetInbox() *Inbox {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Inbox); ok {
+			return x.Inbox
+		}
+	}
+	return nil
+}
+
 type isWatchHouseResponse_Event interface {
 	isWatchHouseResponse_Event()
 }
@@ -2052,6 +2071,11 @@ type WatchHouseResponse_Bot struct {
 	Bot *Bot `protobuf:"bytes,10,opt,name=bot,proto3,oneof"`
 }
 
+type WatchHouseResponse_Inbox struct {
+	// The caller's.
+	Inbox *Inbox `protobuf:"bytes,11,opt,name=inbox,proto3,oneof"`
+}
+
 func (*WatchHouseResponse_House) isWatchHouseResponse_Event() {}
 
 func (*WatchHouseResponse_Thread) isWatchHouseResponse_Event() {}
@@ -2071,6 +2095,8 @@ func (*WatchHouseResponse_CaughtUp) isWatchHouseResponse_Event() {}
 func (*WatchHouseResponse_Alive) isWatchHouseResponse_Event() {}
 
 func (*WatchHouseResponse_Bot) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Inbox) isWatchHouseResponse_Event() {}
 
 // Gone identifies a row.
 type Gone struct {
@@ -2213,7 +2239,7 @@ var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x13arbe/v1/inbox.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2346,7 +2372,7 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x12$\n" +
 	"\x05agent\x18\x02 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x12H\n" +
-	"\x12session_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10sessionExpiresAt\"\xbe\x01\n" +
+	"\x12session_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10sessionExpiresAt\"\xd4\x01\n" +
 	"\x11WatchHouseRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12$\n" +
 	"\athreads\x18\x02 \x01(\x05B\n" +
@@ -2355,7 +2381,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"thread_ids\x18\x03 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10d\"\x06r\x04\x10\x01\x18@R\tthreadIds\x12\x18\n" +
 	"\amembers\x18\x04 \x01(\bR\amembers\x12\x12\n" +
-	"\x04bots\x18\x05 \x01(\bR\x04bots\"\xc9\x03\n" +
+	"\x04bots\x18\x05 \x01(\bR\x04bots\x12\x14\n" +
+	"\x05inbox\x18\x06 \x01(\bR\x05inbox\"\xf1\x03\n" +
 	"\x12WatchHouseResponse\x12&\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseH\x00R\x05house\x12)\n" +
 	"\x06thread\x18\x02 \x01(\v2\x0f.arbe.v1.ThreadH\x00R\x06thread\x12,\n" +
@@ -2367,7 +2394,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\tcaught_up\x18\b \x01(\v2\x11.arbe.v1.WatchingH\x00R\bcaughtUp\x12&\n" +
 	"\x05alive\x18\t \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05alive\x12 \n" +
 	"\x03bot\x18\n" +
-	" \x01(\v2\f.arbe.v1.BotH\x00R\x03botB\a\n" +
+	" \x01(\v2\f.arbe.v1.BotH\x00R\x03bot\x12&\n" +
+	"\x05inbox\x18\v \x01(\v2\x0e.arbe.v1.InboxH\x00R\x05inboxB\a\n" +
 	"\x05event\"*\n" +
 	"\x04Gone\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
@@ -2451,6 +2479,7 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*Environment)(nil),           // 40: arbe.v1.Environment
 	(*Alive)(nil),                 // 41: arbe.v1.Alive
 	(*Bot)(nil),                   // 42: arbe.v1.Bot
+	(*Inbox)(nil),                 // 43: arbe.v1.Inbox
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
 	34, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
@@ -2485,37 +2514,38 @@ var file_arbe_v1_house_proto_depIdxs = []int32{
 	33, // 29: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
 	41, // 30: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
 	42, // 31: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	4,  // 32: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	6,  // 33: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	8,  // 34: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	10, // 35: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	12, // 36: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	14, // 37: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	16, // 38: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	19, // 39: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	21, // 40: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	23, // 41: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	25, // 42: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	27, // 43: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	29, // 44: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	5,  // 45: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	7,  // 46: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	9,  // 47: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	11, // 48: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	13, // 49: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	15, // 50: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	17, // 51: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	20, // 52: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	22, // 53: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	24, // 54: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	26, // 55: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	28, // 56: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	30, // 57: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	45, // [45:58] is the sub-list for method output_type
-	32, // [32:45] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	43, // 32: arbe.v1.WatchHouseResponse.inbox:type_name -> arbe.v1.Inbox
+	4,  // 33: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	6,  // 34: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	8,  // 35: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	10, // 36: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	12, // 37: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	14, // 38: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	16, // 39: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	19, // 40: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	21, // 41: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	23, // 42: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	25, // 43: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	27, // 44: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	29, // 45: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	5,  // 46: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	7,  // 47: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	9,  // 48: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	11, // 49: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	13, // 50: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	15, // 51: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	17, // 52: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	20, // 53: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	22, // 54: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	24, // 55: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	26, // 56: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	28, // 57: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	30, // 58: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	46, // [46:59] is the sub-list for method output_type
+	33, // [33:46] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -2527,6 +2557,7 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_bot_proto_init()
 	file_arbe_v1_entry_proto_init()
 	file_arbe_v1_environment_proto_init()
+	file_arbe_v1_inbox_proto_init()
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
 	file_arbe_v1_house_proto_msgTypes[10].OneofWrappers = []any{}
@@ -2541,6 +2572,7 @@ func file_arbe_v1_house_proto_init() {
 		(*WatchHouseResponse_CaughtUp)(nil),
 		(*WatchHouseResponse_Alive)(nil),
 		(*WatchHouseResponse_Bot)(nil),
+		(*WatchHouseResponse_Inbox)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -5,6 +5,8 @@ package arbev1
 const (
 	// NextHeader is the metadata of an error that says what the caller can do about it.
 	NextHeader = "Arbe-Next"
+	// ReasonHeader is the metadata of an error that names its reason ([ErrorInfo]).
+	ReasonHeader = "Arbe-Reason"
 	// ReferenceHeader is the metadata of an internal error by which the operator finds it in the log.
 	ReferenceHeader = "Arbe-Reference"
 	// RequestHeader is the header of every answer with the id of its request, which the operator finds in the log.

@@ -80,6 +80,10 @@ type Entry struct {
 	//	*Entry_SessionOrphaned
 	//	*Entry_CancelRequested
 	//	*Entry_ChildFinished
+	//	*Entry_QueueEdited
+	//	*Entry_QueueMoved
+	//	*Entry_QueueCancelled
+	//	*Entry_QueueTaken
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -504,6 +508,42 @@ func (x *Entry) GetChildFinished() *ChildFinished {
 	return nil
 }
 
+func (x *Entry) GetQueueEdited() *QueueEdited {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_QueueEdited); ok {
+			return x.QueueEdited
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetQueueMoved() *QueueMoved {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_QueueMoved); ok {
+			return x.QueueMoved
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetQueueCancelled() *QueueCancelled {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_QueueCancelled); ok {
+			return x.QueueCancelled
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetQueueTaken() *QueueTaken {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_QueueTaken); ok {
+			return x.QueueTaken
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -656,6 +696,22 @@ type Entry_ChildFinished struct {
 	ChildFinished *ChildFinished `protobuf:"bytes,48,opt,name=child_finished,json=childFinished,proto3,oneof"`
 }
 
+type Entry_QueueEdited struct {
+	QueueEdited *QueueEdited `protobuf:"bytes,49,opt,name=queue_edited,json=queueEdited,proto3,oneof"`
+}
+
+type Entry_QueueMoved struct {
+	QueueMoved *QueueMoved `protobuf:"bytes,50,opt,name=queue_moved,json=queueMoved,proto3,oneof"`
+}
+
+type Entry_QueueCancelled struct {
+	QueueCancelled *QueueCancelled `protobuf:"bytes,51,opt,name=queue_cancelled,json=queueCancelled,proto3,oneof"`
+}
+
+type Entry_QueueTaken struct {
+	QueueTaken *QueueTaken `protobuf:"bytes,52,opt,name=queue_taken,json=queueTaken,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -729,6 +785,14 @@ func (*Entry_SessionOrphaned) isEntry_Typed() {}
 func (*Entry_CancelRequested) isEntry_Typed() {}
 
 func (*Entry_ChildFinished) isEntry_Typed() {}
+
+func (*Entry_QueueEdited) isEntry_Typed() {}
+
+func (*Entry_QueueMoved) isEntry_Typed() {}
+
+func (*Entry_QueueCancelled) isEntry_Typed() {}
+
+func (*Entry_QueueTaken) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -837,7 +901,7 @@ type RunSummary struct {
 	Epoch    int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// "completed", "failed" or "cancelled".
 	Outcome string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// The coding agent: "pi", "codex", "claude-code".
+	// The coding agent, such as "pi".
 	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1542,6 +1606,224 @@ func (x *ChildFinished) GetRoot() string {
 	return ""
 }
 
+// QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
+// who did.
+type QueueEdited struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The chat.
+	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// What the agent is told instead.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueEdited) Reset() {
+	*x = QueueEdited{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueEdited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueEdited) ProtoMessage() {}
+
+func (x *QueueEdited) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueEdited.ProtoReflect.Descriptor instead.
+func (*QueueEdited) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QueueEdited) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *QueueEdited) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// QueueMoved says that somebody moved a message that waits: "signal.queue.moved". Its author is who did.
+type QueueMoved struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	EntryId string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// The message that comes next after it now; empty if it is the last.
+	Before        string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueMoved) Reset() {
+	*x = QueueMoved{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueMoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueMoved) ProtoMessage() {}
+
+func (x *QueueMoved) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueMoved.ProtoReflect.Descriptor instead.
+func (*QueueMoved) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QueueMoved) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *QueueMoved) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+// QueueCancelled says that somebody cancelled a message that waited, which the agent is not told: "signal.queue.cancelled". Its
+// author is who did.
+type QueueCancelled struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EntryId       string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueCancelled) Reset() {
+	*x = QueueCancelled{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueCancelled) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueCancelled) ProtoMessage() {}
+
+func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueCancelled.ProtoReflect.Descriptor instead.
+func (*QueueCancelled) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *QueueCancelled) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+// QueueTaken says that a coding agent was given messages that waited, in this order: "signal.queue.taken".
+type QueueTaken struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Epoch    int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	EntryIds []string               `protobuf:"bytes,2,rep,name=entry_ids,json=entryIds,proto3" json:"entry_ids,omitempty"`
+	// The position up to which its runner had read the log.
+	Read          int64 `protobuf:"varint,3,opt,name=read,proto3" json:"read,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueTaken) Reset() {
+	*x = QueueTaken{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueTaken) ProtoMessage() {}
+
+func (x *QueueTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueTaken.ProtoReflect.Descriptor instead.
+func (*QueueTaken) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *QueueTaken) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *QueueTaken) GetEntryIds() []string {
+	if x != nil {
+		return x.EntryIds
+	}
+	return nil
+}
+
+func (x *QueueTaken) GetRead() int64 {
+	if x != nil {
+		return x.Read
+	}
+	return 0
+}
+
 // Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
 // writes a chat gives the artifact_id; the server fills in the rest when it writes the entry.
 type Attachment struct {
@@ -1564,7 +1846,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1858,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1871,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Attachment) GetArtifactId() string {
@@ -1659,7 +1941,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1953,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1966,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Command) GetCommand() string {
@@ -1770,7 +2052,7 @@ type CommandTerminal struct {
 
 func (x *CommandTerminal) Reset() {
 	*x = CommandTerminal{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +2064,7 @@ func (x *CommandTerminal) String() string {
 func (*CommandTerminal) ProtoMessage() {}
 
 func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +2077,7 @@ func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandTerminal.ProtoReflect.Descriptor instead.
 func (*CommandTerminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CommandTerminal) GetRows() uint32 {
@@ -1840,7 +2122,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2134,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2147,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -1927,7 +2209,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2221,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2234,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -2088,18 +2370,23 @@ func (x *CommandResult) GetTerminal() bool {
 	return false
 }
 
-// SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
+// SandboxResumed says that a thread continues in another sandbox, and what became of its files: "sandbox_resumed".
 type SandboxResumed struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId         string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	PreviousSandboxId string                 `protobuf:"bytes,2,opt,name=previous_sandbox_id,json=previousSandboxId,proto3" json:"previous_sandbox_id,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The thread left the previous sandbox, which may still exist. Otherwise that one was gone.
+	Left bool `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
+	// When the files were saved, in milliseconds since 1970.
+	SavedMs       int64       `protobuf:"varint,4,opt,name=saved_ms,json=savedMs,proto3" json:"saved_ms,omitempty"`
+	Tree          []*TreePart `protobuf:"bytes,5,rep,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2398,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2411,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -2141,6 +2428,126 @@ func (x *SandboxResumed) GetPreviousSandboxId() string {
 	return ""
 }
 
+func (x *SandboxResumed) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
+func (x *SandboxResumed) GetSavedMs() int64 {
+	if x != nil {
+		return x.SavedMs
+	}
+	return 0
+}
+
+func (x *SandboxResumed) GetTree() []*TreePart {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+// TreePart is a part of a working tree: a repository, or other files.
+type TreePart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is, below the working tree; "." is the tree itself.
+	Folder string `protobuf:"bytes,1,opt,name=folder,proto3" json:"folder,omitempty"`
+	// The commit of its repository that the new sandbox has; empty for other files.
+	Commit string `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	// How many files came back that differ from the commit, or of other files, how many.
+	Files int32 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
+	// How many commits that the old sandbox alone had came back as changes without a commit.
+	Commits int32 `protobuf:"varint,4,opt,name=commits,proto3" json:"commits,omitempty"`
+	// The artifact with what was saved; empty if nothing differed.
+	ArtifactId string `protobuf:"bytes,5,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
+	// What was not saved of it, and why it did not come back; empty if it did.
+	Missing       string `protobuf:"bytes,6,opt,name=missing,proto3" json:"missing,omitempty"`
+	Problem       string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TreePart) Reset() {
+	*x = TreePart{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TreePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TreePart) ProtoMessage() {}
+
+func (x *TreePart) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TreePart.ProtoReflect.Descriptor instead.
+func (*TreePart) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *TreePart) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+func (x *TreePart) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
+}
+
+func (x *TreePart) GetFiles() int32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *TreePart) GetCommits() int32 {
+	if x != nil {
+		return x.Commits
+	}
+	return 0
+}
+
+func (x *TreePart) GetArtifactId() string {
+	if x != nil {
+		return x.ArtifactId
+	}
+	return ""
+}
+
+func (x *TreePart) GetMissing() string {
+	if x != nil {
+		return x.Missing
+	}
+	return ""
+}
+
+func (x *TreePart) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
 type EnvironmentPrepared struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2152,7 +2559,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2571,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2584,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -2207,7 +2614,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2626,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2639,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -2282,7 +2689,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2701,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2714,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -2363,7 +2770,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2782,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2795,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -2419,7 +2826,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2838,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2851,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -2487,7 +2894,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2906,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2919,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -2540,7 +2947,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2959,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2972,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -2597,7 +3004,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +3016,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +3029,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -2666,7 +3073,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +3085,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +3098,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -2737,7 +3144,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +3156,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +3169,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -2813,7 +3220,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +3232,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +3245,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -2877,7 +3284,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2889,7 +3296,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,7 +3309,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -2963,7 +3370,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3382,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3395,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -3072,7 +3479,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3491,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3504,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -3160,7 +3567,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3579,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3592,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -3236,7 +3643,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3655,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3668,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -3312,7 +3719,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3731,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3744,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -3407,7 +3814,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3826,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3839,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -3492,7 +3899,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3911,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3924,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -3577,7 +3984,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3996,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +4009,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -3668,7 +4075,8 @@ func (x *TurnEnded) GetSummary() *TurnSummary {
 	return nil
 }
 
-// PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
+// PermissionAsked says that a bot's turn, or a coding agent's run, waits until a person says whether a tool call may run, or answers
+// its question: "signal.permission.asked".
 type PermissionAsked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For ApprovalService.
@@ -3682,14 +4090,18 @@ type PermissionAsked struct {
 	Tool      string          `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
 	Arguments *structpb.Value `protobuf:"bytes,6,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// Until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
-	ExpiresMs     int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	ExpiresMs int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	// The run that asks, if no turn does.
+	Epoch int64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The call is a question, whose answer is the words to a yes.
+	Question      bool `protobuf:"varint,9,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +4113,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +4126,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -3766,6 +4178,20 @@ func (x *PermissionAsked) GetExpiresMs() int64 {
 	return 0
 }
 
+func (x *PermissionAsked) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PermissionAsked) GetQuestion() bool {
+	if x != nil {
+		return x.Question
+	}
+	return false
+}
+
 // PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
 type PermissionAnswered struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -3778,14 +4204,16 @@ type PermissionAnswered struct {
 	// The person; empty if nobody answered.
 	AnsweredBy string `protobuf:"bytes,5,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
 	// What they said to it.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The run that asked, if no turn did.
+	Epoch         int64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +4225,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +4238,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -3855,6 +4283,13 @@ func (x *PermissionAnswered) GetReason() string {
 	return ""
 }
 
+func (x *PermissionAnswered) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
 type Skipped struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3870,7 +4305,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +4317,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +4330,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -3958,7 +4393,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4405,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4418,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -4097,7 +4532,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4544,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4557,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -4212,7 +4647,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4224,7 +4659,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4672,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -4309,7 +4744,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4756,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4769,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PiBlock) GetType() string {
@@ -4458,7 +4893,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4470,7 +4905,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4483,7 +4918,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -4543,7 +4978,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4990,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +5003,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -4628,7 +5063,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +5075,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +5088,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -4706,7 +5141,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4718,7 +5153,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4731,7 +5166,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -4778,7 +5213,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4790,7 +5225,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4803,7 +5238,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -4845,7 +5280,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x12\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x14\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -4896,7 +5331,13 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\tpi_failed\x18- \x01(\v2\x11.arbe.v1.PiFailedH\x00R\bpiFailed\x12E\n" +
 	"\x10session_orphaned\x18. \x01(\v2\x18.arbe.v1.SessionOrphanedH\x00R\x0fsessionOrphaned\x12E\n" +
 	"\x10cancel_requested\x18/ \x01(\v2\x18.arbe.v1.CancelRequestedH\x00R\x0fcancelRequested\x12?\n" +
-	"\x0echild_finished\x180 \x01(\v2\x16.arbe.v1.ChildFinishedH\x00R\rchildFinishedB\a\n" +
+	"\x0echild_finished\x180 \x01(\v2\x16.arbe.v1.ChildFinishedH\x00R\rchildFinished\x129\n" +
+	"\fqueue_edited\x181 \x01(\v2\x14.arbe.v1.QueueEditedH\x00R\vqueueEdited\x126\n" +
+	"\vqueue_moved\x182 \x01(\v2\x13.arbe.v1.QueueMovedH\x00R\n" +
+	"queueMoved\x12B\n" +
+	"\x0fqueue_cancelled\x183 \x01(\v2\x17.arbe.v1.QueueCancelledH\x00R\x0equeueCancelled\x126\n" +
+	"\vqueue_taken\x184 \x01(\v2\x13.arbe.v1.QueueTakenH\x00R\n" +
+	"queueTakenB\a\n" +
 	"\x05typed\"\xef\x01\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
@@ -4980,7 +5421,21 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x11patch_artifact_id\x18\b \x01(\tR\x0fpatchArtifactId\x12\x14\n" +
 	"\x05wakes\x18\t \x01(\tR\x05wakes\x12\x12\n" +
 	"\x04root\x18\n" +
-	" \x01(\tR\x04root\"\xa2\x01\n" +
+	" \x01(\tR\x04root\"<\n" +
+	"\vQueueEdited\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"?\n" +
+	"\n" +
+	"QueueMoved\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\tR\x06before\"+\n" +
+	"\x0eQueueCancelled\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\"S\n" +
+	"\n" +
+	"QueueTaken\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1b\n" +
+	"\tentry_ids\x18\x02 \x03(\tR\bentryIds\x12\x12\n" +
+	"\x04read\x18\x03 \x01(\x03R\x04read\"\xa2\x01\n" +
 	"\n" +
 	"Attachment\x12\x1f\n" +
 	"\vartifact_id\x18\x01 \x01(\tR\n" +
@@ -5043,11 +5498,23 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x05error\x18\x10 \x01(\tR\x05error\x12!\n" +
 	"\fcancelled_by\x18\x11 \x01(\tR\vcancelledBy\x12\x16\n" +
 	"\x06signal\x18\x12 \x01(\tR\x06signal\x12\x1a\n" +
-	"\bterminal\x18\x13 \x01(\bR\bterminal\"_\n" +
+	"\bterminal\x18\x13 \x01(\bR\bterminal\"\xb5\x01\n" +
 	"\x0eSandboxResumed\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12.\n" +
-	"\x13previous_sandbox_id\x18\x02 \x01(\tR\x11previousSandboxId\"d\n" +
+	"\x13previous_sandbox_id\x18\x02 \x01(\tR\x11previousSandboxId\x12\x12\n" +
+	"\x04left\x18\x03 \x01(\bR\x04left\x12\x19\n" +
+	"\bsaved_ms\x18\x04 \x01(\x03R\asavedMs\x12%\n" +
+	"\x04tree\x18\x05 \x03(\v2\x11.arbe.v1.TreePartR\x04tree\"\xbf\x01\n" +
+	"\bTreePart\x12\x16\n" +
+	"\x06folder\x18\x01 \x01(\tR\x06folder\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\x05R\x05files\x12\x18\n" +
+	"\acommits\x18\x04 \x01(\x05R\acommits\x12\x1f\n" +
+	"\vartifact_id\x18\x05 \x01(\tR\n" +
+	"artifactId\x12\x18\n" +
+	"\amissing\x18\x06 \x01(\tR\amissing\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\"d\n" +
 	"\x13EnvironmentPrepared\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12.\n" +
@@ -5171,7 +5638,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04next\x18\a \x01(\tR\x04next\x12\x1d\n" +
 	"\n" +
 	"stopped_by\x18\b \x01(\tR\tstoppedBy\x12.\n" +
-	"\asummary\x18\t \x01(\v2\x14.arbe.v1.TurnSummaryR\asummary\"\xe8\x01\n" +
+	"\asummary\x18\t \x01(\v2\x14.arbe.v1.TurnSummaryR\asummary\"\x9a\x02\n" +
 	"\x0fPermissionAsked\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x17\n" +
@@ -5181,7 +5648,9 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04tool\x18\x05 \x01(\tR\x04tool\x124\n" +
 	"\targuments\x18\x06 \x01(\v2\x16.google.protobuf.ValueR\targuments\x12\x1d\n" +
 	"\n" +
-	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xbc\x01\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\bquestion\x18\t \x01(\bR\bquestion\"\xd2\x01\n" +
 	"\x12PermissionAnswered\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x17\n" +
@@ -5190,7 +5659,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x1f\n" +
 	"\vanswered_by\x18\x05 \x01(\tR\n" +
 	"answeredBy\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x96\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x03R\x05epoch\"\x96\x01\n" +
 	"\aSkipped\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x19\n" +
 	"\bentry_id\x18\x02 \x01(\tR\aentryId\x12\x16\n" +
@@ -5305,7 +5775,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
@@ -5317,80 +5787,85 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*SessionOrphaned)(nil),       // 7: arbe.v1.SessionOrphaned
 	(*CancelRequested)(nil),       // 8: arbe.v1.CancelRequested
 	(*ChildFinished)(nil),         // 9: arbe.v1.ChildFinished
-	(*Attachment)(nil),            // 10: arbe.v1.Attachment
-	(*Command)(nil),               // 11: arbe.v1.Command
-	(*CommandTerminal)(nil),       // 12: arbe.v1.CommandTerminal
-	(*CommandWaiting)(nil),        // 13: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 14: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 15: arbe.v1.SandboxResumed
-	(*EnvironmentPrepared)(nil),   // 16: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 17: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 18: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 19: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 20: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 21: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 22: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 23: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 24: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 25: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 26: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 27: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 28: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 29: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 30: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 31: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 32: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 33: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 34: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 35: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 36: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 37: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 38: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 39: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 40: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 41: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 42: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 43: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 44: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 45: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 46: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 47: arbe.v1.BotChanged
-	nil,                           // 48: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 50: google.protobuf.Value
+	(*QueueEdited)(nil),           // 10: arbe.v1.QueueEdited
+	(*QueueMoved)(nil),            // 11: arbe.v1.QueueMoved
+	(*QueueCancelled)(nil),        // 12: arbe.v1.QueueCancelled
+	(*QueueTaken)(nil),            // 13: arbe.v1.QueueTaken
+	(*Attachment)(nil),            // 14: arbe.v1.Attachment
+	(*Command)(nil),               // 15: arbe.v1.Command
+	(*CommandTerminal)(nil),       // 16: arbe.v1.CommandTerminal
+	(*CommandWaiting)(nil),        // 17: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 18: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 19: arbe.v1.SandboxResumed
+	(*TreePart)(nil),              // 20: arbe.v1.TreePart
+	(*EnvironmentPrepared)(nil),   // 21: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 22: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 23: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 24: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 25: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 26: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 27: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 28: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 29: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 30: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 31: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 32: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 33: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 34: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 35: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 36: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 37: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 38: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 39: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 40: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 41: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 42: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 43: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 44: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 45: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 46: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 47: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 48: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 49: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 50: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 51: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 52: arbe.v1.BotChanged
+	nil,                           // 53: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 55: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	49, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	54, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	11, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	14, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	13, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	15, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	20, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	21, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	22, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	23, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	24, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	25, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	26, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	27, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	16, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	39, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	40, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	45, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	30, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	31, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	32, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	34, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	35, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	38, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	46, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	47, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	36, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	37, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	33, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	18, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	19, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	15, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	18, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	17, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	19, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	25, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	26, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	27, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	28, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	29, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	30, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	31, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	32, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	21, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	44, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	45, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	50, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	35, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	36, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	37, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	39, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	40, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	43, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	51, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	52, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	41, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	42, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	38, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	23, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	24, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
 	3,  // 31: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
 	4,  // 32: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
 	5,  // 33: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
@@ -5398,28 +5873,33 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	7,  // 35: arbe.v1.Entry.session_orphaned:type_name -> arbe.v1.SessionOrphaned
 	8,  // 36: arbe.v1.Entry.cancel_requested:type_name -> arbe.v1.CancelRequested
 	9,  // 37: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
-	28, // 38: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	10, // 39: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	2,  // 40: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
-	29, // 41: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
-	29, // 42: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
-	12, // 43: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	48, // 44: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	17, // 45: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	29, // 46: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	28, // 47: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	50, // 48: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	42, // 49: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	43, // 50: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	42, // 51: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	41, // 52: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	50, // 53: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	44, // 54: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	10, // 38: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
+	11, // 39: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
+	12, // 40: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
+	13, // 41: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
+	33, // 42: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	14, // 43: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	2,  // 44: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	34, // 45: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	34, // 46: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	16, // 47: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	53, // 48: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	20, // 49: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	22, // 50: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	34, // 51: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	33, // 52: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	55, // 53: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	47, // 54: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	48, // 55: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	47, // 56: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	46, // 57: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	55, // 58: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	49, // 59: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -5465,6 +5945,10 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_SessionOrphaned)(nil),
 		(*Entry_CancelRequested)(nil),
 		(*Entry_ChildFinished)(nil),
+		(*Entry_QueueEdited)(nil),
+		(*Entry_QueueMoved)(nil),
+		(*Entry_QueueCancelled)(nil),
+		(*Entry_QueueTaken)(nil),
 	}
 	file_arbe_v1_payload_proto_msgTypes[5].OneofWrappers = []any{}
 	file_arbe_v1_payload_proto_msgTypes[6].OneofWrappers = []any{}
@@ -5474,7 +5958,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -360,10 +360,14 @@ func (x *ListRunsRequest) GetLimit() int32 {
 }
 
 type ListRunsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Runs  []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	// What the models of the thread and of all threads below it cost so far, in millionths of a US dollar, whoever asked them.
+	TreeCostMicros int64 `protobuf:"varint,2,opt,name=tree_cost_micros,json=treeCostMicros,proto3" json:"tree_cost_micros,omitempty"`
+	// The cost leaves out calls of a model whose price is not known.
+	TreeCostUnknown bool `protobuf:"varint,3,opt,name=tree_cost_unknown,json=treeCostUnknown,proto3" json:"tree_cost_unknown,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListRunsResponse) Reset() {
@@ -401,6 +405,20 @@ func (x *ListRunsResponse) GetRuns() []*Run {
 		return x.Runs
 	}
 	return nil
+}
+
+func (x *ListRunsResponse) GetTreeCostMicros() int64 {
+	if x != nil {
+		return x.TreeCostMicros
+	}
+	return 0
+}
+
+func (x *ListRunsResponse) GetTreeCostUnknown() bool {
+	if x != nil {
+		return x.TreeCostUnknown
+	}
+	return false
 }
 
 type ContinueRunRequest struct {
@@ -590,16 +608,417 @@ func (x *CancelRunResponse) GetStopped() bool {
 	return false
 }
 
-type ReconcileThreadRequest struct {
+// QueuedMessage is a message that waits for the agent of a thread.
+type QueuedMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The chat entry, who said it, its position in the log, and when it was said.
+	EntryId       string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	AuthorAgentId string                 `protobuf:"bytes,2,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
+	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	SaidAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=said_at,json=saidAt,proto3" json:"said_at,omitempty"`
+	// What the agent will be told: the beginning, if clipped.
+	Text    string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	Clipped bool   `protobuf:"varint,6,opt,name=clipped,proto3" json:"clipped,omitempty"`
+	// The files that belong to it.
+	Attachments []*Attachment `protobuf:"bytes,7,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// Changes with each change of the message. ChangeQueue is given the one that the caller has read.
+	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
+	// Who changed the text last; empty if nobody has.
+	EditedByAgentId string `protobuf:"bytes,9,opt,name=edited_by_agent_id,json=editedByAgentId,proto3" json:"edited_by_agent_id,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *QueuedMessage) Reset() {
+	*x = QueuedMessage{}
+	mi := &file_arbe_v1_run_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuedMessage) ProtoMessage() {}
+
+func (x *QueuedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuedMessage.ProtoReflect.Descriptor instead.
+func (*QueuedMessage) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueuedMessage) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *QueuedMessage) GetAuthorAgentId() string {
+	if x != nil {
+		return x.AuthorAgentId
+	}
+	return ""
+}
+
+func (x *QueuedMessage) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *QueuedMessage) GetSaidAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SaidAt
+	}
+	return nil
+}
+
+func (x *QueuedMessage) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *QueuedMessage) GetClipped() bool {
+	if x != nil {
+		return x.Clipped
+	}
+	return false
+}
+
+func (x *QueuedMessage) GetAttachments() []*Attachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *QueuedMessage) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *QueuedMessage) GetEditedByAgentId() string {
+	if x != nil {
+		return x.EditedByAgentId
+	}
+	return ""
+}
+
+type ListQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *ListQueueRequest) Reset() {
+	*x = ListQueueRequest{}
+	mi := &file_arbe_v1_run_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQueueRequest) ProtoMessage() {}
+
+func (x *ListQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQueueRequest.ProtoReflect.Descriptor instead.
+func (*ListQueueRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListQueueRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type ListQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first 100 of them.
+	Messages []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// How many wait altogether.
+	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQueueResponse) Reset() {
+	*x = ListQueueResponse{}
+	mi := &file_arbe_v1_run_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQueueResponse) ProtoMessage() {}
+
+func (x *ListQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQueueResponse.ProtoReflect.Descriptor instead.
+func (*ListQueueResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListQueueResponse) GetMessages() []*QueuedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ListQueueResponse) GetTotal() int32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+type ChangeQueueRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The message, by the id of its entry.
+	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// The version of the message that the caller has read. 0 changes it whatever its version is.
+	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Makes a retry harmless: the same change with the same id is made once. It becomes the id of an entry.
+	Once string `protobuf:"bytes,4,opt,name=once,proto3" json:"once,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*ChangeQueueRequest_Edit
+	//	*ChangeQueueRequest_Move_
+	//	*ChangeQueueRequest_Cancel_
+	Change        isChangeQueueRequest_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeQueueRequest) Reset() {
+	*x = ChangeQueueRequest{}
+	mi := &file_arbe_v1_run_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeQueueRequest) ProtoMessage() {}
+
+func (x *ChangeQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeQueueRequest.ProtoReflect.Descriptor instead.
+func (*ChangeQueueRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ChangeQueueRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ChangeQueueRequest) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *ChangeQueueRequest) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ChangeQueueRequest) GetOnce() string {
+	if x != nil {
+		return x.Once
+	}
+	return ""
+}
+
+func (x *ChangeQueueRequest) GetChange() isChangeQueueRequest_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeQueueRequest) GetEdit() string {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeQueueRequest_Edit); ok {
+			return x.Edit
+		}
+	}
+	return ""
+}
+
+func (x *ChangeQueueRequest) GetMove() *ChangeQueueRequest_Move {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeQueueRequest_Move_); ok {
+			return x.Move
+		}
+	}
+	return nil
+}
+
+func (x *ChangeQueueRequest) GetCancel() *ChangeQueueRequest_Cancel {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeQueueRequest_Cancel_); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+type isChangeQueueRequest_Change interface {
+	isChangeQueueRequest_Change()
+}
+
+type ChangeQueueRequest_Edit struct {
+	// The new text, at most 256 KiB. The files of the message stay.
+	Edit string `protobuf:"bytes,5,opt,name=edit,proto3,oneof"`
+}
+
+type ChangeQueueRequest_Move_ struct {
+	Move *ChangeQueueRequest_Move `protobuf:"bytes,6,opt,name=move,proto3,oneof"`
+}
+
+type ChangeQueueRequest_Cancel_ struct {
+	Cancel *ChangeQueueRequest_Cancel `protobuf:"bytes,7,opt,name=cancel,proto3,oneof"`
+}
+
+func (*ChangeQueueRequest_Edit) isChangeQueueRequest_Change() {}
+
+func (*ChangeQueueRequest_Move_) isChangeQueueRequest_Change() {}
+
+func (*ChangeQueueRequest_Cancel_) isChangeQueueRequest_Change() {}
+
+type ChangeQueueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What waits after the change.
+	Messages      []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Total         int32            `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeQueueResponse) Reset() {
+	*x = ChangeQueueResponse{}
+	mi := &file_arbe_v1_run_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeQueueResponse) ProtoMessage() {}
+
+func (x *ChangeQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeQueueResponse.ProtoReflect.Descriptor instead.
+func (*ChangeQueueResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ChangeQueueResponse) GetMessages() []*QueuedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ChangeQueueResponse) GetTotal() int32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+type ReconcileThreadRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Only say what would be done.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *ReconcileThreadRequest) Reset() {
 	*x = ReconcileThreadRequest{}
-	mi := &file_arbe_v1_run_proto_msgTypes[9]
+	mi := &file_arbe_v1_run_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +1030,7 @@ func (x *ReconcileThreadRequest) String() string {
 func (*ReconcileThreadRequest) ProtoMessage() {}
 
 func (x *ReconcileThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[9]
+	mi := &file_arbe_v1_run_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +1043,7 @@ func (x *ReconcileThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileThreadRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_run_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReconcileThreadRequest) GetThreadId() string {
@@ -632,6 +1051,13 @@ func (x *ReconcileThreadRequest) GetThreadId() string {
 		return x.ThreadId
 	}
 	return ""
+}
+
+func (x *ReconcileThreadRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 type ReconcileThreadResponse struct {
@@ -647,7 +1073,7 @@ type ReconcileThreadResponse struct {
 
 func (x *ReconcileThreadResponse) Reset() {
 	*x = ReconcileThreadResponse{}
-	mi := &file_arbe_v1_run_proto_msgTypes[10]
+	mi := &file_arbe_v1_run_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +1085,7 @@ func (x *ReconcileThreadResponse) String() string {
 func (*ReconcileThreadResponse) ProtoMessage() {}
 
 func (x *ReconcileThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[10]
+	mi := &file_arbe_v1_run_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +1098,7 @@ func (x *ReconcileThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileThreadResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_run_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReconcileThreadResponse) GetFrom() string {
@@ -694,6 +1120,87 @@ func (x *ReconcileThreadResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+type ChangeQueueRequest_Move struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message that is to come next after it; empty to make it the last.
+	BeforeEntryId string `protobuf:"bytes,1,opt,name=before_entry_id,json=beforeEntryId,proto3" json:"before_entry_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeQueueRequest_Move) Reset() {
+	*x = ChangeQueueRequest_Move{}
+	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeQueueRequest_Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeQueueRequest_Move) ProtoMessage() {}
+
+func (x *ChangeQueueRequest_Move) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeQueueRequest_Move.ProtoReflect.Descriptor instead.
+func (*ChangeQueueRequest_Move) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{12, 0}
+}
+
+func (x *ChangeQueueRequest_Move) GetBeforeEntryId() string {
+	if x != nil {
+		return x.BeforeEntryId
+	}
+	return ""
+}
+
+type ChangeQueueRequest_Cancel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeQueueRequest_Cancel) Reset() {
+	*x = ChangeQueueRequest_Cancel{}
+	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeQueueRequest_Cancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeQueueRequest_Cancel) ProtoMessage() {}
+
+func (x *ChangeQueueRequest_Cancel) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeQueueRequest_Cancel.ProtoReflect.Descriptor instead.
+func (*ChangeQueueRequest_Cancel) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{12, 1}
 }
 
 var File_arbe_v1_run_proto protoreflect.FileDescriptor
@@ -730,9 +1237,11 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"Z\n" +
 	"\x0fListRunsRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1f\n" +
-	"\x05limit\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x05limit\"4\n" +
+	"\x05limit\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x05limit\"\x8a\x01\n" +
 	"\x10ListRunsResponse\x12 \n" +
-	"\x04runs\x18\x01 \x03(\v2\f.arbe.v1.RunR\x04runs\"R\n" +
+	"\x04runs\x18\x01 \x03(\v2\f.arbe.v1.RunR\x04runs\x12(\n" +
+	"\x10tree_cost_micros\x18\x02 \x01(\x03R\x0etreeCostMicros\x12*\n" +
+	"\x11tree_cost_unknown\x18\x03 \x01(\bR\x0ftreeCostUnknown\"R\n" +
 	"\x12ContinueRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x14\n" +
 	"\x05fresh\x18\x02 \x01(\bR\x05fresh\"+\n" +
@@ -741,19 +1250,53 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x10CancelRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"-\n" +
 	"\x11CancelRunResponse\x12\x18\n" +
-	"\astopped\x18\x01 \x01(\bR\astopped\"@\n" +
+	"\astopped\x18\x01 \x01(\bR\astopped\"\xc5\x02\n" +
+	"\rQueuedMessage\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12&\n" +
+	"\x0fauthor_agent_id\x18\x02 \x01(\tR\rauthorAgentId\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\x123\n" +
+	"\asaid_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06saidAt\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12\x18\n" +
+	"\aclipped\x18\x06 \x01(\bR\aclipped\x125\n" +
+	"\vattachments\x18\a \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x18\n" +
+	"\aversion\x18\b \x01(\x03R\aversion\x12+\n" +
+	"\x12edited_by_agent_id\x18\t \x01(\tR\x0feditedByAgentId\":\n" +
+	"\x10ListQueueRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"]\n" +
+	"\x11ListQueueResponse\x122\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.arbe.v1.QueuedMessageR\bmessages\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\"\x85\x03\n" +
+	"\x12ChangeQueueRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12%\n" +
+	"\bentry_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aentryId\x12!\n" +
+	"\aversion\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\aversion\x12\x1c\n" +
+	"\x04once\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04once\x12\x14\n" +
+	"\x04edit\x18\x05 \x01(\tH\x00R\x04edit\x126\n" +
+	"\x04move\x18\x06 \x01(\v2 .arbe.v1.ChangeQueueRequest.MoveH\x00R\x04move\x12<\n" +
+	"\x06cancel\x18\a \x01(\v2\".arbe.v1.ChangeQueueRequest.CancelH\x00R\x06cancel\x1a8\n" +
+	"\x04Move\x120\n" +
+	"\x0fbefore_entry_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\rbeforeEntryId\x1a\b\n" +
+	"\x06CancelB\x0f\n" +
+	"\x06change\x12\x05\xbaH\x02\b\x01\"_\n" +
+	"\x13ChangeQueueResponse\x122\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.arbe.v1.QueuedMessageR\bmessages\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\"Y\n" +
 	"\x16ReconcileThreadRequest\x12&\n" +
-	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"U\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"U\n" +
 	"\x17ReconcileThreadResponse\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason2\xf7\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason2\x8a\x04\n" +
 	"\n" +
 	"RunService\x12?\n" +
 	"\bDelegate\x12\x18.arbe.v1.DelegateRequest\x1a\x19.arbe.v1.DelegateResponse\x12D\n" +
 	"\bListRuns\x12\x18.arbe.v1.ListRunsRequest\x1a\x19.arbe.v1.ListRunsResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vContinueRun\x12\x1b.arbe.v1.ContinueRunRequest\x1a\x1c.arbe.v1.ContinueRunResponse\x12B\n" +
-	"\tCancelRun\x12\x19.arbe.v1.CancelRunRequest\x1a\x1a.arbe.v1.CancelRunResponse\x12T\n" +
+	"\tCancelRun\x12\x19.arbe.v1.CancelRunRequest\x1a\x1a.arbe.v1.CancelRunResponse\x12G\n" +
+	"\tListQueue\x12\x19.arbe.v1.ListQueueRequest\x1a\x1a.arbe.v1.ListQueueResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\vChangeQueue\x12\x1b.arbe.v1.ChangeQueueRequest\x1a\x1c.arbe.v1.ChangeQueueResponse\x12T\n" +
 	"\x0fReconcileThread\x12\x1f.arbe.v1.ReconcileThreadRequest\x1a .arbe.v1.ReconcileThreadResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
@@ -768,44 +1311,62 @@ func file_arbe_v1_run_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_run_proto_rawDescData
 }
 
-var file_arbe_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_arbe_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_arbe_v1_run_proto_goTypes = []any{
-	(*Run)(nil),                     // 0: arbe.v1.Run
-	(*DelegateRequest)(nil),         // 1: arbe.v1.DelegateRequest
-	(*DelegateResponse)(nil),        // 2: arbe.v1.DelegateResponse
-	(*ListRunsRequest)(nil),         // 3: arbe.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),        // 4: arbe.v1.ListRunsResponse
-	(*ContinueRunRequest)(nil),      // 5: arbe.v1.ContinueRunRequest
-	(*ContinueRunResponse)(nil),     // 6: arbe.v1.ContinueRunResponse
-	(*CancelRunRequest)(nil),        // 7: arbe.v1.CancelRunRequest
-	(*CancelRunResponse)(nil),       // 8: arbe.v1.CancelRunResponse
-	(*ReconcileThreadRequest)(nil),  // 9: arbe.v1.ReconcileThreadRequest
-	(*ReconcileThreadResponse)(nil), // 10: arbe.v1.ReconcileThreadResponse
-	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
-	(*TurnUsage)(nil),               // 12: arbe.v1.TurnUsage
-	(*Thread)(nil),                  // 13: arbe.v1.Thread
+	(*Run)(nil),                       // 0: arbe.v1.Run
+	(*DelegateRequest)(nil),           // 1: arbe.v1.DelegateRequest
+	(*DelegateResponse)(nil),          // 2: arbe.v1.DelegateResponse
+	(*ListRunsRequest)(nil),           // 3: arbe.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),          // 4: arbe.v1.ListRunsResponse
+	(*ContinueRunRequest)(nil),        // 5: arbe.v1.ContinueRunRequest
+	(*ContinueRunResponse)(nil),       // 6: arbe.v1.ContinueRunResponse
+	(*CancelRunRequest)(nil),          // 7: arbe.v1.CancelRunRequest
+	(*CancelRunResponse)(nil),         // 8: arbe.v1.CancelRunResponse
+	(*QueuedMessage)(nil),             // 9: arbe.v1.QueuedMessage
+	(*ListQueueRequest)(nil),          // 10: arbe.v1.ListQueueRequest
+	(*ListQueueResponse)(nil),         // 11: arbe.v1.ListQueueResponse
+	(*ChangeQueueRequest)(nil),        // 12: arbe.v1.ChangeQueueRequest
+	(*ChangeQueueResponse)(nil),       // 13: arbe.v1.ChangeQueueResponse
+	(*ReconcileThreadRequest)(nil),    // 14: arbe.v1.ReconcileThreadRequest
+	(*ReconcileThreadResponse)(nil),   // 15: arbe.v1.ReconcileThreadResponse
+	(*ChangeQueueRequest_Move)(nil),   // 16: arbe.v1.ChangeQueueRequest.Move
+	(*ChangeQueueRequest_Cancel)(nil), // 17: arbe.v1.ChangeQueueRequest.Cancel
+	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
+	(*TurnUsage)(nil),                 // 19: arbe.v1.TurnUsage
+	(*Thread)(nil),                    // 20: arbe.v1.Thread
+	(*Attachment)(nil),                // 21: arbe.v1.Attachment
 }
 var file_arbe_v1_run_proto_depIdxs = []int32{
-	11, // 0: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	11, // 1: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	12, // 2: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
-	13, // 3: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
+	18, // 0: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	18, // 1: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	19, // 2: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
+	20, // 3: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
 	0,  // 4: arbe.v1.ListRunsResponse.runs:type_name -> arbe.v1.Run
-	1,  // 5: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
-	3,  // 6: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
-	5,  // 7: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
-	7,  // 8: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
-	9,  // 9: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
-	2,  // 10: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
-	4,  // 11: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
-	6,  // 12: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
-	8,  // 13: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
-	10, // 14: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
-	10, // [10:15] is the sub-list for method output_type
-	5,  // [5:10] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	18, // 5: arbe.v1.QueuedMessage.said_at:type_name -> google.protobuf.Timestamp
+	21, // 6: arbe.v1.QueuedMessage.attachments:type_name -> arbe.v1.Attachment
+	9,  // 7: arbe.v1.ListQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
+	16, // 8: arbe.v1.ChangeQueueRequest.move:type_name -> arbe.v1.ChangeQueueRequest.Move
+	17, // 9: arbe.v1.ChangeQueueRequest.cancel:type_name -> arbe.v1.ChangeQueueRequest.Cancel
+	9,  // 10: arbe.v1.ChangeQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
+	1,  // 11: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
+	3,  // 12: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
+	5,  // 13: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
+	7,  // 14: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
+	10, // 15: arbe.v1.RunService.ListQueue:input_type -> arbe.v1.ListQueueRequest
+	12, // 16: arbe.v1.RunService.ChangeQueue:input_type -> arbe.v1.ChangeQueueRequest
+	14, // 17: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
+	2,  // 18: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
+	4,  // 19: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
+	6,  // 20: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
+	8,  // 21: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
+	11, // 22: arbe.v1.RunService.ListQueue:output_type -> arbe.v1.ListQueueResponse
+	13, // 23: arbe.v1.RunService.ChangeQueue:output_type -> arbe.v1.ChangeQueueResponse
+	15, // 24: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_run_proto_init() }
@@ -815,13 +1376,18 @@ func file_arbe_v1_run_proto_init() {
 	}
 	file_arbe_v1_payload_proto_init()
 	file_arbe_v1_thread_proto_init()
+	file_arbe_v1_run_proto_msgTypes[12].OneofWrappers = []any{
+		(*ChangeQueueRequest_Edit)(nil),
+		(*ChangeQueueRequest_Move_)(nil),
+		(*ChangeQueueRequest_Cancel_)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_run_proto_rawDesc), len(file_arbe_v1_run_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

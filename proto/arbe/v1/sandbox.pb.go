@@ -33,9 +33,11 @@ type Sandbox struct {
 	// "pending", "live" or "dead".
 	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether it is deleted when no running thread is on it.
-	Ephemeral     bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	DestroyedAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=destroyed_at,json=destroyedAt,proto3" json:"destroyed_at,omitempty"`
+	Ephemeral   bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	DestroyedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=destroyed_at,json=destroyedAt,proto3" json:"destroyed_at,omitempty"`
+	// Who uses it. Set by GetSandbox and ListSandboxes.
+	Use           *SandboxUse `protobuf:"bytes,9,opt,name=use,proto3" json:"use,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,6 +128,91 @@ func (x *Sandbox) GetDestroyedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Sandbox) GetUse() *SandboxUse {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
+type SandboxUse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	EnvironmentName string                 `protobuf:"bytes,1,opt,name=environment_name,json=environmentName,proto3" json:"environment_name,omitempty"`
+	// When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+	UsedAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	SavedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
+	// How many threads are on it, and at most five of them, those with the latest activity first. Direct messages are counted only.
+	ThreadCount   int32          `protobuf:"varint,4,opt,name=thread_count,json=threadCount,proto3" json:"thread_count,omitempty"`
+	Threads       []*NamedThread `protobuf:"bytes,5,rep,name=threads,proto3" json:"threads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxUse) Reset() {
+	*x = SandboxUse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxUse) ProtoMessage() {}
+
+func (x *SandboxUse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxUse.ProtoReflect.Descriptor instead.
+func (*SandboxUse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SandboxUse) GetEnvironmentName() string {
+	if x != nil {
+		return x.EnvironmentName
+	}
+	return ""
+}
+
+func (x *SandboxUse) GetUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UsedAt
+	}
+	return nil
+}
+
+func (x *SandboxUse) GetSavedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SavedAt
+	}
+	return nil
+}
+
+func (x *SandboxUse) GetThreadCount() int32 {
+	if x != nil {
+		return x.ThreadCount
+	}
+	return 0
+}
+
+func (x *SandboxUse) GetThreads() []*NamedThread {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
+}
+
 type GetSandboxRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -135,7 +222,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[1]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -147,7 +234,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[1]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -160,7 +247,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -179,7 +266,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +278,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[2]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +291,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *Sandbox {
@@ -222,14 +309,18 @@ type ListSandboxesRequest struct {
 	// next_page_token of the previous page; empty for the first.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only sandboxes whose id begins with this.
-	IdPrefix      string `protobuf:"bytes,4,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
+	IdPrefix string `protobuf:"bytes,4,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
+	// Only sandboxes of this driver; empty for all.
+	Provider string `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Leave out dead ones.
+	Existing      bool `protobuf:"varint,6,opt,name=existing,proto3" json:"existing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +332,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[3]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +345,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListSandboxesRequest) GetHouseId() string {
@@ -285,6 +376,20 @@ func (x *ListSandboxesRequest) GetIdPrefix() string {
 	return ""
 }
 
+func (x *ListSandboxesRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *ListSandboxesRequest) GetExisting() bool {
+	if x != nil {
+		return x.Existing
+	}
+	return false
+}
+
 type ListSandboxesResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Sandboxes []*Sandbox             `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
@@ -296,7 +401,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +413,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[4]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +426,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -338,16 +443,346 @@ func (x *ListSandboxesResponse) GetNextPageToken() string {
 	return ""
 }
 
-type DestroySandboxRequest struct {
+type GetSandboxLogRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *GetSandboxLogRequest) Reset() {
+	*x = GetSandboxLogRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSandboxLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSandboxLogRequest) ProtoMessage() {}
+
+func (x *GetSandboxLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSandboxLogRequest.ProtoReflect.Descriptor instead.
+func (*GetSandboxLogRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetSandboxLogRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type GetSandboxLogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The steps in order; none for a sandbox that is being built. If its build failed, that is the last one.
+	Steps []*SandboxStep `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	// When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+	UsedAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	SavedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
+	// What was saved.
+	Saved         []*TreePart `protobuf:"bytes,4,rep,name=saved,proto3" json:"saved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSandboxLogResponse) Reset() {
+	*x = GetSandboxLogResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSandboxLogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSandboxLogResponse) ProtoMessage() {}
+
+func (x *GetSandboxLogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSandboxLogResponse.ProtoReflect.Descriptor instead.
+func (*GetSandboxLogResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetSandboxLogResponse) GetSteps() []*SandboxStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *GetSandboxLogResponse) GetUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UsedAt
+	}
+	return nil
+}
+
+func (x *GetSandboxLogResponse) GetSavedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SavedAt
+	}
+	return nil
+}
+
+func (x *GetSandboxLogResponse) GetSaved() []*TreePart {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+type SandboxStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "create", "clone", "restore", "setup", "start", …
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Not 0 if it failed.
+	ExitCode   int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	DurationMs int64 `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// The end of what it printed.
+	Output        string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxStep) Reset() {
+	*x = SandboxStep{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxStep) ProtoMessage() {}
+
+func (x *SandboxStep) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxStep.ProtoReflect.Descriptor instead.
+func (*SandboxStep) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SandboxStep) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SandboxStep) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *SandboxStep) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *SandboxStep) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+type ReconcileSandboxesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileSandboxesRequest) Reset() {
+	*x = ReconcileSandboxesRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileSandboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileSandboxesRequest) ProtoMessage() {}
+
+func (x *ReconcileSandboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileSandboxesRequest.ProtoReflect.Descriptor instead.
+func (*ReconcileSandboxesRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReconcileSandboxesRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+type ReconcileSandboxesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that were asked for, newest first.
+	Sandboxes     []*ReconciledSandbox `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileSandboxesResponse) Reset() {
+	*x = ReconcileSandboxesResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileSandboxesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileSandboxesResponse) ProtoMessage() {}
+
+func (x *ReconcileSandboxesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileSandboxesResponse.ProtoReflect.Descriptor instead.
+func (*ReconcileSandboxesResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+type ReconciledSandbox struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// "live", "gone", or "unknown" if the provider did not answer or only another machine reaches it.
+	Liveness      string `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconciledSandbox) Reset() {
+	*x = ReconciledSandbox{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconciledSandbox) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconciledSandbox) ProtoMessage() {}
+
+func (x *ReconciledSandbox) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconciledSandbox.ProtoReflect.Descriptor instead.
+func (*ReconciledSandbox) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReconciledSandbox) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *ReconciledSandbox) GetLiveness() string {
+	if x != nil {
+		return x.Liveness
+	}
+	return ""
+}
+
+type DestroySandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Delete it without saving its files. Its threads get those that were saved last.
+	Discard       bool `protobuf:"varint,2,opt,name=discard,proto3" json:"discard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *DestroySandboxRequest) Reset() {
 	*x = DestroySandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +794,7 @@ func (x *DestroySandboxRequest) String() string {
 func (*DestroySandboxRequest) ProtoMessage() {}
 
 func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[5]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +807,7 @@ func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxRequest.ProtoReflect.Descriptor instead.
 func (*DestroySandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DestroySandboxRequest) GetId() string {
@@ -380,6 +815,13 @@ func (x *DestroySandboxRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *DestroySandboxRequest) GetDiscard() bool {
+	if x != nil {
+		return x.Discard
+	}
+	return false
 }
 
 type DestroySandboxResponse struct {
@@ -391,7 +833,7 @@ type DestroySandboxResponse struct {
 
 func (x *DestroySandboxResponse) Reset() {
 	*x = DestroySandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +845,7 @@ func (x *DestroySandboxResponse) String() string {
 func (*DestroySandboxResponse) ProtoMessage() {}
 
 func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +858,7 @@ func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxResponse.ProtoReflect.Descriptor instead.
 func (*DestroySandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DestroySandboxResponse) GetSandbox() *Sandbox {
@@ -426,11 +868,213 @@ func (x *DestroySandboxResponse) GetSandbox() *Sandbox {
 	return nil
 }
 
+type WakeSandboxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WakeSandboxRequest) Reset() {
+	*x = WakeSandboxRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WakeSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WakeSandboxRequest) ProtoMessage() {}
+
+func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WakeSandboxRequest.ProtoReflect.Descriptor instead.
+func (*WakeSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WakeSandboxRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type WakeSandboxResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty in signs of life.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Whether it did not run before, so that nothing runs in it but what its environment starts.
+	Started       bool `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WakeSandboxResponse) Reset() {
+	*x = WakeSandboxResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WakeSandboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WakeSandboxResponse) ProtoMessage() {}
+
+func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WakeSandboxResponse.ProtoReflect.Descriptor instead.
+func (*WakeSandboxResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WakeSandboxResponse) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *WakeSandboxResponse) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
+type OpenPreviewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Port          int32                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenPreviewRequest) Reset() {
+	*x = OpenPreviewRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenPreviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenPreviewRequest) ProtoMessage() {}
+
+func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenPreviewRequest.ProtoReflect.Descriptor instead.
+func (*OpenPreviewRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OpenPreviewRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *OpenPreviewRequest) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type OpenPreviewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenPreviewResponse) Reset() {
+	*x = OpenPreviewResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenPreviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenPreviewResponse) ProtoMessage() {}
+
+func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenPreviewResponse.ProtoReflect.Descriptor instead.
+func (*OpenPreviewResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *OpenPreviewResponse) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *OpenPreviewResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x02\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x02\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
@@ -440,30 +1084,78 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\tephemeral\x18\x06 \x01(\bR\tephemeral\x129\n" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
-	"\fdestroyed_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vdestroyedAt\".\n" +
+	"\fdestroyed_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vdestroyedAt\x12%\n" +
+	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\"\xf6\x01\n" +
+	"\n" +
+	"SandboxUse\x12)\n" +
+	"\x10environment_name\x18\x01 \x01(\tR\x0fenvironmentName\x123\n" +
+	"\aused_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x125\n" +
+	"\bsaved_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12!\n" +
+	"\fthread_count\x18\x04 \x01(\x05R\vthreadCount\x12.\n" +
+	"\athreads\x18\x05 \x03(\v2\x14.arbe.v1.NamedThreadR\athreads\".\n" +
 	"\x11GetSandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"@\n" +
 	"\x12GetSandboxResponse\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\"\xb4\x01\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\"\xf5\x01\n" +
 	"\x14ListSandboxesRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12$\n" +
-	"\tid_prefix\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\bidPrefix\"o\n" +
+	"\tid_prefix\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\bidPrefix\x12#\n" +
+	"\bprovider\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\bprovider\x12\x1a\n" +
+	"\bexisting\x18\x06 \x01(\bR\bexisting\"o\n" +
 	"\x15ListSandboxesResponse\x12.\n" +
 	"\tsandboxes\x18\x01 \x03(\v2\x10.arbe.v1.SandboxR\tsandboxes\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"2\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"1\n" +
+	"\x14GetSandboxLogRequest\x12\x19\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\xd8\x01\n" +
+	"\x15GetSandboxLogResponse\x12*\n" +
+	"\x05steps\x18\x01 \x03(\v2\x14.arbe.v1.SandboxStepR\x05steps\x123\n" +
+	"\aused_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x125\n" +
+	"\bsaved_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12'\n" +
+	"\x05saved\x18\x04 \x03(\v2\x11.arbe.v1.TreePartR\x05saved\"w\n" +
+	"\vSandboxStep\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1f\n" +
+	"\vduration_ms\x18\x03 \x01(\x03R\n" +
+	"durationMs\x12\x16\n" +
+	"\x06output\x18\x04 \x01(\tR\x06output\"A\n" +
+	"\x19ReconcileSandboxesRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"V\n" +
+	"\x1aReconcileSandboxesResponse\x128\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x1a.arbe.v1.ReconciledSandboxR\tsandboxes\"[\n" +
+	"\x11ReconciledSandbox\x12*\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\x12\x1a\n" +
+	"\bliveness\x18\x02 \x01(\tR\bliveness\"L\n" +
 	"\x15DestroySandboxRequest\x12\x19\n" +
-	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"D\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
+	"\adiscard\x18\x02 \x01(\bR\adiscard\"D\n" +
 	"\x16DestroySandboxResponse\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox2\x84\x02\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\"<\n" +
+	"\x12WakeSandboxRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"N\n" +
+	"\x13WakeSandboxResponse\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x18\n" +
+	"\astarted\x18\x02 \x01(\bR\astarted\"]\n" +
+	"\x12OpenPreviewRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1f\n" +
+	"\x04port\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xff\xff\x03(\x01R\x04port\"b\n" +
+	"\x13OpenPreviewResponse\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\xce\x04\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
-	"\rListSandboxes\x12\x1d.arbe.v1.ListSandboxesRequest\x1a\x1e.arbe.v1.ListSandboxesResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\x0eDestroySandbox\x12\x1e.arbe.v1.DestroySandboxRequest\x1a\x1f.arbe.v1.DestroySandboxResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\rListSandboxes\x12\x1d.arbe.v1.ListSandboxesRequest\x1a\x1e.arbe.v1.ListSandboxesResponse\"\x03\x90\x02\x01\x12S\n" +
+	"\rGetSandboxLog\x12\x1d.arbe.v1.GetSandboxLogRequest\x1a\x1e.arbe.v1.GetSandboxLogResponse\"\x03\x90\x02\x01\x12]\n" +
+	"\x12ReconcileSandboxes\x12\".arbe.v1.ReconcileSandboxesRequest\x1a#.arbe.v1.ReconcileSandboxesResponse\x12Q\n" +
+	"\x0eDestroySandbox\x12\x1e.arbe.v1.DestroySandboxRequest\x1a\x1f.arbe.v1.DestroySandboxResponse\x12J\n" +
+	"\vWakeSandbox\x12\x1b.arbe.v1.WakeSandboxRequest\x1a\x1c.arbe.v1.WakeSandboxResponse0\x01\x12H\n" +
+	"\vOpenPreview\x12\x1b.arbe.v1.OpenPreviewRequest\x1a\x1c.arbe.v1.OpenPreviewResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_sandbox_proto_rawDescOnce sync.Once
@@ -477,34 +1169,66 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
-var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
-	(*Sandbox)(nil),                // 0: arbe.v1.Sandbox
-	(*GetSandboxRequest)(nil),      // 1: arbe.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),     // 2: arbe.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),   // 3: arbe.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),  // 4: arbe.v1.ListSandboxesResponse
-	(*DestroySandboxRequest)(nil),  // 5: arbe.v1.DestroySandboxRequest
-	(*DestroySandboxResponse)(nil), // 6: arbe.v1.DestroySandboxResponse
-	(*timestamppb.Timestamp)(nil),  // 7: google.protobuf.Timestamp
+	(*Sandbox)(nil),                    // 0: arbe.v1.Sandbox
+	(*SandboxUse)(nil),                 // 1: arbe.v1.SandboxUse
+	(*GetSandboxRequest)(nil),          // 2: arbe.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),         // 3: arbe.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),       // 4: arbe.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),      // 5: arbe.v1.ListSandboxesResponse
+	(*GetSandboxLogRequest)(nil),       // 6: arbe.v1.GetSandboxLogRequest
+	(*GetSandboxLogResponse)(nil),      // 7: arbe.v1.GetSandboxLogResponse
+	(*SandboxStep)(nil),                // 8: arbe.v1.SandboxStep
+	(*ReconcileSandboxesRequest)(nil),  // 9: arbe.v1.ReconcileSandboxesRequest
+	(*ReconcileSandboxesResponse)(nil), // 10: arbe.v1.ReconcileSandboxesResponse
+	(*ReconciledSandbox)(nil),          // 11: arbe.v1.ReconciledSandbox
+	(*DestroySandboxRequest)(nil),      // 12: arbe.v1.DestroySandboxRequest
+	(*DestroySandboxResponse)(nil),     // 13: arbe.v1.DestroySandboxResponse
+	(*WakeSandboxRequest)(nil),         // 14: arbe.v1.WakeSandboxRequest
+	(*WakeSandboxResponse)(nil),        // 15: arbe.v1.WakeSandboxResponse
+	(*OpenPreviewRequest)(nil),         // 16: arbe.v1.OpenPreviewRequest
+	(*OpenPreviewResponse)(nil),        // 17: arbe.v1.OpenPreviewResponse
+	(*timestamppb.Timestamp)(nil),      // 18: google.protobuf.Timestamp
+	(*NamedThread)(nil),                // 19: arbe.v1.NamedThread
+	(*TreePart)(nil),                   // 20: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	7, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	7, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
-	0, // 2: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	0, // 3: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
-	0, // 4: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	1, // 5: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	3, // 6: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	5, // 7: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	2, // 8: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	4, // 9: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	6, // 10: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	18, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	18, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
+	18, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	18, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	19, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	0,  // 6: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	0,  // 7: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
+	8,  // 8: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
+	18, // 9: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	18, // 10: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	20, // 11: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	11, // 12: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
+	0,  // 13: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
+	0,  // 14: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	18, // 15: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	2,  // 16: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	4,  // 17: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	6,  // 18: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	9,  // 19: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	12, // 20: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	14, // 21: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	16, // 22: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	3,  // 23: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	5,  // 24: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	7,  // 25: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	10, // 26: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	13, // 27: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	15, // 28: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	17, // 29: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -512,13 +1236,15 @@ func file_arbe_v1_sandbox_proto_init() {
 	if File_arbe_v1_sandbox_proto != nil {
 		return
 	}
+	file_arbe_v1_entry_proto_init()
+	file_arbe_v1_payload_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -137,7 +137,7 @@ type Thread struct {
 	Parent *Parent `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
 	// The thread it is a child of.
 	ParentThreadId string `protobuf:"bytes,6,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
-	// The agent it is a direct message to.
+	// The agent it is a direct message to: a bot or a person.
 	ParentAgentId string `protobuf:"bytes,7,opt,name=parent_agent_id,json=parentAgentId,proto3" json:"parent_agent_id,omitempty"`
 	// The bot that drives it; empty for a chat.
 	AgentId string `protobuf:"bytes,8,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -160,14 +160,24 @@ type Thread struct {
 	ForkedFrom *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	// The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
 	LastSaid *LastSaid `protobuf:"bytes,19,opt,name=last_said,json=lastSaid,proto3" json:"last_said,omitempty"`
-	// The oldest of the commands and turns of bots that have not ended; unset if there is none. It follows the log within
-	// about a second.
+	// The run of its coding agent, or the oldest of the commands and turns of bots that have not ended; unset if there is none.
+	// For commands and turns it follows the log within about a second.
 	Running *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
 	// How many calls of tools wait for a person's yes in it. It follows the log within about a second. ListApprovals lists
 	// them.
 	OpenApprovals int32 `protobuf:"varint,21,opt,name=open_approvals,json=openApprovals,proto3" json:"open_approvals,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The last run of its coding agent; unset if there was none.
+	LastRun *LastRun `protobuf:"bytes,22,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
+	// The bot that answers what people say in it without mentioning anybody; empty if none does. The first message settles it, if it
+	// mentions one bot and no other, and people can change it.
+	AnsweringAgentId string `protobuf:"bytes,23,opt,name=answering_agent_id,json=answeringAgentId,proto3" json:"answering_agent_id,omitempty"`
+	// That is settled. If it is, and answering_agent_id is empty, bots answer here only if they are mentioned or replied to.
+	AnsweringSettled bool `protobuf:"varint,24,opt,name=answering_settled,json=answeringSettled,proto3" json:"answering_settled,omitempty"`
+	// The people for whom it is listed, if it is a direct message; empty if all of the house list it. It is not secret: everyone in the
+	// house who has its id may read it.
+	PeopleAgentIds []string `protobuf:"bytes,25,rep,name=people_agent_ids,json=peopleAgentIds,proto3" json:"people_agent_ids,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Thread) Reset() {
@@ -347,6 +357,142 @@ func (x *Thread) GetOpenApprovals() int32 {
 	return 0
 }
 
+func (x *Thread) GetLastRun() *LastRun {
+	if x != nil {
+		return x.LastRun
+	}
+	return nil
+}
+
+func (x *Thread) GetAnsweringAgentId() string {
+	if x != nil {
+		return x.AnsweringAgentId
+	}
+	return ""
+}
+
+func (x *Thread) GetAnsweringSettled() bool {
+	if x != nil {
+		return x.AnsweringSettled
+	}
+	return false
+}
+
+func (x *Thread) GetPeopleAgentIds() []string {
+	if x != nil {
+		return x.PeopleAgentIds
+	}
+	return nil
+}
+
+// LastRun is what is known of the last run of a driven thread without reading its log.
+type LastRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the runs of the thread from 1.
+	Epoch     int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Not set while it goes on.
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// What the agent does, in a few words, such as "thinking" or "running bash", and the tool that it called last. Both are as of the
+	// last heartbeat; agents send one every five seconds.
+	Doing    string `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"`
+	LastTool string `protobuf:"bytes,5,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
+	// The beginning of the agent's last text, or of why the run failed; empty while it goes on.
+	Result string `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`
+	// What its models cost so far, in millionths of a US dollar, as of the last heartbeat or of its end.
+	CostMicros int64 `protobuf:"varint,7,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
+	// The cost leaves out calls of a model whose price is not known.
+	CostUnknown   bool `protobuf:"varint,8,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LastRun) Reset() {
+	*x = LastRun{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastRun) ProtoMessage() {}
+
+func (x *LastRun) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastRun.ProtoReflect.Descriptor instead.
+func (*LastRun) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LastRun) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LastRun) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *LastRun) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+func (x *LastRun) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *LastRun) GetLastTool() string {
+	if x != nil {
+		return x.LastTool
+	}
+	return ""
+}
+
+func (x *LastRun) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *LastRun) GetCostMicros() int64 {
+	if x != nil {
+		return x.CostMicros
+	}
+	return 0
+}
+
+func (x *LastRun) GetCostUnknown() bool {
+	if x != nil {
+		return x.CostUnknown
+	}
+	return false
+}
+
 // LastSaid is the last chat or command in a thread.
 type LastSaid struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -361,7 +507,7 @@ type LastSaid struct {
 
 func (x *LastSaid) Reset() {
 	*x = LastSaid{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +519,7 @@ func (x *LastSaid) String() string {
 func (*LastSaid) ProtoMessage() {}
 
 func (x *LastSaid) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +532,7 @@ func (x *LastSaid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastSaid.ProtoReflect.Descriptor instead.
 func (*LastSaid) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LastSaid) GetAuthorAgentId() string {
@@ -410,25 +556,27 @@ func (x *LastSaid) GetText() string {
 	return ""
 }
 
-// Running is a command, or the turn of a bot, that is running or waiting to run.
+// Running is a command, the turn of a bot, or the run of the thread's coding agent, that is running or waiting to run.
 type Running struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the command entry; empty for a turn.
+	// The id of the command entry; empty for a turn or a run.
 	CommandId string `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// When it was requested, or when the turn began.
+	// When it was requested, or when the turn or run began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	// The turn, and its bot; empty for a command.
 	TurnId  string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty if the bot is no longer in the house.
-	AgentName     string `protobuf:"bytes,5,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	// Empty if the bot is no longer in the house, and for a run.
+	AgentName string `protobuf:"bytes,5,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
+	// The run; 0 for a command or a turn. A thread that has a run shows that, and not the commands and turns in it.
+	RunEpoch      int64 `protobuf:"varint,6,opt,name=run_epoch,json=runEpoch,proto3" json:"run_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Running) Reset() {
 	*x = Running{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +588,7 @@ func (x *Running) String() string {
 func (*Running) ProtoMessage() {}
 
 func (x *Running) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +601,7 @@ func (x *Running) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Running.ProtoReflect.Descriptor instead.
 func (*Running) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Running) GetCommandId() string {
@@ -491,6 +639,13 @@ func (x *Running) GetAgentName() string {
 	return ""
 }
 
+func (x *Running) GetRunEpoch() int64 {
+	if x != nil {
+		return x.RunEpoch
+	}
+	return 0
+}
+
 // Origin is the position in the log from which a thread was forked.
 type Origin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -504,7 +659,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +671,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +684,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Origin) GetThreadId() string {
@@ -558,7 +713,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +725,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +738,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Parent) GetKind() string {
@@ -616,7 +771,7 @@ type CreateThreadRequest struct {
 	EnvironmentId string   `protobuf:"bytes,7,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	Tags          []string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty"`
 	Pinned        bool     `protobuf:"varint,9,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// With parent_agent_id: return the latest open direct message to that agent, if the house has one, instead of creating
+	// With parent_agent_id: return the caller's latest open direct message to that agent, if there is one, instead of creating
 	// another thread. Several calls at once get the same thread.
 	Reuse         bool `protobuf:"varint,10,opt,name=reuse,proto3" json:"reuse,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -625,7 +780,7 @@ type CreateThreadRequest struct {
 
 func (x *CreateThreadRequest) Reset() {
 	*x = CreateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +792,7 @@ func (x *CreateThreadRequest) String() string {
 func (*CreateThreadRequest) ProtoMessage() {}
 
 func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +805,7 @@ func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadRequest.ProtoReflect.Descriptor instead.
 func (*CreateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateThreadRequest) GetHouseId() string {
@@ -732,7 +887,7 @@ type CreateThreadResponse struct {
 
 func (x *CreateThreadResponse) Reset() {
 	*x = CreateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +899,7 @@ func (x *CreateThreadResponse) String() string {
 func (*CreateThreadResponse) ProtoMessage() {}
 
 func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +912,7 @@ func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadResponse.ProtoReflect.Descriptor instead.
 func (*CreateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateThreadResponse) GetThread() *Thread {
@@ -778,7 +933,7 @@ type GetThreadRequest struct {
 
 func (x *GetThreadRequest) Reset() {
 	*x = GetThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +945,7 @@ func (x *GetThreadRequest) String() string {
 func (*GetThreadRequest) ProtoMessage() {}
 
 func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +958,7 @@ func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadRequest.ProtoReflect.Descriptor instead.
 func (*GetThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetThreadRequest) GetId() string {
@@ -835,7 +990,7 @@ type GetThreadResponse struct {
 
 func (x *GetThreadResponse) Reset() {
 	*x = GetThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +1002,7 @@ func (x *GetThreadResponse) String() string {
 func (*GetThreadResponse) ProtoMessage() {}
 
 func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1015,7 @@ func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadResponse.ProtoReflect.Descriptor instead.
 func (*GetThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetThreadResponse) GetThread() *Thread {
@@ -902,7 +1057,7 @@ type WaitingBot struct {
 
 func (x *WaitingBot) Reset() {
 	*x = WaitingBot{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1069,7 @@ func (x *WaitingBot) String() string {
 func (*WaitingBot) ProtoMessage() {}
 
 func (x *WaitingBot) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1082,7 @@ func (x *WaitingBot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingBot.ProtoReflect.Descriptor instead.
 func (*WaitingBot) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WaitingBot) GetAgentId() string {
@@ -982,14 +1137,16 @@ type ListThreadsRequest struct {
 	ForkedFromThreadId string `protobuf:"bytes,7,opt,name=forked_from_thread_id,json=forkedFromThreadId,proto3" json:"forked_from_thread_id,omitempty"`
 	// Only threads whose id begins with this, if it has at least four characters, or whose name is exactly this. It
 	// cannot be combined with another filter or a page_token, and the answer is the only page.
-	Match         string `protobuf:"bytes,8,opt,name=match,proto3" json:"match,omitempty"`
+	Match string `protobuf:"bytes,8,opt,name=match,proto3" json:"match,omitempty"`
+	// Leave out the caller's direct messages. Those of others are never listed.
+	Shared        bool `protobuf:"varint,9,opt,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1158,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1171,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListThreadsRequest) GetHouseId() string {
@@ -1073,6 +1230,13 @@ func (x *ListThreadsRequest) GetMatch() string {
 	return ""
 }
 
+func (x *ListThreadsRequest) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
 type ListThreadsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Threads []*Thread              `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
@@ -1084,7 +1248,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1260,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1273,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -1137,14 +1301,16 @@ type UpdateThreadRequest struct {
 	// Set it to an empty string for the house's default.
 	EnvironmentId *string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3,oneof" json:"environment_id,omitempty"`
 	// A chat may be set to "open" or "closed".
-	Status        *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Status *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
+	// The bot that answers without being mentioned. Set it to an empty string for none.
+	AnsweringAgentId *string `protobuf:"bytes,7,opt,name=answering_agent_id,json=answeringAgentId,proto3,oneof" json:"answering_agent_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UpdateThreadRequest) Reset() {
 	*x = UpdateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1322,7 @@ func (x *UpdateThreadRequest) String() string {
 func (*UpdateThreadRequest) ProtoMessage() {}
 
 func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1335,7 @@ func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadRequest.ProtoReflect.Descriptor instead.
 func (*UpdateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateThreadRequest) GetId() string {
@@ -1214,6 +1380,13 @@ func (x *UpdateThreadRequest) GetStatus() string {
 	return ""
 }
 
+func (x *UpdateThreadRequest) GetAnsweringAgentId() string {
+	if x != nil && x.AnsweringAgentId != nil {
+		return *x.AnsweringAgentId
+	}
+	return ""
+}
+
 type Tags struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []string               `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
@@ -1223,7 +1396,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1408,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1421,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Tags) GetValues() []string {
@@ -1267,7 +1440,7 @@ type UpdateThreadResponse struct {
 
 func (x *UpdateThreadResponse) Reset() {
 	*x = UpdateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1452,7 @@ func (x *UpdateThreadResponse) String() string {
 func (*UpdateThreadResponse) ProtoMessage() {}
 
 func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1465,7 @@ func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadResponse.ProtoReflect.Descriptor instead.
 func (*UpdateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateThreadResponse) GetThread() *Thread {
@@ -1311,7 +1484,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1496,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1509,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteThreadRequest) GetId() string {
@@ -1354,7 +1527,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1539,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1552,7 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 type ForkThreadRequest struct {
@@ -1399,7 +1572,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1584,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1597,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -1464,7 +1637,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1649,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1662,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -1531,7 +1704,7 @@ type RunCommandRequest struct {
 
 func (x *RunCommandRequest) Reset() {
 	*x = RunCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1716,7 @@ func (x *RunCommandRequest) String() string {
 func (*RunCommandRequest) ProtoMessage() {}
 
 func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1729,7 @@ func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RunCommandRequest) GetThreadId() string {
@@ -1680,7 +1853,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1865,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1878,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Terminal) GetSize() *TerminalSize {
@@ -1740,7 +1913,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1925,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1938,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TerminalSize) GetRows() uint32 {
@@ -1791,7 +1964,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1976,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1989,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1838,7 +2011,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2023,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2036,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -1903,7 +2076,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2088,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2101,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -1993,7 +2166,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2178,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2191,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadOutputResponse) GetPieces() []*OutputPiece {
@@ -2052,7 +2225,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2237,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2250,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OutputPiece) GetStream() OutputStream {
@@ -2118,7 +2291,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2303,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2316,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WriteInputRequest) GetThreadId() string {
@@ -2214,7 +2387,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2399,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2412,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WriteInputResponse) GetPosition() int64 {
@@ -2271,7 +2444,7 @@ type CancelCommandRequest struct {
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2456,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2469,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -2337,7 +2510,7 @@ type CancelCommandResponse struct {
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2522,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2535,7 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelCommandResponse) GetCommandIds() []string {
@@ -2385,7 +2558,7 @@ type StopTurnRequest struct {
 
 func (x *StopTurnRequest) Reset() {
 	*x = StopTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2570,7 @@ func (x *StopTurnRequest) String() string {
 func (*StopTurnRequest) ProtoMessage() {}
 
 func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2583,7 @@ func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnRequest.ProtoReflect.Descriptor instead.
 func (*StopTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopTurnRequest) GetThreadId() string {
@@ -2444,7 +2617,7 @@ type StopTurnResponse struct {
 
 func (x *StopTurnResponse) Reset() {
 	*x = StopTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2629,7 @@ func (x *StopTurnResponse) String() string {
 func (*StopTurnResponse) ProtoMessage() {}
 
 func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[32]
+	mi := &file_arbe_v1_thread_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2642,7 @@ func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnResponse.ProtoReflect.Descriptor instead.
 func (*StopTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopTurnResponse) GetTurnIds() []string {
@@ -2489,7 +2662,7 @@ type RetryTurnRequest struct {
 
 func (x *RetryTurnRequest) Reset() {
 	*x = RetryTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[33]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2674,7 @@ func (x *RetryTurnRequest) String() string {
 func (*RetryTurnRequest) ProtoMessage() {}
 
 func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[33]
+	mi := &file_arbe_v1_thread_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2687,7 @@ func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnRequest.ProtoReflect.Descriptor instead.
 func (*RetryTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RetryTurnRequest) GetThreadId() string {
@@ -2541,7 +2714,7 @@ type RetryTurnResponse struct {
 
 func (x *RetryTurnResponse) Reset() {
 	*x = RetryTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[34]
+	mi := &file_arbe_v1_thread_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2726,7 @@ func (x *RetryTurnResponse) String() string {
 func (*RetryTurnResponse) ProtoMessage() {}
 
 func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[34]
+	mi := &file_arbe_v1_thread_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2739,7 @@ func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnResponse.ProtoReflect.Descriptor instead.
 func (*RetryTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryTurnResponse) GetTurnId() string {
@@ -2580,7 +2753,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaa\x06\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\a\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2607,12 +2780,28 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"forkedFrom\x12.\n" +
 	"\tlast_said\x18\x13 \x01(\v2\x11.arbe.v1.LastSaidR\blastSaid\x12*\n" +
 	"\arunning\x18\x14 \x01(\v2\x10.arbe.v1.RunningR\arunning\x12%\n" +
-	"\x0eopen_approvals\x18\x15 \x01(\x05R\ropenApprovals\"g\n" +
+	"\x0eopen_approvals\x18\x15 \x01(\x05R\ropenApprovals\x12+\n" +
+	"\blast_run\x18\x16 \x01(\v2\x10.arbe.v1.LastRunR\alastRun\x12,\n" +
+	"\x12answering_agent_id\x18\x17 \x01(\tR\x10answeringAgentId\x12+\n" +
+	"\x11answering_settled\x18\x18 \x01(\bR\x10answeringSettled\x12(\n" +
+	"\x10people_agent_ids\x18\x19 \x03(\tR\x0epeopleAgentIds\"\xa6\x02\n" +
+	"\aLastRun\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x129\n" +
+	"\n" +
+	"started_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAt\x12\x14\n" +
+	"\x05doing\x18\x04 \x01(\tR\x05doing\x12\x1b\n" +
+	"\tlast_tool\x18\x05 \x01(\tR\blastTool\x12\x16\n" +
+	"\x06result\x18\x06 \x01(\tR\x06result\x12\x1f\n" +
+	"\vcost_micros\x18\a \x01(\x03R\n" +
+	"costMicros\x12!\n" +
+	"\fcost_unknown\x18\b \x01(\bR\vcostUnknown\"g\n" +
 	"\bLastSaid\x12&\n" +
 	"\x0fauthor_agent_id\x18\x01 \x01(\tR\rauthorAgentId\x12\x1f\n" +
 	"\vauthor_name\x18\x02 \x01(\tR\n" +
 	"authorName\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"\xad\x01\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xca\x01\n" +
 	"\aRunning\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x120\n" +
@@ -2620,7 +2809,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\aturn_id\x18\x03 \x01(\tR\x06turnId\x12\x19\n" +
 	"\bagent_id\x18\x04 \x01(\tR\aagentId\x12\x1d\n" +
 	"\n" +
-	"agent_name\x18\x05 \x01(\tR\tagentName\"7\n" +
+	"agent_name\x18\x05 \x01(\tR\tagentName\x12\x1b\n" +
+	"\trun_epoch\x18\x06 \x01(\x03R\brunEpoch\"7\n" +
 	"\x06Origin\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +
@@ -2655,7 +2845,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
 	"\tentry_ids\x18\x03 \x03(\tR\bentryIds\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
-	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xd7\x02\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xef\x02\n" +
 	"\x12ListThreadsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x19\n" +
@@ -2666,21 +2856,24 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12:\n" +
 	"\x15forked_from_thread_id\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x12forkedFromThreadId\x12\x1e\n" +
-	"\x05match\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05match\"h\n" +
+	"\x05match\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05match\x12\x16\n" +
+	"\x06shared\x18\t \x01(\bR\x06shared\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xac\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb6\x03\n" +
 	"\x13UpdateThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12!\n" +
 	"\x04name\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x00R\x04name\x88\x01\x01\x12\x1b\n" +
 	"\x06pinned\x18\x03 \x01(\bH\x01R\x06pinned\x88\x01\x01\x12!\n" +
 	"\x04tags\x18\x04 \x01(\v2\r.arbe.v1.TagsR\x04tags\x123\n" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@H\x02R\renvironmentId\x88\x01\x01\x120\n" +
-	"\x06status\x18\x06 \x01(\tB\x13\xbaH\x10r\x0eR\x04openR\x06closedH\x03R\x06status\x88\x01\x01B\a\n" +
+	"\x06status\x18\x06 \x01(\tB\x13\xbaH\x10r\x0eR\x04openR\x06closedH\x03R\x06status\x88\x01\x01\x12q\n" +
+	"\x12answering_agent_id\x18\a \x01(\tB>\xbaH;r927^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$H\x04R\x10answeringAgentId\x88\x01\x01B\a\n" +
 	"\x05_nameB\t\n" +
 	"\a_pinnedB\x11\n" +
 	"\x0f_environment_idB\t\n" +
-	"\a_status\"0\n" +
+	"\a_statusB\x15\n" +
+	"\x13_answering_agent_id\"0\n" +
 	"\x04Tags\x12(\n" +
 	"\x06values\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x102\"\x06r\x04\x10\x01\x18dR\x06values\"?\n" +
@@ -2819,107 +3012,111 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(OutputStream)(0),             // 0: arbe.v1.OutputStream
 	(Signal)(0),                   // 1: arbe.v1.Signal
 	(*Thread)(nil),                // 2: arbe.v1.Thread
-	(*LastSaid)(nil),              // 3: arbe.v1.LastSaid
-	(*Running)(nil),               // 4: arbe.v1.Running
-	(*Origin)(nil),                // 5: arbe.v1.Origin
-	(*Parent)(nil),                // 6: arbe.v1.Parent
-	(*CreateThreadRequest)(nil),   // 7: arbe.v1.CreateThreadRequest
-	(*CreateThreadResponse)(nil),  // 8: arbe.v1.CreateThreadResponse
-	(*GetThreadRequest)(nil),      // 9: arbe.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),     // 10: arbe.v1.GetThreadResponse
-	(*WaitingBot)(nil),            // 11: arbe.v1.WaitingBot
-	(*ListThreadsRequest)(nil),    // 12: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 13: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 14: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 15: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 16: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 17: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 18: arbe.v1.DeleteThreadResponse
-	(*ForkThreadRequest)(nil),     // 19: arbe.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),    // 20: arbe.v1.ForkThreadResponse
-	(*RunCommandRequest)(nil),     // 21: arbe.v1.RunCommandRequest
-	(*Terminal)(nil),              // 22: arbe.v1.Terminal
-	(*TerminalSize)(nil),          // 23: arbe.v1.TerminalSize
-	(*Argv)(nil),                  // 24: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 25: arbe.v1.RunCommandResponse
-	(*ReadOutputRequest)(nil),     // 26: arbe.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),    // 27: arbe.v1.ReadOutputResponse
-	(*OutputPiece)(nil),           // 28: arbe.v1.OutputPiece
-	(*WriteInputRequest)(nil),     // 29: arbe.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),    // 30: arbe.v1.WriteInputResponse
-	(*CancelCommandRequest)(nil),  // 31: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 32: arbe.v1.CancelCommandResponse
-	(*StopTurnRequest)(nil),       // 33: arbe.v1.StopTurnRequest
-	(*StopTurnResponse)(nil),      // 34: arbe.v1.StopTurnResponse
-	(*RetryTurnRequest)(nil),      // 35: arbe.v1.RetryTurnRequest
-	(*RetryTurnResponse)(nil),     // 36: arbe.v1.RetryTurnResponse
-	nil,                           // 37: arbe.v1.RunCommandRequest.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*Entry)(nil),                 // 40: arbe.v1.Entry
+	(*LastRun)(nil),               // 3: arbe.v1.LastRun
+	(*LastSaid)(nil),              // 4: arbe.v1.LastSaid
+	(*Running)(nil),               // 5: arbe.v1.Running
+	(*Origin)(nil),                // 6: arbe.v1.Origin
+	(*Parent)(nil),                // 7: arbe.v1.Parent
+	(*CreateThreadRequest)(nil),   // 8: arbe.v1.CreateThreadRequest
+	(*CreateThreadResponse)(nil),  // 9: arbe.v1.CreateThreadResponse
+	(*GetThreadRequest)(nil),      // 10: arbe.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),     // 11: arbe.v1.GetThreadResponse
+	(*WaitingBot)(nil),            // 12: arbe.v1.WaitingBot
+	(*ListThreadsRequest)(nil),    // 13: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 14: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 15: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 16: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 17: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 18: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 19: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 20: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 21: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 22: arbe.v1.RunCommandRequest
+	(*Terminal)(nil),              // 23: arbe.v1.Terminal
+	(*TerminalSize)(nil),          // 24: arbe.v1.TerminalSize
+	(*Argv)(nil),                  // 25: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 26: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 27: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 28: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 29: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 30: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 31: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 32: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 33: arbe.v1.CancelCommandResponse
+	(*StopTurnRequest)(nil),       // 34: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 35: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 36: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 37: arbe.v1.RetryTurnResponse
+	nil,                           // 38: arbe.v1.RunCommandRequest.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*Entry)(nil),                 // 41: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
-	6,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	38, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	38, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	38, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	38, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
-	5,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
-	3,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
-	4,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
-	38, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
-	2,  // 9: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 10: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	11, // 11: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
-	38, // 12: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
-	2,  // 13: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	15, // 14: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	2,  // 15: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 16: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	24, // 17: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	39, // 18: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	22, // 19: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
-	37, // 20: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
-	23, // 21: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
-	40, // 22: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	28, // 23: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 24: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	23, // 25: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
-	1,  // 26: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	7,  // 27: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	9,  // 28: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	12, // 29: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	14, // 30: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	17, // 31: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	19, // 32: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	21, // 33: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	26, // 34: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	29, // 35: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	31, // 36: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	33, // 37: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	35, // 38: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	8,  // 39: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	10, // 40: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	13, // 41: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	16, // 42: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	18, // 43: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	20, // 44: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	25, // 45: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	27, // 46: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	30, // 47: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	32, // 48: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	34, // 49: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	36, // 50: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	39, // [39:51] is the sub-list for method output_type
-	27, // [27:39] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	7,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
+	39, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	39, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	39, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	39, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	6,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
+	4,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
+	5,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
+	3,  // 8: arbe.v1.Thread.last_run:type_name -> arbe.v1.LastRun
+	39, // 9: arbe.v1.LastRun.started_at:type_name -> google.protobuf.Timestamp
+	39, // 10: arbe.v1.LastRun.finished_at:type_name -> google.protobuf.Timestamp
+	39, // 11: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	2,  // 12: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 13: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
+	12, // 14: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
+	39, // 15: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	2,  // 16: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	16, // 17: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	2,  // 18: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 19: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	25, // 20: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	40, // 21: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 22: arbe.v1.RunCommandRequest.terminal:type_name -> arbe.v1.Terminal
+	38, // 23: arbe.v1.RunCommandRequest.env:type_name -> arbe.v1.RunCommandRequest.EnvEntry
+	24, // 24: arbe.v1.Terminal.size:type_name -> arbe.v1.TerminalSize
+	41, // 25: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	29, // 26: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 27: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	24, // 28: arbe.v1.WriteInputRequest.size:type_name -> arbe.v1.TerminalSize
+	1,  // 29: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	8,  // 30: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	10, // 31: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	13, // 32: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	15, // 33: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	18, // 34: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	20, // 35: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	22, // 36: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	27, // 37: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	30, // 38: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	32, // 39: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	34, // 40: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	36, // 41: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	9,  // 42: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	11, // 43: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	14, // 44: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	17, // 45: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	19, // 46: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	21, // 47: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	26, // 48: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	28, // 49: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	31, // 50: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	33, // 51: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	35, // 52: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	37, // 53: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	42, // [42:54] is the sub-list for method output_type
+	30, // [30:42] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -2928,8 +3125,8 @@ func file_arbe_v1_thread_proto_init() {
 		return
 	}
 	file_arbe_v1_payload_proto_init()
-	file_arbe_v1_thread_proto_msgTypes[12].OneofWrappers = []any{}
-	file_arbe_v1_thread_proto_msgTypes[19].OneofWrappers = []any{
+	file_arbe_v1_thread_proto_msgTypes[13].OneofWrappers = []any{}
+	file_arbe_v1_thread_proto_msgTypes[20].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),
 		(*RunCommandRequest_Argv)(nil),
 	}
@@ -2939,7 +3136,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

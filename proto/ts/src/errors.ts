@@ -1,11 +1,19 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 
 import { ErrorInfoSchema, type ErrorInfo } from "./gen/arbe/v1/error_pb.js";
-import { nextHeader, referenceHeader, requestHeader } from "./names.js";
+import { nextHeader, reasonHeader, referenceHeader, requestHeader } from "./names.js";
 
 /** What the reader of a server's error can do about it; empty if the server gave no next step. */
 export function nextStep(error: unknown): string {
   return info(error)?.next || metadata(error, nextHeader);
+}
+
+/**
+ * What went wrong, for programs: `THREAD_CLOSED`, or the name of the error's code if nothing more exact is known, such as
+ * `NOT_FOUND`; empty if the server was not reached. A reason keeps its name and its meaning; docs/errors.md lists all.
+ */
+export function reason(error: unknown): string {
+  return info(error)?.reason || metadata(error, reasonHeader);
 }
 
 /** The reference of this failure in the server's log. Only internal errors have one; empty otherwise. */

@@ -25,7 +25,7 @@ export {
   type SandboxResumedPayload,
   type StatusChangedPayload,
 } from "./payload.js";
-export { nextStep, reference, requestId } from "./errors.js";
+export { nextStep, reason, reference, requestId } from "./errors.js";
 export { Code, ConnectError } from "@connectrpc/connect";
 
 export * from "./messages.js";

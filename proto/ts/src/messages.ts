@@ -9,6 +9,7 @@ export * from "./gen/arbe/v1/entry_pb.js";
 export * from "./gen/arbe/v1/environment_pb.js";
 export * from "./gen/arbe/v1/error_pb.js";
 export * from "./gen/arbe/v1/house_pb.js";
+export * from "./gen/arbe/v1/inbox_pb.js";
 export * from "./gen/arbe/v1/model_pb.js";
 export * from "./gen/arbe/v1/payload_pb.js";
 export * from "./gen/arbe/v1/run_pb.js";

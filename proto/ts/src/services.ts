@@ -10,6 +10,7 @@ import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
 import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
+import { InboxService } from "./gen/arbe/v1/inbox_pb.js";
 import { ModelService } from "./gen/arbe/v1/model_pb.js";
 import { RunService } from "./gen/arbe/v1/run_pb.js";
 import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
@@ -26,6 +27,7 @@ export interface Services {
   readonly entries: Client<typeof EntryService>;
   readonly environments: Client<typeof EnvironmentService>;
   readonly houses: Client<typeof HouseService>;
+  readonly inboxes: Client<typeof InboxService>;
   readonly models: Client<typeof ModelService>;
   readonly runs: Client<typeof RunService>;
   readonly sandboxes: Client<typeof SandboxService>;
@@ -44,6 +46,7 @@ export function createServices(transport: Transport): Services {
     entries: createClient(EntryService, transport),
     environments: createClient(EnvironmentService, transport),
     houses: createClient(HouseService, transport),
+    inboxes: createClient(InboxService, transport),
     models: createClient(ModelService, transport),
     runs: createClient(RunService, transport),
     sandboxes: createClient(SandboxService, transport),

@@ -10,6 +10,8 @@
 //	keep.go     the process that stays with a command
 //	launch.go   starting that process, and asking it
 //	files.go    reading and writing files
+//	first.go    process 1 of a box
+//	dial.go     passing a connection to a port of the box on
 package main
 
 import (
@@ -29,6 +31,12 @@ import (
 const mostRequest = 64 << 20
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == protocol.First {
+		first()
+	}
+	if len(os.Args) == 3 && os.Args[1] == protocol.Dial {
+		os.Exit(passOn(os.Args[2]))
+	}
 	if len(os.Args) == 2 && os.Args[1] == keepArgument {
 		// Where it was started with these signals ignored, as nohup does, commands would inherit that. A signal that is
 		// received here has its default effect in them.

@@ -1,6 +1,6 @@
 // Package protocol is what a server and the keeper, its program in a box, say to each other.
 //
-// The keeper has two roles. Called without arguments, it reads one [Request] from its standard input, writes one [Reply] and
+// The keeper has two roles, and others with the arguments [First] and [Dial]. Called without arguments, it reads one [Request] from its standard input, writes one [Reply] and
 // ends. For a command to launch, it starts itself again, and that process stays with the command: it starts it, records its
 // output and how it ended, and takes requests about it from a socket beside the record.
 //
@@ -24,6 +24,17 @@ const (
 	Root    = "/var/lib/arbe"
 	Records = Root + "/records" // a directory for each launched command
 	Inbox   = Root + "/in"      // pieces of files on their way in
+)
+
+// First is the argument with which the keeper is process 1 of a box, if the provider lets its program choose that.
+const First = "first"
+
+// With the argument Dial and a port, the keeper connects to that port of the box's loopback and passes its input and output on. It
+// prints Connected first. If nothing listens, its exit code is NobodyListens.
+const (
+	Dial          = "dial"
+	Connected     = "+"
+	NobodyListens = 3
 )
 
 // Request is one request.

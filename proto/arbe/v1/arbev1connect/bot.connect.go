@@ -45,6 +45,8 @@ const (
 	BotServiceDeleteBotProcedure = "/arbe.v1.BotService/DeleteBot"
 	// BotServiceListToolsProcedure is the fully-qualified name of the BotService's ListTools RPC.
 	BotServiceListToolsProcedure = "/arbe.v1.BotService/ListTools"
+	// BotServiceListRuntimesProcedure is the fully-qualified name of the BotService's ListRuntimes RPC.
+	BotServiceListRuntimesProcedure = "/arbe.v1.BotService/ListRuntimes"
 	// BotServiceCreatePolicyProcedure is the fully-qualified name of the BotService's CreatePolicy RPC.
 	BotServiceCreatePolicyProcedure = "/arbe.v1.BotService/CreatePolicy"
 	// BotServiceUpdatePolicyProcedure is the fully-qualified name of the BotService's UpdatePolicy RPC.
@@ -71,6 +73,8 @@ type BotServiceClient interface {
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
 	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
+	// ListRuntimes returns who may do the work of bots, and what each of them can do.
+	ListRuntimes(context.Context, *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
@@ -129,6 +133,13 @@ func NewBotServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listRuntimes: connect.NewClient[v1.ListRuntimesRequest, v1.ListRuntimesResponse](
+			httpClient,
+			baseURL+BotServiceListRuntimesProcedure,
+			connect.WithSchema(botServiceMethods.ByName("ListRuntimes")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		createPolicy: connect.NewClient[v1.CreatePolicyRequest, v1.CreatePolicyResponse](
 			httpClient,
 			baseURL+BotServiceCreatePolicyProcedure,
@@ -158,6 +169,7 @@ type botServiceClient struct {
 	updateBot    *connect.Client[v1.UpdateBotRequest, v1.UpdateBotResponse]
 	deleteBot    *connect.Client[v1.DeleteBotRequest, v1.DeleteBotResponse]
 	listTools    *connect.Client[v1.ListToolsRequest, v1.ListToolsResponse]
+	listRuntimes *connect.Client[v1.ListRuntimesRequest, v1.ListRuntimesResponse]
 	createPolicy *connect.Client[v1.CreatePolicyRequest, v1.CreatePolicyResponse]
 	updatePolicy *connect.Client[v1.UpdatePolicyRequest, v1.UpdatePolicyResponse]
 	deletePolicy *connect.Client[v1.DeletePolicyRequest, v1.DeletePolicyResponse]
@@ -217,6 +229,15 @@ func (c *botServiceClient) ListTools(ctx context.Context, req *v1.ListToolsReque
 	return nil, err
 }
 
+// ListRuntimes calls arbe.v1.BotService.ListRuntimes.
+func (c *botServiceClient) ListRuntimes(ctx context.Context, req *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error) {
+	response, err := c.listRuntimes.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CreatePolicy calls arbe.v1.BotService.CreatePolicy.
 func (c *botServiceClient) CreatePolicy(ctx context.Context, req *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error) {
 	response, err := c.createPolicy.CallUnary(ctx, connect.NewRequest(req))
@@ -262,6 +283,8 @@ type BotServiceHandler interface {
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
 	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
+	// ListRuntimes returns who may do the work of bots, and what each of them can do.
+	ListRuntimes(context.Context, *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
@@ -316,6 +339,13 @@ func NewBotServiceHandler(svc BotServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	botServiceListRuntimesHandler := connect.NewUnaryHandlerSimple(
+		BotServiceListRuntimesProcedure,
+		svc.ListRuntimes,
+		connect.WithSchema(botServiceMethods.ByName("ListRuntimes")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	botServiceCreatePolicyHandler := connect.NewUnaryHandlerSimple(
 		BotServiceCreatePolicyProcedure,
 		svc.CreatePolicy,
@@ -348,6 +378,8 @@ func NewBotServiceHandler(svc BotServiceHandler, opts ...connect.HandlerOption) 
 			botServiceDeleteBotHandler.ServeHTTP(w, r)
 		case BotServiceListToolsProcedure:
 			botServiceListToolsHandler.ServeHTTP(w, r)
+		case BotServiceListRuntimesProcedure:
+			botServiceListRuntimesHandler.ServeHTTP(w, r)
 		case BotServiceCreatePolicyProcedure:
 			botServiceCreatePolicyHandler.ServeHTTP(w, r)
 		case BotServiceUpdatePolicyProcedure:
@@ -385,6 +417,10 @@ func (UnimplementedBotServiceHandler) DeleteBot(context.Context, *v1.DeleteBotRe
 
 func (UnimplementedBotServiceHandler) ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.BotService.ListTools is not implemented"))
+}
+
+func (UnimplementedBotServiceHandler) ListRuntimes(context.Context, *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.BotService.ListRuntimes is not implemented"))
 }
 
 func (UnimplementedBotServiceHandler) CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error) {

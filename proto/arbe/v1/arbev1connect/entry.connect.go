@@ -39,8 +39,12 @@ const (
 	EntryServiceAppendProcedure = "/arbe.v1.EntryService/Append"
 	// EntryServiceListProcedure is the fully-qualified name of the EntryService's List RPC.
 	EntryServiceListProcedure = "/arbe.v1.EntryService/List"
+	// EntryServiceSearchProcedure is the fully-qualified name of the EntryService's Search RPC.
+	EntryServiceSearchProcedure = "/arbe.v1.EntryService/Search"
 	// EntryServiceTailProcedure is the fully-qualified name of the EntryService's Tail RPC.
 	EntryServiceTailProcedure = "/arbe.v1.EntryService/Tail"
+	// EntryServiceWhoAnswersProcedure is the fully-qualified name of the EntryService's WhoAnswers RPC.
+	EntryServiceWhoAnswersProcedure = "/arbe.v1.EntryService/WhoAnswers"
 	// EntryServiceShowTypingProcedure is the fully-qualified name of the EntryService's ShowTyping RPC.
 	EntryServiceShowTypingProcedure = "/arbe.v1.EntryService/ShowTyping"
 )
@@ -57,10 +61,19 @@ type EntryServiceClient interface {
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
 	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
+	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
+	// usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
+	// "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
+	// 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
+	// resource_exhausted.
+	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
 	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
 	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
 	// the last entry received.
 	Tail(context.Context, *v1.TailRequest) (*connect.ServerStreamForClient[v1.TailResponse], error)
+	// WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
+	// messages that are said, and writes nothing.
+	WhoAnswers(context.Context, *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error)
 	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
 	// repeated every few seconds while the caller writes.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
@@ -96,10 +109,24 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		search: connect.NewClient[v1.SearchRequest, v1.SearchResponse](
+			httpClient,
+			baseURL+EntryServiceSearchProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("Search")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		tail: connect.NewClient[v1.TailRequest, v1.TailResponse](
 			httpClient,
 			baseURL+EntryServiceTailProcedure,
 			connect.WithSchema(entryServiceMethods.ByName("Tail")),
+			connect.WithClientOptions(opts...),
+		),
+		whoAnswers: connect.NewClient[v1.WhoAnswersRequest, v1.WhoAnswersResponse](
+			httpClient,
+			baseURL+EntryServiceWhoAnswersProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("WhoAnswers")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		showTyping: connect.NewClient[v1.ShowTypingRequest, v1.ShowTypingResponse](
@@ -116,7 +143,9 @@ type entryServiceClient struct {
 	say        *connect.Client[v1.SayRequest, v1.SayResponse]
 	append     *connect.Client[v1.AppendRequest, v1.AppendResponse]
 	list       *connect.Client[v1.ListRequest, v1.ListResponse]
+	search     *connect.Client[v1.SearchRequest, v1.SearchResponse]
 	tail       *connect.Client[v1.TailRequest, v1.TailResponse]
+	whoAnswers *connect.Client[v1.WhoAnswersRequest, v1.WhoAnswersResponse]
 	showTyping *connect.Client[v1.ShowTypingRequest, v1.ShowTypingResponse]
 }
 
@@ -147,9 +176,27 @@ func (c *entryServiceClient) List(ctx context.Context, req *v1.ListRequest) (*v1
 	return nil, err
 }
 
+// Search calls arbe.v1.EntryService.Search.
+func (c *entryServiceClient) Search(ctx context.Context, req *v1.SearchRequest) (*v1.SearchResponse, error) {
+	response, err := c.search.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Tail calls arbe.v1.EntryService.Tail.
 func (c *entryServiceClient) Tail(ctx context.Context, req *v1.TailRequest) (*connect.ServerStreamForClient[v1.TailResponse], error) {
 	return c.tail.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// WhoAnswers calls arbe.v1.EntryService.WhoAnswers.
+func (c *entryServiceClient) WhoAnswers(ctx context.Context, req *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error) {
+	response, err := c.whoAnswers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // ShowTyping calls arbe.v1.EntryService.ShowTyping.
@@ -173,10 +220,19 @@ type EntryServiceHandler interface {
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
 	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
+	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
+	// usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
+	// "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
+	// 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
+	// resource_exhausted.
+	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
 	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
 	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
 	// the last entry received.
 	Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error
+	// WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
+	// messages that are said, and writes nothing.
+	WhoAnswers(context.Context, *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error)
 	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
 	// repeated every few seconds while the caller writes.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
@@ -208,10 +264,24 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	entryServiceSearchHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceSearchProcedure,
+		svc.Search,
+		connect.WithSchema(entryServiceMethods.ByName("Search")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	entryServiceTailHandler := connect.NewServerStreamHandlerSimple(
 		EntryServiceTailProcedure,
 		svc.Tail,
 		connect.WithSchema(entryServiceMethods.ByName("Tail")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entryServiceWhoAnswersHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceWhoAnswersProcedure,
+		svc.WhoAnswers,
+		connect.WithSchema(entryServiceMethods.ByName("WhoAnswers")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	entryServiceShowTypingHandler := connect.NewUnaryHandlerSimple(
@@ -228,8 +298,12 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 			entryServiceAppendHandler.ServeHTTP(w, r)
 		case EntryServiceListProcedure:
 			entryServiceListHandler.ServeHTTP(w, r)
+		case EntryServiceSearchProcedure:
+			entryServiceSearchHandler.ServeHTTP(w, r)
 		case EntryServiceTailProcedure:
 			entryServiceTailHandler.ServeHTTP(w, r)
+		case EntryServiceWhoAnswersProcedure:
+			entryServiceWhoAnswersHandler.ServeHTTP(w, r)
 		case EntryServiceShowTypingProcedure:
 			entryServiceShowTypingHandler.ServeHTTP(w, r)
 		default:
@@ -253,8 +327,16 @@ func (UnimplementedEntryServiceHandler) List(context.Context, *v1.ListRequest) (
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.List is not implemented"))
 }
 
+func (UnimplementedEntryServiceHandler) Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Search is not implemented"))
+}
+
 func (UnimplementedEntryServiceHandler) Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Tail is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) WhoAnswers(context.Context, *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.WhoAnswers is not implemented"))
 }
 
 func (UnimplementedEntryServiceHandler) ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error) {

@@ -51,6 +51,9 @@ const (
 	// EnvironmentServiceDeleteEnvironmentProcedure is the fully-qualified name of the
 	// EnvironmentService's DeleteEnvironment RPC.
 	EnvironmentServiceDeleteEnvironmentProcedure = "/arbe.v1.EnvironmentService/DeleteEnvironment"
+	// EnvironmentServiceDiagnoseEnvironmentProcedure is the fully-qualified name of the
+	// EnvironmentService's DiagnoseEnvironment RPC.
+	EnvironmentServiceDiagnoseEnvironmentProcedure = "/arbe.v1.EnvironmentService/DiagnoseEnvironment"
 )
 
 // EnvironmentServiceClient is a client for the arbe.v1.EnvironmentService service.
@@ -68,6 +71,9 @@ type EnvironmentServiceClient interface {
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
+	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one, checks from inside what that
+	// reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest) (*connect.ServerStreamForClient[v1.DiagnoseEnvironmentResponse], error)
 }
 
 // NewEnvironmentServiceClient constructs a client for the arbe.v1.EnvironmentService service. By
@@ -119,17 +125,24 @@ func NewEnvironmentServiceClient(httpClient connect.HTTPClient, baseURL string, 
 			connect.WithSchema(environmentServiceMethods.ByName("DeleteEnvironment")),
 			connect.WithClientOptions(opts...),
 		),
+		diagnoseEnvironment: connect.NewClient[v1.DiagnoseEnvironmentRequest, v1.DiagnoseEnvironmentResponse](
+			httpClient,
+			baseURL+EnvironmentServiceDiagnoseEnvironmentProcedure,
+			connect.WithSchema(environmentServiceMethods.ByName("DiagnoseEnvironment")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // environmentServiceClient implements EnvironmentServiceClient.
 type environmentServiceClient struct {
-	createEnvironment *connect.Client[v1.CreateEnvironmentRequest, v1.CreateEnvironmentResponse]
-	getEnvironment    *connect.Client[v1.GetEnvironmentRequest, v1.GetEnvironmentResponse]
-	listEnvironments  *connect.Client[v1.ListEnvironmentsRequest, v1.ListEnvironmentsResponse]
-	updateEnvironment *connect.Client[v1.UpdateEnvironmentRequest, v1.UpdateEnvironmentResponse]
-	allowHosts        *connect.Client[v1.AllowHostsRequest, v1.AllowHostsResponse]
-	deleteEnvironment *connect.Client[v1.DeleteEnvironmentRequest, v1.DeleteEnvironmentResponse]
+	createEnvironment   *connect.Client[v1.CreateEnvironmentRequest, v1.CreateEnvironmentResponse]
+	getEnvironment      *connect.Client[v1.GetEnvironmentRequest, v1.GetEnvironmentResponse]
+	listEnvironments    *connect.Client[v1.ListEnvironmentsRequest, v1.ListEnvironmentsResponse]
+	updateEnvironment   *connect.Client[v1.UpdateEnvironmentRequest, v1.UpdateEnvironmentResponse]
+	allowHosts          *connect.Client[v1.AllowHostsRequest, v1.AllowHostsResponse]
+	deleteEnvironment   *connect.Client[v1.DeleteEnvironmentRequest, v1.DeleteEnvironmentResponse]
+	diagnoseEnvironment *connect.Client[v1.DiagnoseEnvironmentRequest, v1.DiagnoseEnvironmentResponse]
 }
 
 // CreateEnvironment calls arbe.v1.EnvironmentService.CreateEnvironment.
@@ -186,6 +199,11 @@ func (c *environmentServiceClient) DeleteEnvironment(ctx context.Context, req *v
 	return nil, err
 }
 
+// DiagnoseEnvironment calls arbe.v1.EnvironmentService.DiagnoseEnvironment.
+func (c *environmentServiceClient) DiagnoseEnvironment(ctx context.Context, req *v1.DiagnoseEnvironmentRequest) (*connect.ServerStreamForClient[v1.DiagnoseEnvironmentResponse], error) {
+	return c.diagnoseEnvironment.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // EnvironmentServiceHandler is an implementation of the arbe.v1.EnvironmentService service.
 type EnvironmentServiceHandler interface {
 	// CreateEnvironment creates an environment in a house.
@@ -201,6 +219,9 @@ type EnvironmentServiceHandler interface {
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
+	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one, checks from inside what that
+	// reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest, *connect.ServerStream[v1.DiagnoseEnvironmentResponse]) error
 }
 
 // NewEnvironmentServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -248,6 +269,12 @@ func NewEnvironmentServiceHandler(svc EnvironmentServiceHandler, opts ...connect
 		connect.WithSchema(environmentServiceMethods.ByName("DeleteEnvironment")),
 		connect.WithHandlerOptions(opts...),
 	)
+	environmentServiceDiagnoseEnvironmentHandler := connect.NewServerStreamHandlerSimple(
+		EnvironmentServiceDiagnoseEnvironmentProcedure,
+		svc.DiagnoseEnvironment,
+		connect.WithSchema(environmentServiceMethods.ByName("DiagnoseEnvironment")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.EnvironmentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case EnvironmentServiceCreateEnvironmentProcedure:
@@ -262,6 +289,8 @@ func NewEnvironmentServiceHandler(svc EnvironmentServiceHandler, opts ...connect
 			environmentServiceAllowHostsHandler.ServeHTTP(w, r)
 		case EnvironmentServiceDeleteEnvironmentProcedure:
 			environmentServiceDeleteEnvironmentHandler.ServeHTTP(w, r)
+		case EnvironmentServiceDiagnoseEnvironmentProcedure:
+			environmentServiceDiagnoseEnvironmentHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -293,4 +322,8 @@ func (UnimplementedEnvironmentServiceHandler) AllowHosts(context.Context, *v1.Al
 
 func (UnimplementedEnvironmentServiceHandler) DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EnvironmentService.DeleteEnvironment is not implemented"))
+}
+
+func (UnimplementedEnvironmentServiceHandler) DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest, *connect.ServerStream[v1.DiagnoseEnvironmentResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EnvironmentService.DiagnoseEnvironment is not implemented"))
 }

@@ -41,6 +41,10 @@ const (
 	RunServiceContinueRunProcedure = "/arbe.v1.RunService/ContinueRun"
 	// RunServiceCancelRunProcedure is the fully-qualified name of the RunService's CancelRun RPC.
 	RunServiceCancelRunProcedure = "/arbe.v1.RunService/CancelRun"
+	// RunServiceListQueueProcedure is the fully-qualified name of the RunService's ListQueue RPC.
+	RunServiceListQueueProcedure = "/arbe.v1.RunService/ListQueue"
+	// RunServiceChangeQueueProcedure is the fully-qualified name of the RunService's ChangeQueue RPC.
+	RunServiceChangeQueueProcedure = "/arbe.v1.RunService/ChangeQueue"
 	// RunServiceReconcileThreadProcedure is the fully-qualified name of the RunService's
 	// ReconcileThread RPC.
 	RunServiceReconcileThreadProcedure = "/arbe.v1.RunService/ReconcileThread"
@@ -57,6 +61,12 @@ type RunServiceClient interface {
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread: agent and children end, and the changes of the working tree are kept.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
+	// ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
+	// agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
+	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
+	// else changed since the caller read it, stay as they are, and the error says so.
+	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
 	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
@@ -97,6 +107,19 @@ func NewRunServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(runServiceMethods.ByName("CancelRun")),
 			connect.WithClientOptions(opts...),
 		),
+		listQueue: connect.NewClient[v1.ListQueueRequest, v1.ListQueueResponse](
+			httpClient,
+			baseURL+RunServiceListQueueProcedure,
+			connect.WithSchema(runServiceMethods.ByName("ListQueue")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		changeQueue: connect.NewClient[v1.ChangeQueueRequest, v1.ChangeQueueResponse](
+			httpClient,
+			baseURL+RunServiceChangeQueueProcedure,
+			connect.WithSchema(runServiceMethods.ByName("ChangeQueue")),
+			connect.WithClientOptions(opts...),
+		),
 		reconcileThread: connect.NewClient[v1.ReconcileThreadRequest, v1.ReconcileThreadResponse](
 			httpClient,
 			baseURL+RunServiceReconcileThreadProcedure,
@@ -112,6 +135,8 @@ type runServiceClient struct {
 	listRuns        *connect.Client[v1.ListRunsRequest, v1.ListRunsResponse]
 	continueRun     *connect.Client[v1.ContinueRunRequest, v1.ContinueRunResponse]
 	cancelRun       *connect.Client[v1.CancelRunRequest, v1.CancelRunResponse]
+	listQueue       *connect.Client[v1.ListQueueRequest, v1.ListQueueResponse]
+	changeQueue     *connect.Client[v1.ChangeQueueRequest, v1.ChangeQueueResponse]
 	reconcileThread *connect.Client[v1.ReconcileThreadRequest, v1.ReconcileThreadResponse]
 }
 
@@ -151,6 +176,24 @@ func (c *runServiceClient) CancelRun(ctx context.Context, req *v1.CancelRunReque
 	return nil, err
 }
 
+// ListQueue calls arbe.v1.RunService.ListQueue.
+func (c *runServiceClient) ListQueue(ctx context.Context, req *v1.ListQueueRequest) (*v1.ListQueueResponse, error) {
+	response, err := c.listQueue.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ChangeQueue calls arbe.v1.RunService.ChangeQueue.
+func (c *runServiceClient) ChangeQueue(ctx context.Context, req *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error) {
+	response, err := c.changeQueue.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ReconcileThread calls arbe.v1.RunService.ReconcileThread.
 func (c *runServiceClient) ReconcileThread(ctx context.Context, req *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error) {
 	response, err := c.reconcileThread.CallUnary(ctx, connect.NewRequest(req))
@@ -171,6 +214,12 @@ type RunServiceHandler interface {
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
 	// CancelRun stops the run of a thread: agent and children end, and the changes of the working tree are kept.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
+	// ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
+	// agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
+	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
+	// else changed since the caller read it, stay as they are, and the error says so.
+	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
 	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
@@ -207,6 +256,19 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(runServiceMethods.ByName("CancelRun")),
 		connect.WithHandlerOptions(opts...),
 	)
+	runServiceListQueueHandler := connect.NewUnaryHandlerSimple(
+		RunServiceListQueueProcedure,
+		svc.ListQueue,
+		connect.WithSchema(runServiceMethods.ByName("ListQueue")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	runServiceChangeQueueHandler := connect.NewUnaryHandlerSimple(
+		RunServiceChangeQueueProcedure,
+		svc.ChangeQueue,
+		connect.WithSchema(runServiceMethods.ByName("ChangeQueue")),
+		connect.WithHandlerOptions(opts...),
+	)
 	runServiceReconcileThreadHandler := connect.NewUnaryHandlerSimple(
 		RunServiceReconcileThreadProcedure,
 		svc.ReconcileThread,
@@ -223,6 +285,10 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 			runServiceContinueRunHandler.ServeHTTP(w, r)
 		case RunServiceCancelRunProcedure:
 			runServiceCancelRunHandler.ServeHTTP(w, r)
+		case RunServiceListQueueProcedure:
+			runServiceListQueueHandler.ServeHTTP(w, r)
+		case RunServiceChangeQueueProcedure:
+			runServiceChangeQueueHandler.ServeHTTP(w, r)
 		case RunServiceReconcileThreadProcedure:
 			runServiceReconcileThreadHandler.ServeHTTP(w, r)
 		default:
@@ -248,6 +314,14 @@ func (UnimplementedRunServiceHandler) ContinueRun(context.Context, *v1.ContinueR
 
 func (UnimplementedRunServiceHandler) CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.CancelRun is not implemented"))
+}
+
+func (UnimplementedRunServiceHandler) ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.ListQueue is not implemented"))
+}
+
+func (UnimplementedRunServiceHandler) ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.ChangeQueue is not implemented"))
 }
 
 func (UnimplementedRunServiceHandler) ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error) {

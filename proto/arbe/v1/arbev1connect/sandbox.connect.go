@@ -39,9 +39,21 @@ const (
 	// SandboxServiceListSandboxesProcedure is the fully-qualified name of the SandboxService's
 	// ListSandboxes RPC.
 	SandboxServiceListSandboxesProcedure = "/arbe.v1.SandboxService/ListSandboxes"
+	// SandboxServiceGetSandboxLogProcedure is the fully-qualified name of the SandboxService's
+	// GetSandboxLog RPC.
+	SandboxServiceGetSandboxLogProcedure = "/arbe.v1.SandboxService/GetSandboxLog"
+	// SandboxServiceReconcileSandboxesProcedure is the fully-qualified name of the SandboxService's
+	// ReconcileSandboxes RPC.
+	SandboxServiceReconcileSandboxesProcedure = "/arbe.v1.SandboxService/ReconcileSandboxes"
 	// SandboxServiceDestroySandboxProcedure is the fully-qualified name of the SandboxService's
 	// DestroySandbox RPC.
 	SandboxServiceDestroySandboxProcedure = "/arbe.v1.SandboxService/DestroySandbox"
+	// SandboxServiceWakeSandboxProcedure is the fully-qualified name of the SandboxService's
+	// WakeSandbox RPC.
+	SandboxServiceWakeSandboxProcedure = "/arbe.v1.SandboxService/WakeSandbox"
+	// SandboxServiceOpenPreviewProcedure is the fully-qualified name of the SandboxService's
+	// OpenPreview RPC.
+	SandboxServiceOpenPreviewProcedure = "/arbe.v1.SandboxService/OpenPreview"
 )
 
 // SandboxServiceClient is a client for the arbe.v1.SandboxService service.
@@ -50,10 +62,21 @@ type SandboxServiceClient interface {
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
 	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
-	// Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
-	// the machine is back.
+	// GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+	GetSandboxLog(context.Context, *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error)
+	// ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
+	// count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+	ReconcileSandboxes(context.Context, *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error)
+	// DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
+	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
+	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
+	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
+	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+	WakeSandbox(context.Context, *v1.WakeSandboxRequest) (*connect.ServerStreamForClient[v1.WakeSandboxResponse], error)
+	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
+	// the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 
 // NewSandboxServiceClient constructs a client for the arbe.v1.SandboxService service. By default,
@@ -81,10 +104,35 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getSandboxLog: connect.NewClient[v1.GetSandboxLogRequest, v1.GetSandboxLogResponse](
+			httpClient,
+			baseURL+SandboxServiceGetSandboxLogProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("GetSandboxLog")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		reconcileSandboxes: connect.NewClient[v1.ReconcileSandboxesRequest, v1.ReconcileSandboxesResponse](
+			httpClient,
+			baseURL+SandboxServiceReconcileSandboxesProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("ReconcileSandboxes")),
+			connect.WithClientOptions(opts...),
+		),
 		destroySandbox: connect.NewClient[v1.DestroySandboxRequest, v1.DestroySandboxResponse](
 			httpClient,
 			baseURL+SandboxServiceDestroySandboxProcedure,
 			connect.WithSchema(sandboxServiceMethods.ByName("DestroySandbox")),
+			connect.WithClientOptions(opts...),
+		),
+		wakeSandbox: connect.NewClient[v1.WakeSandboxRequest, v1.WakeSandboxResponse](
+			httpClient,
+			baseURL+SandboxServiceWakeSandboxProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("WakeSandbox")),
+			connect.WithClientOptions(opts...),
+		),
+		openPreview: connect.NewClient[v1.OpenPreviewRequest, v1.OpenPreviewResponse](
+			httpClient,
+			baseURL+SandboxServiceOpenPreviewProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("OpenPreview")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -92,9 +140,13 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // sandboxServiceClient implements SandboxServiceClient.
 type sandboxServiceClient struct {
-	getSandbox     *connect.Client[v1.GetSandboxRequest, v1.GetSandboxResponse]
-	listSandboxes  *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
-	destroySandbox *connect.Client[v1.DestroySandboxRequest, v1.DestroySandboxResponse]
+	getSandbox         *connect.Client[v1.GetSandboxRequest, v1.GetSandboxResponse]
+	listSandboxes      *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
+	getSandboxLog      *connect.Client[v1.GetSandboxLogRequest, v1.GetSandboxLogResponse]
+	reconcileSandboxes *connect.Client[v1.ReconcileSandboxesRequest, v1.ReconcileSandboxesResponse]
+	destroySandbox     *connect.Client[v1.DestroySandboxRequest, v1.DestroySandboxResponse]
+	wakeSandbox        *connect.Client[v1.WakeSandboxRequest, v1.WakeSandboxResponse]
+	openPreview        *connect.Client[v1.OpenPreviewRequest, v1.OpenPreviewResponse]
 }
 
 // GetSandbox calls arbe.v1.SandboxService.GetSandbox.
@@ -115,9 +167,41 @@ func (c *sandboxServiceClient) ListSandboxes(ctx context.Context, req *v1.ListSa
 	return nil, err
 }
 
+// GetSandboxLog calls arbe.v1.SandboxService.GetSandboxLog.
+func (c *sandboxServiceClient) GetSandboxLog(ctx context.Context, req *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error) {
+	response, err := c.getSandboxLog.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReconcileSandboxes calls arbe.v1.SandboxService.ReconcileSandboxes.
+func (c *sandboxServiceClient) ReconcileSandboxes(ctx context.Context, req *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error) {
+	response, err := c.reconcileSandboxes.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DestroySandbox calls arbe.v1.SandboxService.DestroySandbox.
 func (c *sandboxServiceClient) DestroySandbox(ctx context.Context, req *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error) {
 	response, err := c.destroySandbox.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WakeSandbox calls arbe.v1.SandboxService.WakeSandbox.
+func (c *sandboxServiceClient) WakeSandbox(ctx context.Context, req *v1.WakeSandboxRequest) (*connect.ServerStreamForClient[v1.WakeSandboxResponse], error) {
+	return c.wakeSandbox.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// OpenPreview calls arbe.v1.SandboxService.OpenPreview.
+func (c *sandboxServiceClient) OpenPreview(ctx context.Context, req *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error) {
+	response, err := c.openPreview.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -130,10 +214,21 @@ type SandboxServiceHandler interface {
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
 	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
-	// Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
-	// the machine is back.
+	// GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+	GetSandboxLog(context.Context, *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error)
+	// ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
+	// count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+	ReconcileSandboxes(context.Context, *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error)
+	// DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
+	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
+	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
+	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
+	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+	WakeSandbox(context.Context, *v1.WakeSandboxRequest, *connect.ServerStream[v1.WakeSandboxResponse]) error
+	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
+	// the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 
 // NewSandboxServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -157,10 +252,35 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	sandboxServiceGetSandboxLogHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceGetSandboxLogProcedure,
+		svc.GetSandboxLog,
+		connect.WithSchema(sandboxServiceMethods.ByName("GetSandboxLog")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceReconcileSandboxesHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceReconcileSandboxesProcedure,
+		svc.ReconcileSandboxes,
+		connect.WithSchema(sandboxServiceMethods.ByName("ReconcileSandboxes")),
+		connect.WithHandlerOptions(opts...),
+	)
 	sandboxServiceDestroySandboxHandler := connect.NewUnaryHandlerSimple(
 		SandboxServiceDestroySandboxProcedure,
 		svc.DestroySandbox,
 		connect.WithSchema(sandboxServiceMethods.ByName("DestroySandbox")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceWakeSandboxHandler := connect.NewServerStreamHandlerSimple(
+		SandboxServiceWakeSandboxProcedure,
+		svc.WakeSandbox,
+		connect.WithSchema(sandboxServiceMethods.ByName("WakeSandbox")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceOpenPreviewHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceOpenPreviewProcedure,
+		svc.OpenPreview,
+		connect.WithSchema(sandboxServiceMethods.ByName("OpenPreview")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/arbe.v1.SandboxService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -169,8 +289,16 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 			sandboxServiceGetSandboxHandler.ServeHTTP(w, r)
 		case SandboxServiceListSandboxesProcedure:
 			sandboxServiceListSandboxesHandler.ServeHTTP(w, r)
+		case SandboxServiceGetSandboxLogProcedure:
+			sandboxServiceGetSandboxLogHandler.ServeHTTP(w, r)
+		case SandboxServiceReconcileSandboxesProcedure:
+			sandboxServiceReconcileSandboxesHandler.ServeHTTP(w, r)
 		case SandboxServiceDestroySandboxProcedure:
 			sandboxServiceDestroySandboxHandler.ServeHTTP(w, r)
+		case SandboxServiceWakeSandboxProcedure:
+			sandboxServiceWakeSandboxHandler.ServeHTTP(w, r)
+		case SandboxServiceOpenPreviewProcedure:
+			sandboxServiceOpenPreviewHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -188,6 +316,22 @@ func (UnimplementedSandboxServiceHandler) ListSandboxes(context.Context, *v1.Lis
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.ListSandboxes is not implemented"))
 }
 
+func (UnimplementedSandboxServiceHandler) GetSandboxLog(context.Context, *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.GetSandboxLog is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) ReconcileSandboxes(context.Context, *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.ReconcileSandboxes is not implemented"))
+}
+
 func (UnimplementedSandboxServiceHandler) DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.DestroySandbox is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) WakeSandbox(context.Context, *v1.WakeSandboxRequest, *connect.ServerStream[v1.WakeSandboxResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.WakeSandbox is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.OpenPreview is not implemented"))
 }

@@ -74,7 +74,7 @@ type ThreadServiceClient interface {
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+	// ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
 	// about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
 	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
@@ -337,7 +337,7 @@ type ThreadServiceHandler interface {
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+	// ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
 	// about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
 	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/approval.proto.
  */
 export const file_arbe_v1_approval: GenFile = /*@__PURE__*/
-  fileDesc("ChZhcmJlL3YxL2FwcHJvdmFsLnByb3RvEgdhcmJlLnYxIp8DCghBcHByb3ZhbBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSDwoHdHVybl9pZBgEIAEoCRIQCghhZ2VudF9pZBgFIAEoCRIPCgdjYWxsX2lkGAYgASgJEgwKBHRvb2wYByABKAkSEQoJYXJndW1lbnRzGAggASgJEg0KBXN0YXRlGAkgASgJEiwKCGFza2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRhbnN3ZXJlZF9ieV9hZ2VudF9pZBgMIAEoCRIYChBhbnN3ZXJlZF9ieV9uYW1lGA0gASgJEi8KC2Fuc3dlcmVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YDyABKAkSEgoKYWdlbnRfbmFtZRgQIAEoCRITCgt0aHJlYWRfbmFtZRgRIAEoCSKMAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCgl0aHJlYWRfaWQYAiABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEIlYKFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIkCglhcHByb3ZhbHMYASADKAsyES5hcmJlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJIChJHZXRBcHByb3ZhbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIjoKE0dldEFwcHJvdmFsUmVzcG9uc2USIwoIYXBwcm92YWwYASABKAsyES5hcmJlLnYxLkFwcHJvdmFsIpUBChVBbnN3ZXJBcHByb3ZhbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBItCgd2ZXJkaWN0GAMgASgOMhAuYXJiZS52MS5WZXJkaWN0Qgq6SAeCAQQYARgCEhgKBnJlYXNvbhgEIAEoCUIIukgFcgMY0A8iPQoWQW5zd2VyQXBwcm92YWxSZXNwb25zZRIjCghhcHByb3ZhbBgBIAEoCzIRLmFyYmUudjEuQXBwcm92YWwqSQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEwoPVkVSRElDVF9BUFBST1ZFEAESEAoMVkVSRElDVF9ERU5ZEAIyiAIKD0FwcHJvdmFsU2VydmljZRJTCg1MaXN0QXBwcm92YWxzEh0uYXJiZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoeLmFyYmUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESTQoLR2V0QXBwcm92YWwSGy5hcmJlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBocLmFyYmUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBElEKDkFuc3dlckFwcHJvdmFsEh4uYXJiZS52MS5BbnN3ZXJBcHByb3ZhbFJlcXVlc3QaHy5hcmJlLnYxLkFuc3dlckFwcHJvdmFsUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChZhcmJlL3YxL2FwcHJvdmFsLnByb3RvEgdhcmJlLnYxIsADCghBcHByb3ZhbBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSDwoHdHVybl9pZBgEIAEoCRIQCghhZ2VudF9pZBgFIAEoCRIPCgdjYWxsX2lkGAYgASgJEgwKBHRvb2wYByABKAkSEQoJYXJndW1lbnRzGAggASgJEg0KBXN0YXRlGAkgASgJEiwKCGFza2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRhbnN3ZXJlZF9ieV9hZ2VudF9pZBgMIAEoCRIYChBhbnN3ZXJlZF9ieV9uYW1lGA0gASgJEi8KC2Fuc3dlcmVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YDyABKAkSEgoKYWdlbnRfbmFtZRgQIAEoCRITCgt0aHJlYWRfbmFtZRgRIAEoCRINCgVlcG9jaBgSIAEoAxIQCghxdWVzdGlvbhgTIAEoCCKMAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCgl0aHJlYWRfaWQYAiABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEIlYKFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIkCglhcHByb3ZhbHMYASADKAsyES5hcmJlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJIChJHZXRBcHByb3ZhbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIjoKE0dldEFwcHJvdmFsUmVzcG9uc2USIwoIYXBwcm92YWwYASABKAsyES5hcmJlLnYxLkFwcHJvdmFsIpUBChVBbnN3ZXJBcHByb3ZhbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBItCgd2ZXJkaWN0GAMgASgOMhAuYXJiZS52MS5WZXJkaWN0Qgq6SAeCAQQYARgCEhgKBnJlYXNvbhgEIAEoCUIIukgFcgMY0A8iPQoWQW5zd2VyQXBwcm92YWxSZXNwb25zZRIjCghhcHByb3ZhbBgBIAEoCzIRLmFyYmUudjEuQXBwcm92YWwqSQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEwoPVkVSRElDVF9BUFBST1ZFEAESEAoMVkVSRElDVF9ERU5ZEAIyiAIKD0FwcHJvdmFsU2VydmljZRJTCg1MaXN0QXBwcm92YWxzEh0uYXJiZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoeLmFyYmUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESTQoLR2V0QXBwcm92YWwSGy5hcmJlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBocLmFyYmUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBElEKDkFuc3dlckFwcHJvdmFsEh4uYXJiZS52MS5BbnN3ZXJBcHByb3ZhbFJlcXVlc3QaHy5hcmJlLnYxLkFuc3dlckFwcHJvdmFsUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Approval is a call of a tool that runs only with a person's yes.
@@ -123,6 +123,20 @@ export type Approval = Message<"arbe.v1.Approval"> & {
    * @generated from field: string thread_name = 17;
    */
   threadName: string;
+
+  /**
+   * The run of the thread that asks; 0 if a turn does. Then turn_id is empty.
+   *
+   * @generated from field: int64 epoch = 18;
+   */
+  epoch: bigint;
+
+  /**
+   * The call is a question of a coding agent: to answer it is to approve, with the words of the answer as the reason.
+   *
+   * @generated from field: bool question = 19;
+   */
+  question: boolean;
 };
 
 /**
@@ -253,7 +267,7 @@ export type AnswerApprovalRequest = Message<"arbe.v1.AnswerApprovalRequest"> & {
   verdict: Verdict;
 
   /**
-   * What you say to it. The bot reads it if the answer is no.
+   * What you say to it. The bot reads it if the answer is no, or if it asked a question.
    *
    * @generated from field: string reason = 4;
    */
@@ -314,7 +328,8 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
 
 /**
  * ApprovalService is for what bots do only with a person's yes. A bot that wants to use such a tool asks for approval, and
- * waits: for hours if need be, also while no server runs. Each request and each answer is an entry of the thread.
+ * waits: for hours if need be, also while no server runs. Coding agents that can ask people do so in the same way, also questions.
+ * Each request and each answer is an entry of the thread.
  *
  * @generated from service arbe.v1.ApprovalService
  */

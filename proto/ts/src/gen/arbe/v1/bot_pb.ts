@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/bot.proto.
  */
 export const file_arbe_v1_bot: GenFile = /*@__PURE__*/
-  fileDesc("ChFhcmJlL3YxL2JvdC5wcm90bxIHYXJiZS52MSLJAgoDQm90EgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEg4KBmhhbmRsZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEg0KBW1vZGVsGAcgASgJEg0KBXRvb2xzGAggAygJEiIKBmxpbWl0cxgJIAEoCzISLmFyYmUudjEuQm90TGltaXRzEiEKCHBvbGljaWVzGAogAygLMg8uYXJiZS52MS5Qb2xpY3kSLgoKY3JlYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDYXNrGA0gAygJEg0KBXRoaW5rGA4gASgJIvABCglCb3RMaW1pdHMSHgoKdHVybl9zdGVwcxgBIAEoBUIKukgHGgUY6AcoABIhCgt0dXJuX3Rva2VucxgCIAEoA0IMukgJIgcYgMLXLygAEikKCHR1cm5fdXNkGAMgASgBQhe6SBQSEhkAAAAAAECPQCkAAAAAAAAAABIgCgx0dXJuX21pbnV0ZXMYBCABKAVCCrpIBxoFGKALKAASLwoOdGhyZWFkX3VzZF9kYXkYBSABKAFCF7pIFBISGQAAAAAAiMNAKQAAAAAAAAAAEiIKDmFuc3dlcl9taW51dGVzGAYgASgFQgq6SAcaBRjgTigAIuwBCgZQb2xpY3kSCgoCaWQYASABKAkSDgoGYm90X2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHdHJpZ2dlchgEIAEoCRIOCgZjb25maWcYBSABKAkSFAoMcmVzb3VyY2VfaWRzGAYgAygJEhAKCHRvb2xfaWRzGAcgAygJEg8KB2VuYWJsZWQYCCABKAgSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKgoFTmFtZXMSIQoGdmFsdWVzGAEgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCLnAgoQQ3JlYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmhhbmRsZRgCIAEoCUIIukgFcgMYyAESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBI3CgdydW50aW1lGAQgASgJQia6SCPYAQFyHlIEYXJiZVICcGlSBWNvZGV4UgtjbGF1ZGUtY29kZRIgCgxpbnN0cnVjdGlvbnMYBSABKAlCCrpIB3IFKICAgAESFwoFbW9kZWwYBiABKAlCCLpIBXIDGMgBEh0KBXRvb2xzGAcgASgLMg4uYXJiZS52MS5OYW1lcxIiCgZsaW1pdHMYCCABKAsyEi5hcmJlLnYxLkJvdExpbWl0cxIbCgNhc2sYCSABKAsyDi5hcmJlLnYxLk5hbWVzEhcKBXRoaW5rGAogASgJQgi6SAVyAxjIARIYChBza2lwX21vZGVsX2NoZWNrGBQgASgIIlYKEUNyZWF0ZUJvdFJlc3BvbnNlEhkKA2JvdBgBIAEoCzIMLmFyYmUudjEuQm90EhgKEHVudmVyaWZpZWRfbW9kZWwYAiABKAkSDAoEbm90ZRgDIAEoCSJxCg1HZXRCb3RSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFgoCaWQYAiABKAlCCLpIBXIDsAEBSAASGwoGaGFuZGxlGAMgASgJQgm6SAZyBBABGDxIAEIOCgV3aGljaBIFukgCCAEiUAoOR2V0Qm90UmVzcG9uc2USGQoDYm90GAEgASgLMgwuYXJiZS52MS5Cb3QSFQoNdHVybnNfYXRfd29yaxgCIAEoBRIMCgRub3RlGAMgASgJImsKD0xpc3RCb3RzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJHChBMaXN0Qm90c1Jlc3BvbnNlEhoKBGJvdHMYASADKAsyDC5hcmJlLnYxLkJvdBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkilgMKEFVwZGF0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQESHQoGaGFuZGxlGAMgASgJQgi6SAVyAxjIAUgAiAEBEhoKBG5hbWUYBCABKAlCB7pIBHICGGRIAYgBARIlCgxpbnN0cnVjdGlvbnMYBSABKAlCCrpIB3IFKICAgAFIAogBARIcCgVtb2RlbBgGIAEoCUIIukgFcgMYyAFIA4gBARIdCgV0b29scxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSIgoGbGltaXRzGAggASgLMhIuYXJiZS52MS5Cb3RMaW1pdHMSGwoDYXNrGAkgASgLMg4uYXJiZS52MS5OYW1lcxIcCgV0aGluaxgKIAEoCUIIukgFcgMYyAFIBIgBARIYChBza2lwX21vZGVsX2NoZWNrGBQgASgIQgkKB19oYW5kbGVCBwoFX25hbWVCDwoNX2luc3RydWN0aW9uc0IICgZfbW9kZWxCCAoGX3RoaW5rIlYKEVVwZGF0ZUJvdFJlc3BvbnNlEhkKA2JvdBgBIAEoCzIMLmFyYmUudjEuQm90EhgKEHVudmVyaWZpZWRfbW9kZWwYAiABKAkSDAoEbm90ZRgDIAEoCSJFChBEZWxldGVCb3RSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDsAEBIioKEURlbGV0ZUJvdFJlc3BvbnNlEhUKDXN0b3BwZWRfdHVybnMYASABKAUi+gEKE0NyZWF0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIYCgZib3RfaWQYAiABKAlCCLpIBXIDsAEBEhUKBG5hbWUYAyABKAlCB7pIBHICGGQSGgoHdHJpZ2dlchgEIAEoCUIJukgGcgQQARg8EhkKBmNvbmZpZxgFIAEoCUIJukgGcgQogIAEEicKDHJlc291cmNlX2lkcxgGIAMoCUIRukgOkgELEMgBIgZyBBABGEASIwoIdG9vbF9pZHMYByADKAlCEbpIDpIBCxDIASIGcgQQARhAEhAKCGRpc2FibGVkGAggASgIIjcKFENyZWF0ZVBvbGljeVJlc3BvbnNlEh8KBnBvbGljeRgBIAEoCzIPLmFyYmUudjEuUG9saWN5IrICChNVcGRhdGVQb2xpY3lSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBIaCgRuYW1lGAMgASgJQge6SARyAhhkSACIAQESHwoHdHJpZ2dlchgEIAEoCUIJukgGcgQQARg8SAGIAQESIAoGY29uZmlnGAUgASgJQgu6SAhyBhABKICABEgCiAEBEiQKDHJlc291cmNlX2lkcxgGIAEoCzIOLmFyYmUudjEuTmFtZXMSIAoIdG9vbF9pZHMYByABKAsyDi5hcmJlLnYxLk5hbWVzEhQKB2VuYWJsZWQYCCABKAhIA4gBAUIHCgVfbmFtZUIKCghfdHJpZ2dlckIJCgdfY29uZmlnQgoKCF9lbmFibGVkIjcKFFVwZGF0ZVBvbGljeVJlc3BvbnNlEh8KBnBvbGljeRgBIAEoCzIPLmFyYmUudjEuUG9saWN5IkkKE0RlbGV0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVBvbGljeVJlc3BvbnNlIkYKBFRvb2wSDAoEbmFtZRgBIAEoCRITCgtkZXNjcmlwdGlvbhgCIAEoCRIOCgZiZWhhbGYYAyABKAkSCwoDYXNrGAQgASgIIi8KEExpc3RUb29sc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCIxChFMaXN0VG9vbHNSZXNwb25zZRIcCgV0b29scxgBIAMoCzINLmFyYmUudjEuVG9vbDKOBQoKQm90U2VydmljZRJCCglDcmVhdGVCb3QSGS5hcmJlLnYxLkNyZWF0ZUJvdFJlcXVlc3QaGi5hcmJlLnYxLkNyZWF0ZUJvdFJlc3BvbnNlEj4KBkdldEJvdBIWLmFyYmUudjEuR2V0Qm90UmVxdWVzdBoXLmFyYmUudjEuR2V0Qm90UmVzcG9uc2UiA5ACARJECghMaXN0Qm90cxIYLmFyYmUudjEuTGlzdEJvdHNSZXF1ZXN0GhkuYXJiZS52MS5MaXN0Qm90c1Jlc3BvbnNlIgOQAgESQgoJVXBkYXRlQm90EhkuYXJiZS52MS5VcGRhdGVCb3RSZXF1ZXN0GhouYXJiZS52MS5VcGRhdGVCb3RSZXNwb25zZRJCCglEZWxldGVCb3QSGS5hcmJlLnYxLkRlbGV0ZUJvdFJlcXVlc3QaGi5hcmJlLnYxLkRlbGV0ZUJvdFJlc3BvbnNlEkcKCUxpc3RUb29scxIZLmFyYmUudjEuTGlzdFRvb2xzUmVxdWVzdBoaLmFyYmUudjEuTGlzdFRvb2xzUmVzcG9uc2UiA5ACARJLCgxDcmVhdGVQb2xpY3kSHC5hcmJlLnYxLkNyZWF0ZVBvbGljeVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVBvbGljeVJlc3BvbnNlEksKDFVwZGF0ZVBvbGljeRIcLmFyYmUudjEuVXBkYXRlUG9saWN5UmVxdWVzdBodLmFyYmUudjEuVXBkYXRlUG9saWN5UmVzcG9uc2USSwoMRGVsZXRlUG9saWN5EhwuYXJiZS52MS5EZWxldGVQb2xpY3lSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVQb2xpY3lSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChFhcmJlL3YxL2JvdC5wcm90bxIHYXJiZS52MSLJAgoDQm90EgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEg4KBmhhbmRsZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEg0KBW1vZGVsGAcgASgJEg0KBXRvb2xzGAggAygJEiIKBmxpbWl0cxgJIAEoCzISLmFyYmUudjEuQm90TGltaXRzEiEKCHBvbGljaWVzGAogAygLMg8uYXJiZS52MS5Qb2xpY3kSLgoKY3JlYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDYXNrGA0gAygJEg0KBXRoaW5rGA4gASgJIvABCglCb3RMaW1pdHMSHgoKdHVybl9zdGVwcxgBIAEoBUIKukgHGgUY6AcoABIhCgt0dXJuX3Rva2VucxgCIAEoA0IMukgJIgcYgMLXLygAEikKCHR1cm5fdXNkGAMgASgBQhe6SBQSEhkAAAAAAECPQCkAAAAAAAAAABIgCgx0dXJuX21pbnV0ZXMYBCABKAVCCrpIBxoFGKALKAASLwoOdGhyZWFkX3VzZF9kYXkYBSABKAFCF7pIFBISGQAAAAAAiMNAKQAAAAAAAAAAEiIKDmFuc3dlcl9taW51dGVzGAYgASgFQgq6SAcaBRjgTigAIuwBCgZQb2xpY3kSCgoCaWQYASABKAkSDgoGYm90X2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHdHJpZ2dlchgEIAEoCRIOCgZjb25maWcYBSABKAkSFAoMcmVzb3VyY2VfaWRzGAYgAygJEhAKCHRvb2xfaWRzGAcgAygJEg8KB2VuYWJsZWQYCCABKAgSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKgoFTmFtZXMSIQoGdmFsdWVzGAEgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCLIAgoQQ3JlYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmhhbmRsZRgCIAEoCUIIukgFcgMYyAESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIYCgdydW50aW1lGAQgASgJQge6SARyAhhAEiAKDGluc3RydWN0aW9ucxgFIAEoCUIKukgHcgUogICAARIXCgVtb2RlbBgGIAEoCUIIukgFcgMYyAESHQoFdG9vbHMYByABKAsyDi5hcmJlLnYxLk5hbWVzEiIKBmxpbWl0cxgIIAEoCzISLmFyYmUudjEuQm90TGltaXRzEhsKA2FzaxgJIAEoCzIOLmFyYmUudjEuTmFtZXMSFwoFdGhpbmsYCiABKAlCCLpIBXIDGMgBEhgKEHNraXBfbW9kZWxfY2hlY2sYFCABKAgiVgoRQ3JlYXRlQm90UmVzcG9uc2USGQoDYm90GAEgASgLMgwuYXJiZS52MS5Cb3QSGAoQdW52ZXJpZmllZF9tb2RlbBgCIAEoCRIMCgRub3RlGAMgASgJInEKDUdldEJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIWCgJpZBgCIAEoCUIIukgFcgOwAQFIABIbCgZoYW5kbGUYAyABKAlCCbpIBnIEEAEYPEgAQg4KBXdoaWNoEgW6SAIIASJQCg5HZXRCb3RSZXNwb25zZRIZCgNib3QYASABKAsyDC5hcmJlLnYxLkJvdBIVCg10dXJuc19hdF93b3JrGAIgASgFEgwKBG5vdGUYAyABKAkiawoPTGlzdEJvdHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIkcKEExpc3RCb3RzUmVzcG9uc2USGgoEYm90cxgBIAMoCzIMLmFyYmUudjEuQm90EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAwoQVXBkYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABARIdCgZoYW5kbGUYAyABKAlCCLpIBXIDGMgBSACIAQESGgoEbmFtZRgEIAEoCUIHukgEcgIYZEgBiAEBEiUKDGluc3RydWN0aW9ucxgFIAEoCUIKukgHcgUogICAAUgCiAEBEhwKBW1vZGVsGAYgASgJQgi6SAVyAxjIAUgDiAEBEh0KBXRvb2xzGAcgASgLMg4uYXJiZS52MS5OYW1lcxIiCgZsaW1pdHMYCCABKAsyEi5hcmJlLnYxLkJvdExpbWl0cxIbCgNhc2sYCSABKAsyDi5hcmJlLnYxLk5hbWVzEhwKBXRoaW5rGAogASgJQgi6SAVyAxjIAUgEiAEBEhgKEHNraXBfbW9kZWxfY2hlY2sYFCABKAhCCQoHX2hhbmRsZUIHCgVfbmFtZUIPCg1faW5zdHJ1Y3Rpb25zQggKBl9tb2RlbEIICgZfdGhpbmsiVgoRVXBkYXRlQm90UmVzcG9uc2USGQoDYm90GAEgASgLMgwuYXJiZS52MS5Cb3QSGAoQdW52ZXJpZmllZF9tb2RlbBgCIAEoCRIMCgRub3RlGAMgASgJIkUKEERlbGV0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQEiKgoRRGVsZXRlQm90UmVzcG9uc2USFQoNc3RvcHBlZF90dXJucxgBIAEoBSL6AQoTQ3JlYXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmJvdF9pZBgCIAEoCUIIukgFcgOwAQESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIaCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDwSGQoGY29uZmlnGAUgASgJQgm6SAZyBCiAgAQSJwoMcmVzb3VyY2VfaWRzGAYgAygJQhG6SA6SAQsQyAEiBnIEEAEYQBIjCgh0b29sX2lkcxgHIAMoCUIRukgOkgELEMgBIgZyBBABGEASEAoIZGlzYWJsZWQYCCABKAgiNwoUQ3JlYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kisgIKE1VwZGF0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAEhoKBG5hbWUYAyABKAlCB7pIBHICGGRIAIgBARIfCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDxIAYgBARIgCgZjb25maWcYBSABKAlCC7pICHIGEAEogIAESAKIAQESJAoMcmVzb3VyY2VfaWRzGAYgASgLMg4uYXJiZS52MS5OYW1lcxIgCgh0b29sX2lkcxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSFAoHZW5hYmxlZBgIIAEoCEgDiAEBQgcKBV9uYW1lQgoKCF90cmlnZ2VyQgkKB19jb25maWdCCgoIX2VuYWJsZWQiNwoUVXBkYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kiSQoTRGVsZXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlUG9saWN5UmVzcG9uc2UiRgoEVG9vbBIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEg4KBmJlaGFsZhgDIAEoCRILCgNhc2sYBCABKAgiLwoQTGlzdFRvb2xzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIjEKEUxpc3RUb29sc1Jlc3BvbnNlEhwKBXRvb2xzGAEgAygLMg0uYXJiZS52MS5Ub29sIncKB1J1bnRpbWUSDAoEbmFtZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhAKCGRpYWxlY3RzGAQgAygJEg4KBnN0ZWVycxgFIAEoCBIMCgRhc2tzGAYgASgIEg4KBmxpbWl0cxgHIAEoCSIyChNMaXN0UnVudGltZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAiOgoUTGlzdFJ1bnRpbWVzUmVzcG9uc2USIgoIcnVudGltZXMYASADKAsyEC5hcmJlLnYxLlJ1bnRpbWUy4AUKCkJvdFNlcnZpY2USQgoJQ3JlYXRlQm90EhkuYXJiZS52MS5DcmVhdGVCb3RSZXF1ZXN0GhouYXJiZS52MS5DcmVhdGVCb3RSZXNwb25zZRI+CgZHZXRCb3QSFi5hcmJlLnYxLkdldEJvdFJlcXVlc3QaFy5hcmJlLnYxLkdldEJvdFJlc3BvbnNlIgOQAgESRAoITGlzdEJvdHMSGC5hcmJlLnYxLkxpc3RCb3RzUmVxdWVzdBoZLmFyYmUudjEuTGlzdEJvdHNSZXNwb25zZSIDkAIBEkIKCVVwZGF0ZUJvdBIZLmFyYmUudjEuVXBkYXRlQm90UmVxdWVzdBoaLmFyYmUudjEuVXBkYXRlQm90UmVzcG9uc2USQgoJRGVsZXRlQm90EhkuYXJiZS52MS5EZWxldGVCb3RSZXF1ZXN0GhouYXJiZS52MS5EZWxldGVCb3RSZXNwb25zZRJHCglMaXN0VG9vbHMSGS5hcmJlLnYxLkxpc3RUb29sc1JlcXVlc3QaGi5hcmJlLnYxLkxpc3RUb29sc1Jlc3BvbnNlIgOQAgESUAoMTGlzdFJ1bnRpbWVzEhwuYXJiZS52MS5MaXN0UnVudGltZXNSZXF1ZXN0Gh0uYXJiZS52MS5MaXN0UnVudGltZXNSZXNwb25zZSIDkAIBEksKDENyZWF0ZVBvbGljeRIcLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVzcG9uc2USSwoMVXBkYXRlUG9saWN5EhwuYXJiZS52MS5VcGRhdGVQb2xpY3lSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVQb2xpY3lSZXNwb25zZRJLCgxEZWxldGVQb2xpY3kSHC5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Bot is a member of a house that is a program.
@@ -48,7 +48,7 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   name: string;
 
   /**
-   * Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox: "pi", "codex" or "claude-code".
+   * Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox, such as "pi"; see ListRuntimes.
    *
    * @generated from field: string runtime = 5;
    */
@@ -303,7 +303,7 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
   name: string;
 
   /**
-   * Defaults to "arbe", whose turns run in the server.
+   * Defaults to "arbe", whose turns run in the server; the others are those of ListRuntimes.
    *
    * @generated from field: string runtime = 4;
    */
@@ -927,6 +927,106 @@ export const ListToolsResponseSchema: GenMessage<ListToolsResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_bot, 22);
 
 /**
+ * Runtime is who may do the work of a bot: arbe in the server, or a coding agent in a sandbox.
+ *
+ * @generated from message arbe.v1.Runtime
+ */
+export type Runtime = Message<"arbe.v1.Runtime"> & {
+  /**
+   * What bots have as their runtime.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What people call it.
+   *
+   * @generated from field: string title = 2;
+   */
+  title: string;
+
+  /**
+   * The version of its program, which arbe installs; empty for "arbe".
+   *
+   * @generated from field: string version = 3;
+   */
+  version: string;
+
+  /**
+   * The protocols in which it can ask a model, the preferred one first: of "messages", "responses" and "chat". Empty for "arbe", which
+   * asks every model.
+   *
+   * @generated from field: repeated string dialects = 4;
+   */
+  dialects: string[];
+
+  /**
+   * What is said while it works reaches what it does. Otherwise it is what it does next.
+   *
+   * @generated from field: bool steers = 5;
+   */
+  steers: boolean;
+
+  /**
+   * It can ask people before it does what needs a person's yes. Otherwise it is not started where something does.
+   *
+   * @generated from field: bool asks = 6;
+   */
+  asks: boolean;
+
+  /**
+   * What it cannot do that others can, in a sentence; empty if there is nothing to say.
+   *
+   * @generated from field: string limits = 7;
+   */
+  limits: string;
+};
+
+/**
+ * Describes the message arbe.v1.Runtime.
+ * Use `create(RuntimeSchema)` to create a new message.
+ */
+export const RuntimeSchema: GenMessage<Runtime> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 23);
+
+/**
+ * @generated from message arbe.v1.ListRuntimesRequest
+ */
+export type ListRuntimesRequest = Message<"arbe.v1.ListRuntimesRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListRuntimesRequest.
+ * Use `create(ListRuntimesRequestSchema)` to create a new message.
+ */
+export const ListRuntimesRequestSchema: GenMessage<ListRuntimesRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 24);
+
+/**
+ * @generated from message arbe.v1.ListRuntimesResponse
+ */
+export type ListRuntimesResponse = Message<"arbe.v1.ListRuntimesResponse"> & {
+  /**
+   * In the order in which they are shown; the first is "arbe".
+   *
+   * @generated from field: repeated arbe.v1.Runtime runtimes = 1;
+   */
+  runtimes: Runtime[];
+};
+
+/**
+ * Describes the message arbe.v1.ListRuntimesResponse.
+ * Use `create(ListRuntimesResponseSchema)` to create a new message.
+ */
+export const ListRuntimesResponseSchema: GenMessage<ListRuntimesResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 25);
+
+/**
  * BotService manages the bots of a house and the activation policies that say what wakes them. Every change is recorded
  * in the house's primary thread.
  *
@@ -996,6 +1096,16 @@ export const BotService: GenService<{
     methodKind: "unary";
     input: typeof ListToolsRequestSchema;
     output: typeof ListToolsResponseSchema;
+  },
+  /**
+   * ListRuntimes returns who may do the work of bots, and what each of them can do.
+   *
+   * @generated from rpc arbe.v1.BotService.ListRuntimes
+   */
+  listRuntimes: {
+    methodKind: "unary";
+    input: typeof ListRuntimesRequestSchema;
+    output: typeof ListRuntimesResponseSchema;
   },
   /**
    * CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.

@@ -7,13 +7,15 @@ import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2
 import type { Chat, Entry } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMIsABCgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBEioKDmF0dGFjaG1lbnRfaWRzGAYgAygJQhK6SA+SAQwQChgBIgZyBBABGEASFwoFdGhpbmsYByABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSK1AQoLTGlzdFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASFwoGYmVmb3JlGAMgASgDQge6SAQiAigAEgwKBGxhc3QYBCABKAgSGQoFbGltaXQYBSABKAVCCrpIBxoFGOgHKAASDQoFdHlwZWQYBiABKAgSHwoFdHlwZXMYByADKAlCELpIDZIBChAUIgZyBBABGGQiTwoMTGlzdFJlc3BvbnNlEh8KB2VudHJpZXMYASADKAsyDi5hcmJlLnYxLkVudHJ5EgwKBHRhaWwYAiABKAMSEAoIc2VhcmNoZWQYAyABKAMiUgoLVGFpbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASDQoFdHlwZWQYAyABKAgixQEKDFRhaWxSZXNwb25zZRIfCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnlIABIfCgVkZWx0YRgCIAEoCzIOLmFyYmUudjEuRGVsdGFIABImCgljYXVnaHRfdXAYAyABKAsyES5hcmJlLnYxLkNhdWdodFVwSAASHwoFYWxpdmUYBCABKAsyDi5hcmJlLnYxLkFsaXZlSAASIQoGdHlwaW5nGAUgASgLMg8uYXJiZS52MS5UeXBpbmdIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUiGgoGVHlwaW5nEhAKCGFnZW50X2lkGAEgASgJIjEKEVNob3dUeXBpbmdSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIhQKElNob3dUeXBpbmdSZXNwb25zZTKzAgoMRW50cnlTZXJ2aWNlEjAKA1NheRITLmFyYmUudjEuU2F5UmVxdWVzdBoULmFyYmUudjEuU2F5UmVzcG9uc2USOQoGQXBwZW5kEhYuYXJiZS52MS5BcHBlbmRSZXF1ZXN0GhcuYXJiZS52MS5BcHBlbmRSZXNwb25zZRI4CgRMaXN0EhQuYXJiZS52MS5MaXN0UmVxdWVzdBoVLmFyYmUudjEuTGlzdFJlc3BvbnNlIgOQAgESNQoEVGFpbBIULmFyYmUudjEuVGFpbFJlcXVlc3QaFS5hcmJlLnYxLlRhaWxSZXNwb25zZTABEkUKClNob3dUeXBpbmcSGi5hcmJlLnYxLlNob3dUeXBpbmdSZXF1ZXN0GhsuYXJiZS52MS5TaG93VHlwaW5nUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate]);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMIsABCgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBEioKDmF0dGFjaG1lbnRfaWRzGAYgAygJQhK6SA+SAQwQChgBIgZyBBABGEASFwoFdGhpbmsYByABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSK1AQoLTGlzdFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASFwoGYmVmb3JlGAMgASgDQge6SAQiAigAEgwKBGxhc3QYBCABKAgSGQoFbGltaXQYBSABKAVCCrpIBxoFGOgHKAASDQoFdHlwZWQYBiABKAgSHwoFdHlwZXMYByADKAlCELpIDZIBChAUIgZyBBABGGQiTwoMTGlzdFJlc3BvbnNlEh8KB2VudHJpZXMYASADKAsyDi5hcmJlLnYxLkVudHJ5EgwKBHRhaWwYAiABKAMSEAoIc2VhcmNoZWQYAyABKAMiUgoLVGFpbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASDQoFdHlwZWQYAyABKAgixQEKDFRhaWxSZXNwb25zZRIfCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnlIABIfCgVkZWx0YRgCIAEoCzIOLmFyYmUudjEuRGVsdGFIABImCgljYXVnaHRfdXAYAyABKAsyES5hcmJlLnYxLkNhdWdodFVwSAASHwoFYWxpdmUYBCABKAsyDi5hcmJlLnYxLkFsaXZlSAASIQoGdHlwaW5nGAUgASgLMg8uYXJiZS52MS5UeXBpbmdIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUiGgoGVHlwaW5nEhAKCGFnZW50X2lkGAEgASgJImYKEVdob0Fuc3dlcnNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhcKBHRleHQYAiABKAlCCbpIBnIEKICABBIaCghyZXBseV90bxgDIAEoCUIIukgFcgMYyAEiOgoSV2hvQW5zd2Vyc1Jlc3BvbnNlEiQKCWFuc3dlcmVycxgBIAMoCzIRLmFyYmUudjEuQW5zd2VyZXIibwoIQW5zd2VyZXISEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDgoGYWN0aW9uGAQgASgJEg4KBnJlYXNvbhgFIAEoCRITCgtleHBsYW5hdGlvbhgGIAEoCSIxChFTaG93VHlwaW5nUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIUChJTaG93VHlwaW5nUmVzcG9uc2UiZQoNU2VhcmNoUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhkKBXF1ZXJ5GAIgASgJQgq6SAdyBRABKOgHEhwKCXBhZ2Vfc2l6ZRgDIAEoBUIJukgGGgQYZCgAImoKDlNlYXJjaFJlc3BvbnNlEiAKBGhpdHMYASADKAsyEi5hcmJlLnYxLlNlYXJjaEhpdBIlCgd0aHJlYWRzGAIgAygLMhQuYXJiZS52MS5OYW1lZFRocmVhZBIPCgdwZW5kaW5nGAMgASgDIs8BCglTZWFyY2hIaXQSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEgsKA3NlcRgDIAEoAxIQCghlbnRyeV9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgGIAEoCRITCgthdXRob3JfbmFtZRgHIAEoCRIPCgdzbmlwcGV0GAggASgJEi4KCndyaXR0ZW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KC05hbWVkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJMr8DCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjgKBExpc3QSFC5hcmJlLnYxLkxpc3RSZXF1ZXN0GhUuYXJiZS52MS5MaXN0UmVzcG9uc2UiA5ACARI+CgZTZWFyY2gSFi5hcmJlLnYxLlNlYXJjaFJlcXVlc3QaFy5hcmJlLnYxLlNlYXJjaFJlc3BvbnNlIgOQAgESNQoEVGFpbBIULmFyYmUudjEuVGFpbFJlcXVlc3QaFS5hcmJlLnYxLlRhaWxSZXNwb25zZTABEkoKCldob0Fuc3dlcnMSGi5hcmJlLnYxLldob0Fuc3dlcnNSZXF1ZXN0GhsuYXJiZS52MS5XaG9BbnN3ZXJzUmVzcG9uc2UiA5ACARJFCgpTaG93VHlwaW5nEhouYXJiZS52MS5TaG93VHlwaW5nUmVxdWVzdBobLmFyYmUudjEuU2hvd1R5cGluZ1Jlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
@@ -436,6 +438,102 @@ export const TypingSchema: GenMessage<Typing> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 11);
 
 /**
+ * @generated from message arbe.v1.WhoAnswersRequest
+ */
+export type WhoAnswersRequest = Message<"arbe.v1.WhoAnswersRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The message, as in SayRequest. A command means nothing to any bot.
+   *
+   * @generated from field: string text = 2;
+   */
+  text: string;
+
+  /**
+   * @generated from field: string reply_to = 3;
+   */
+  replyTo: string;
+};
+
+/**
+ * Describes the message arbe.v1.WhoAnswersRequest.
+ * Use `create(WhoAnswersRequestSchema)` to create a new message.
+ */
+export const WhoAnswersRequestSchema: GenMessage<WhoAnswersRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 12);
+
+/**
+ * @generated from message arbe.v1.WhoAnswersResponse
+ */
+export type WhoAnswersResponse = Message<"arbe.v1.WhoAnswersResponse"> & {
+  /**
+   * In the order of the bots' names.
+   *
+   * @generated from field: repeated arbe.v1.Answerer answerers = 1;
+   */
+  answerers: Answerer[];
+};
+
+/**
+ * Describes the message arbe.v1.WhoAnswersResponse.
+ * Use `create(WhoAnswersResponseSchema)` to create a new message.
+ */
+export const WhoAnswersResponseSchema: GenMessage<WhoAnswersResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 13);
+
+/**
+ * Answerer is what a message would mean for a bot.
+ *
+ * @generated from message arbe.v1.Answerer
+ */
+export type Answerer = Message<"arbe.v1.Answerer"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string handle = 2;
+   */
+  handle: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * "fire": it answers. "steer": it works here already, and is told. "delay": it waits, and may answer. "skip": it does not answer.
+   *
+   * @generated from field: string action = 4;
+   */
+  action: string;
+
+  /**
+   * Why, in one word and in a sentence; see signal.dispatch.turn_started and signal.dispatch.skipped.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string explanation = 6;
+   */
+  explanation: string;
+};
+
+/**
+ * Describes the message arbe.v1.Answerer.
+ * Use `create(AnswererSchema)` to create a new message.
+ */
+export const AnswererSchema: GenMessage<Answerer> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 14);
+
+/**
  * @generated from message arbe.v1.ShowTypingRequest
  */
 export type ShowTypingRequest = Message<"arbe.v1.ShowTypingRequest"> & {
@@ -450,7 +548,7 @@ export type ShowTypingRequest = Message<"arbe.v1.ShowTypingRequest"> & {
  * Use `create(ShowTypingRequestSchema)` to create a new message.
  */
 export const ShowTypingRequestSchema: GenMessage<ShowTypingRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 12);
+  messageDesc(file_arbe_v1_entry, 15);
 
 /**
  * @generated from message arbe.v1.ShowTypingResponse
@@ -463,7 +561,160 @@ export type ShowTypingResponse = Message<"arbe.v1.ShowTypingResponse"> & {
  * Use `create(ShowTypingResponseSchema)` to create a new message.
  */
 export const ShowTypingResponseSchema: GenMessage<ShowTypingResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 13);
+  messageDesc(file_arbe_v1_entry, 16);
+
+/**
+ * @generated from message arbe.v1.SearchRequest
+ */
+export type SearchRequest = Message<"arbe.v1.SearchRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * @generated from field: string query = 2;
+   */
+  query: string;
+
+  /**
+   * At most 100; 0 is 20.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+};
+
+/**
+ * Describes the message arbe.v1.SearchRequest.
+ * Use `create(SearchRequestSchema)` to create a new message.
+ */
+export const SearchRequestSchema: GenMessage<SearchRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 17);
+
+/**
+ * @generated from message arbe.v1.SearchResponse
+ */
+export type SearchResponse = Message<"arbe.v1.SearchResponse"> & {
+  /**
+   * The latest first.
+   *
+   * @generated from field: repeated arbe.v1.SearchHit hits = 1;
+   */
+  hits: SearchHit[];
+
+  /**
+   * The threads whose names have the words as they are written, if the query has no filter for entries: at most 5.
+   *
+   * @generated from field: repeated arbe.v1.NamedThread threads = 2;
+   */
+  threads: NamedThread[];
+
+  /**
+   * How many entries of the house no search finds yet: many were written a moment ago.
+   *
+   * @generated from field: int64 pending = 3;
+   */
+  pending: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.SearchResponse.
+ * Use `create(SearchResponseSchema)` to create a new message.
+ */
+export const SearchResponseSchema: GenMessage<SearchResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 18);
+
+/**
+ * SearchHit is an entry that a search found.
+ *
+ * @generated from message arbe.v1.SearchHit
+ */
+export type SearchHit = Message<"arbe.v1.SearchHit"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * Empty if untitled.
+   *
+   * @generated from field: string thread_name = 2;
+   */
+  threadName: string;
+
+  /**
+   * @generated from field: int64 seq = 3;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: string entry_id = 4;
+   */
+  entryId: string;
+
+  /**
+   * "message" (a person's chat), "answer" (a bot's), "command" or "output".
+   *
+   * @generated from field: string type = 5;
+   */
+  type: string;
+
+  /**
+   * @generated from field: string author_agent_id = 6;
+   */
+  authorAgentId: string;
+
+  /**
+   * Empty if nobody wrote it.
+   *
+   * @generated from field: string author_name = 7;
+   */
+  authorName: string;
+
+  /**
+   * The part of its text around the first word that was found, on one line.
+   *
+   * @generated from field: string snippet = 8;
+   */
+  snippet: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp written_at = 9;
+   */
+  writtenAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.SearchHit.
+ * Use `create(SearchHitSchema)` to create a new message.
+ */
+export const SearchHitSchema: GenMessage<SearchHit> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 19);
+
+/**
+ * NamedThread is a thread that a search found by its name.
+ *
+ * @generated from message arbe.v1.NamedThread
+ */
+export type NamedThread = Message<"arbe.v1.NamedThread"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.NamedThread.
+ * Use `create(NamedThreadSchema)` to create a new message.
+ */
+export const NamedThreadSchema: GenMessage<NamedThread> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 20);
 
 /**
  * EntryService reads and writes the log of a thread.
@@ -509,6 +760,20 @@ export const EntryService: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
+   * Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
+   * usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
+   * "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
+   * 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
+   * resource_exhausted.
+   *
+   * @generated from rpc arbe.v1.EntryService.Search
+   */
+  search: {
+    methodKind: "unary";
+    input: typeof SearchRequestSchema;
+    output: typeof SearchResponseSchema;
+  },
+  /**
    * Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
    * when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
    * the last entry received.
@@ -519,6 +784,17 @@ export const EntryService: GenService<{
     methodKind: "server_streaming";
     input: typeof TailRequestSchema;
     output: typeof TailResponseSchema;
+  },
+  /**
+   * WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
+   * messages that are said, and writes nothing.
+   *
+   * @generated from rpc arbe.v1.EntryService.WhoAnswers
+   */
+  whoAnswers: {
+    methodKind: "unary";
+    input: typeof WhoAnswersRequestSchema;
+    output: typeof WhoAnswersResponseSchema;
   },
   /**
    * ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/environment.proto.
  */
 export const file_arbe_v1_environment: GenFile = /*@__PURE__*/
-  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikAQKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcxIzCgxyZXBvc2l0b3JpZXMYCSADKAsyEy5hcmJlLnYxLlJlcG9zaXRvcnlCCLpIBZIBAhAUEi0KA2dpdBgKIAMoCzIWLmFyYmUudjEuR2l0Q3JlZGVudGlhbEIIukgFkgECEBQSGAoFc3RhcnQYCyABKAlCCbpIBnIEGICABBIbCglkaXJlY3RvcnkYDCABKAlCCLpIBXIDGMgBEkAKBmxhYmVscxgNIAMoCzImLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcuTGFiZWxzRW50cnlCCLpIBZoBAhAyGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEibgoKUmVwb3NpdG9yeRIXCgN1cmwYASABKAlCCrpIB3IFEAEY0A8SFQoDcmVmGAIgASgJQgi6SAVyAxjIARIWCgVkZXB0aBgDIAEoBUIHukgEGgIoABIYCgZmb2xkZXIYBCABKAlCCLpIBXIDGMgBIlsKDUdpdENyZWRlbnRpYWwSGAoEaG9zdBgBIAEoCUIKukgHcgUQARiEAhIZCgZzZWNyZXQYAiABKAlCCbpIBnIEEAEYZBIVCgR1c2VyGAMgASgJQge6SARyAhhkIm4KBkVncmVzcxIpCgRtb2RlGAEgASgJQhu6SBhyFlIAUgRub25lUgZsaXN0ZWRSBG9wZW4SFgoEc2V0cxgCIAMoCUIIukgFkgECEDISIQoFaG9zdHMYAyADKAlCErpID5IBDBD0AyIHcgUQARisAiI6Cg1TZWNyZXRCaW5kaW5nEhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZBIQCghvcHRpb25hbBgCIAEoCCKHAgoGTGltaXRzEh4KCW1lbW9yeV9tYhgBIAEoBUILukgIGgYYgIBAKAASHAoHZGlza19tYhgCIAEoBUILukgIGgYYgIBAKAASGQoEcGlkcxgDIAEoBUILukgIGgYYoI0GKAASJQoEY3B1cxgEIAEoAUIXukgUEhIZAAAAAAAAkEApAAAAAAAAAAASQgoPY29tbWFuZF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABI5CgRpZGxlGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhC6SA2qAQoiBAiA9SQyAgg8InwKGENyZWF0ZUVudmlyb25tZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnIkYKGUNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50Ii4KFUdldEVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIkMKFkdldEVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50InMKF0xpc3RFbnZpcm9ubWVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIl8KGExpc3RFbnZpcm9ubWVudHNSZXNwb25zZRIqCgxlbnZpcm9ubWVudHMYASADKAsyFC5hcmJlLnYxLkVudmlyb25tZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKEAQoYVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZ0IHCgVfbmFtZSJGChlVcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCJqChFBbGxvd0hvc3RzUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEiIKBWhvc3RzGAIgAygJQhO6SBCSAQ0IARBkIgdyBRABGKwCEhoKCXRocmVhZF9pZBgDIAEoCUIHukgEcgIYQCI/ChJBbGxvd0hvc3RzUmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50IjEKGERlbGV0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhsKGURlbGV0ZUVudmlyb25tZW50UmVzcG9uc2UypQQKEkVudmlyb25tZW50U2VydmljZRJaChFDcmVhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuQ3JlYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlElYKDkdldEVudmlyb25tZW50Eh4uYXJiZS52MS5HZXRFbnZpcm9ubWVudFJlcXVlc3QaHy5hcmJlLnYxLkdldEVudmlyb25tZW50UmVzcG9uc2UiA5ACARJcChBMaXN0RW52aXJvbm1lbnRzEiAuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVxdWVzdBohLmFyYmUudjEuTGlzdEVudmlyb25tZW50c1Jlc3BvbnNlIgOQAgESWgoRVXBkYXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLlVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRJFCgpBbGxvd0hvc3RzEhouYXJiZS52MS5BbGxvd0hvc3RzUmVxdWVzdBobLmFyYmUudjEuQWxsb3dIb3N0c1Jlc3BvbnNlEloKEURlbGV0ZUVudmlyb25tZW50EiEuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikAQKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIARIfCgZlZ3Jlc3MYCCABKAsyDy5hcmJlLnYxLkVncmVzcxIzCgxyZXBvc2l0b3JpZXMYCSADKAsyEy5hcmJlLnYxLlJlcG9zaXRvcnlCCLpIBZIBAhAUEi0KA2dpdBgKIAMoCzIWLmFyYmUudjEuR2l0Q3JlZGVudGlhbEIIukgFkgECEBQSGAoFc3RhcnQYCyABKAlCCbpIBnIEGICABBIbCglkaXJlY3RvcnkYDCABKAlCCLpIBXIDGMgBEkAKBmxhYmVscxgNIAMoCzImLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcuTGFiZWxzRW50cnlCCLpIBZoBAhAyGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEibgoKUmVwb3NpdG9yeRIXCgN1cmwYASABKAlCCrpIB3IFEAEY0A8SFQoDcmVmGAIgASgJQgi6SAVyAxjIARIWCgVkZXB0aBgDIAEoBUIHukgEGgIoABIYCgZmb2xkZXIYBCABKAlCCLpIBXIDGMgBIlsKDUdpdENyZWRlbnRpYWwSGAoEaG9zdBgBIAEoCUIKukgHcgUQARiEAhIZCgZzZWNyZXQYAiABKAlCCbpIBnIEEAEYZBIVCgR1c2VyGAMgASgJQge6SARyAhhkIm4KBkVncmVzcxIpCgRtb2RlGAEgASgJQhu6SBhyFlIAUgRub25lUgZsaXN0ZWRSBG9wZW4SFgoEc2V0cxgCIAMoCUIIukgFkgECEDISIQoFaG9zdHMYAyADKAlCErpID5IBDBD0AyIHcgUQARisAiI6Cg1TZWNyZXRCaW5kaW5nEhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZBIQCghvcHRpb25hbBgCIAEoCCKHAgoGTGltaXRzEh4KCW1lbW9yeV9tYhgBIAEoBUILukgIGgYYgIBAKAASHAoHZGlza19tYhgCIAEoBUILukgIGgYYgIBAKAASGQoEcGlkcxgDIAEoBUILukgIGgYYoI0GKAASJQoEY3B1cxgEIAEoAUIXukgUEhIZAAAAAAAAkEApAAAAAAAAAAASQgoPY29tbWFuZF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABI5CgRpZGxlGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhC6SA2qAQoiBAiA9SQyAgg8InwKGENyZWF0ZUVudmlyb25tZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnIkYKGUNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50Ii4KFUdldEVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIkMKFkdldEVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50InMKF0xpc3RFbnZpcm9ubWVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIl8KGExpc3RFbnZpcm9ubWVudHNSZXNwb25zZRIqCgxlbnZpcm9ubWVudHMYASADKAsyFC5hcmJlLnYxLkVudmlyb25tZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKEAQoYVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZ0IHCgVfbmFtZSJGChlVcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCJqChFBbGxvd0hvc3RzUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEiIKBWhvc3RzGAIgAygJQhO6SBCSAQ0IARBkIgdyBRABGKwCEhoKCXRocmVhZF9pZBgDIAEoCUIHukgEcgIYQCI/ChJBbGxvd0hvc3RzUmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50IjEKGERlbGV0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhsKGURlbGV0ZUVudmlyb25tZW50UmVzcG9uc2UiMwoaRGlhZ25vc2VFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCKIAQobRGlhZ25vc2VFbnZpcm9ubWVudFJlc3BvbnNlEioKBWNoZWNrGAEgASgLMhkuYXJiZS52MS5FbnZpcm9ubWVudENoZWNrSAASNAoKZGlhZ25vc2luZxgCIAEoCzIeLmFyYmUudjEuRW52aXJvbm1lbnREaWFnbm9zaW5nSABCBwoFZXZlbnQiFwoVRW52aXJvbm1lbnREaWFnbm9zaW5nInQKEEVudmlyb25tZW50Q2hlY2sSDAoEbmFtZRgBIAEoCRIOCgZyZXN1bHQYAiABKAkSEwoLZHVyYXRpb25fbXMYAyABKAMSDwoHbWVzc2FnZRgEIAEoCRIMCgRuZXh0GAUgASgJEg4KBm91dHB1dBgGIAEoCTKJBQoSRW52aXJvbm1lbnRTZXJ2aWNlEloKEUNyZWF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USVgoOR2V0RW52aXJvbm1lbnQSHi5hcmJlLnYxLkdldEVudmlyb25tZW50UmVxdWVzdBofLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXNwb25zZSIDkAIBElwKEExpc3RFbnZpcm9ubWVudHMSIC5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXF1ZXN0GiEuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVzcG9uc2UiA5ACARJaChFVcGRhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEkUKCkFsbG93SG9zdHMSGi5hcmJlLnYxLkFsbG93SG9zdHNSZXF1ZXN0GhsuYXJiZS52MS5BbGxvd0hvc3RzUmVzcG9uc2USWgoRRGVsZXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZRJiChNEaWFnbm9zZUVudmlyb25tZW50EiMuYXJiZS52MS5EaWFnbm9zZUVudmlyb25tZW50UmVxdWVzdBokLmFyYmUudjEuRGlhZ25vc2VFbnZpcm9ubWVudFJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Environment
@@ -611,6 +611,125 @@ export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentRespon
   messageDesc(file_arbe_v1_environment, 18);
 
 /**
+ * @generated from message arbe.v1.DiagnoseEnvironmentRequest
+ */
+export type DiagnoseEnvironmentRequest = Message<"arbe.v1.DiagnoseEnvironmentRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.DiagnoseEnvironmentRequest.
+ * Use `create(DiagnoseEnvironmentRequestSchema)` to create a new message.
+ */
+export const DiagnoseEnvironmentRequestSchema: GenMessage<DiagnoseEnvironmentRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 19);
+
+/**
+ * @generated from message arbe.v1.DiagnoseEnvironmentResponse
+ */
+export type DiagnoseEnvironmentResponse = Message<"arbe.v1.DiagnoseEnvironmentResponse"> & {
+  /**
+   * @generated from oneof arbe.v1.DiagnoseEnvironmentResponse.event
+   */
+  event: {
+    /**
+     * A step that has ended.
+     *
+     * @generated from field: arbe.v1.EnvironmentCheck check = 1;
+     */
+    value: EnvironmentCheck;
+    case: "check";
+  } | {
+    /**
+     * A sign of life during a long step.
+     *
+     * @generated from field: arbe.v1.EnvironmentDiagnosing diagnosing = 2;
+     */
+    value: EnvironmentDiagnosing;
+    case: "diagnosing";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.DiagnoseEnvironmentResponse.
+ * Use `create(DiagnoseEnvironmentResponseSchema)` to create a new message.
+ */
+export const DiagnoseEnvironmentResponseSchema: GenMessage<DiagnoseEnvironmentResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 20);
+
+/**
+ * EnvironmentDiagnosing says that a diagnosis goes on.
+ *
+ * @generated from message arbe.v1.EnvironmentDiagnosing
+ */
+export type EnvironmentDiagnosing = Message<"arbe.v1.EnvironmentDiagnosing"> & {
+};
+
+/**
+ * Describes the message arbe.v1.EnvironmentDiagnosing.
+ * Use `create(EnvironmentDiagnosingSchema)` to create a new message.
+ */
+export const EnvironmentDiagnosingSchema: GenMessage<EnvironmentDiagnosing> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 21);
+
+/**
+ * EnvironmentCheck is one step of a diagnosis.
+ *
+ * @generated from message arbe.v1.EnvironmentCheck
+ */
+export type EnvironmentCheck = Message<"arbe.v1.EnvironmentCheck"> & {
+  /**
+   * "recipe", "driver", "secrets", "image", "create", "git", "clone" (of several repositories with the folder: "clone web"),
+   * "setup", "start", "egress", "door" or "remove". There may be others later.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped": there is nothing to do, or a
+   * step before it failed.
+   *
+   * @generated from field: string result = 2;
+   */
+  result: string;
+
+  /**
+   * @generated from field: int64 duration_ms = 3;
+   */
+  durationMs: bigint;
+
+  /**
+   * What was found, and what to do about it. Each may be empty.
+   *
+   * @generated from field: string message = 4;
+   */
+  message: string;
+
+  /**
+   * @generated from field: string next = 5;
+   */
+  next: string;
+
+  /**
+   * The end of what a script printed.
+   *
+   * @generated from field: string output = 6;
+   */
+  output: string;
+};
+
+/**
+ * Describes the message arbe.v1.EnvironmentCheck.
+ * Use `create(EnvironmentCheckSchema)` to create a new message.
+ */
+export const EnvironmentCheckSchema: GenMessage<EnvironmentCheck> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 22);
+
+/**
  * EnvironmentService manages environments: the recipes from which sandboxes are built.
  *
  * @generated from service arbe.v1.EnvironmentService
@@ -676,6 +795,17 @@ export const EnvironmentService: GenService<{
     methodKind: "unary";
     input: typeof DeleteEnvironmentRequestSchema;
     output: typeof DeleteEnvironmentResponseSchema;
+  },
+  /**
+   * DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one, checks from inside what that
+   * reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+   *
+   * @generated from rpc arbe.v1.EnvironmentService.DiagnoseEnvironment
+   */
+  diagnoseEnvironment: {
+    methodKind: "server_streaming";
+    input: typeof DiagnoseEnvironmentRequestSchema;
+    output: typeof DiagnoseEnvironmentResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_environment, 0);

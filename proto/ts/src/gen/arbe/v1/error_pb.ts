@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/error.proto.
  */
 export const file_arbe_v1_error: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2Vycm9yLnByb3RvEgdhcmJlLnYxIkAKCUVycm9ySW5mbxIMCgRuZXh0GAEgASgJEhEKCXJlZmVyZW5jZRgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z");
+  fileDesc("ChNhcmJlL3YxL2Vycm9yLnByb3RvEgdhcmJlLnYxImAKCUVycm9ySW5mbxIMCgRuZXh0GAEgASgJEhEKCXJlZmVyZW5jZRgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIOCgZkb21haW4YBSABKAlCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM");
 
 /**
  * ErrorInfo is a detail of every error of a service: what programs and people need besides its code and message.
@@ -38,6 +38,21 @@ export type ErrorInfo = Message<"arbe.v1.ErrorInfo"> & {
    * @generated from field: string request_id = 3;
    */
   requestId: string;
+
+  /**
+   * What went wrong, for programs: THREAD_CLOSED, or the name of the error's code if nothing more exact is known. A reason keeps
+   * its name and its meaning. docs/errors.md lists all.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * Whose reason it is: always "arbe.dev".
+   *
+   * @generated from field: string domain = 5;
+   */
+  domain: string;
 };
 
 /**

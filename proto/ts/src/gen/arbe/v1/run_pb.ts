@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { TurnUsage } from "./payload_pb.js";
+import type { Attachment, TurnUsage } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
 import type { Thread } from "./thread_pb.js";
 import { file_arbe_v1_thread } from "./thread_pb.js";
@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/run.proto.
  */
 export const file_arbe_v1_run: GenFile = /*@__PURE__*/
-  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSKuAgoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIOCgZzdGF0dXMYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZmluaXNoZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWZhaWx1cmVfcGhhc2UYBiABKAkSDQoFZXJyb3IYByABKAkSDAoEbmV4dBgIIAEoCRISCgpsYXN0X2xpbmVzGAkgASgJEg4KBnJlc3VsdBgKIAEoCRIhCgV1c2FnZRgLIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAwgASgJIsoBCg9EZWxlZ2F0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEgwKBHRhc2sYAyABKAkSFgoFYWdlbnQYBCABKAlCB7pIBHICGGQSHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASGAoHc2FuZGJveBgGIAEoCUIHukgEcgIYQBIWCgRvbmNlGAcgASgJQgi6SAVyAxjIASIzChBEZWxlZ2F0ZVJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIkkKD0xpc3RSdW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgVsaW1pdBgCIAEoBUIJukgGGgQYZCgAIi4KEExpc3RSdW5zUmVzcG9uc2USGgoEcnVucxgBIAMoCzIMLmFyYmUudjEuUnVuIkEKEkNvbnRpbnVlUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBINCgVmcmVzaBgCIAEoCCIkChNDb250aW51ZVJ1blJlc3BvbnNlEg0KBWVwb2NoGAEgASgDIjAKEENhbmNlbFJ1blJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiJAoRQ2FuY2VsUnVuUmVzcG9uc2USDwoHc3RvcHBlZBgBIAEoCCI2ChZSZWNvbmNpbGVUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIkMKF1JlY29uY2lsZVRocmVhZFJlc3BvbnNlEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJMvcCCgpSdW5TZXJ2aWNlEj8KCERlbGVnYXRlEhguYXJiZS52MS5EZWxlZ2F0ZVJlcXVlc3QaGS5hcmJlLnYxLkRlbGVnYXRlUmVzcG9uc2USRAoITGlzdFJ1bnMSGC5hcmJlLnYxLkxpc3RSdW5zUmVxdWVzdBoZLmFyYmUudjEuTGlzdFJ1bnNSZXNwb25zZSIDkAIBEkgKC0NvbnRpbnVlUnVuEhsuYXJiZS52MS5Db250aW51ZVJ1blJlcXVlc3QaHC5hcmJlLnYxLkNvbnRpbnVlUnVuUmVzcG9uc2USQgoJQ2FuY2VsUnVuEhkuYXJiZS52MS5DYW5jZWxSdW5SZXF1ZXN0GhouYXJiZS52MS5DYW5jZWxSdW5SZXNwb25zZRJUCg9SZWNvbmNpbGVUaHJlYWQSHy5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlcXVlc3QaIC5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSKuAgoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIOCgZzdGF0dXMYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZmluaXNoZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWZhaWx1cmVfcGhhc2UYBiABKAkSDQoFZXJyb3IYByABKAkSDAoEbmV4dBgIIAEoCRISCgpsYXN0X2xpbmVzGAkgASgJEg4KBnJlc3VsdBgKIAEoCRIhCgV1c2FnZRgLIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAwgASgJIsoBCg9EZWxlZ2F0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEgwKBHRhc2sYAyABKAkSFgoFYWdlbnQYBCABKAlCB7pIBHICGGQSHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASGAoHc2FuZGJveBgGIAEoCUIHukgEcgIYQBIWCgRvbmNlGAcgASgJQgi6SAVyAxjIASIzChBEZWxlZ2F0ZVJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIkkKD0xpc3RSdW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgVsaW1pdBgCIAEoBUIJukgGGgQYZCgAImMKEExpc3RSdW5zUmVzcG9uc2USGgoEcnVucxgBIAMoCzIMLmFyYmUudjEuUnVuEhgKEHRyZWVfY29zdF9taWNyb3MYAiABKAMSGQoRdHJlZV9jb3N0X3Vua25vd24YAyABKAgiQQoSQ29udGludWVSdW5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEg0KBWZyZXNoGAIgASgIIiQKE0NvbnRpbnVlUnVuUmVzcG9uc2USDQoFZXBvY2gYASABKAMiMAoQQ2FuY2VsUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIkChFDYW5jZWxSdW5SZXNwb25zZRIPCgdzdG9wcGVkGAEgASgIIuoBCg1RdWV1ZWRNZXNzYWdlEhAKCGVudHJ5X2lkGAEgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgCIAEoCRILCgNzZXEYAyABKAMSKwoHc2FpZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGV4dBgFIAEoCRIPCgdjbGlwcGVkGAYgASgIEigKC2F0dGFjaG1lbnRzGAcgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg8KB3ZlcnNpb24YCCABKAMSGgoSZWRpdGVkX2J5X2FnZW50X2lkGAkgASgJIjAKEExpc3RRdWV1ZVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiTAoRTGlzdFF1ZXVlUmVzcG9uc2USKAoIbWVzc2FnZXMYASADKAsyFi5hcmJlLnYxLlF1ZXVlZE1lc3NhZ2USDQoFdG90YWwYAiABKAUiwAIKEkNoYW5nZVF1ZXVlUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCghlbnRyeV9pZBgCIAEoCUIKukgHcgUQARjIARIYCgd2ZXJzaW9uGAMgASgDQge6SAQiAigAEhYKBG9uY2UYBCABKAlCCLpIBXIDGMgBEg4KBGVkaXQYBSABKAlIABIwCgRtb3ZlGAYgASgLMiAuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QuTW92ZUgAEjQKBmNhbmNlbBgHIAEoCzIiLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0LkNhbmNlbEgAGikKBE1vdmUSIQoPYmVmb3JlX2VudHJ5X2lkGAEgASgJQgi6SAVyAxjIARoICgZDYW5jZWxCDwoGY2hhbmdlEgW6SAIIASJOChNDaGFuZ2VRdWV1ZVJlc3BvbnNlEigKCG1lc3NhZ2VzGAEgAygLMhYuYXJiZS52MS5RdWV1ZWRNZXNzYWdlEg0KBXRvdGFsGAIgASgFIkcKFlJlY29uY2lsZVRocmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASDwoHZHJ5X3J1bhgCIAEoCCJDChdSZWNvbmNpbGVUaHJlYWRSZXNwb25zZRIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCTKKBAoKUnVuU2VydmljZRI/CghEZWxlZ2F0ZRIYLmFyYmUudjEuRGVsZWdhdGVSZXF1ZXN0GhkuYXJiZS52MS5EZWxlZ2F0ZVJlc3BvbnNlEkQKCExpc3RSdW5zEhguYXJiZS52MS5MaXN0UnVuc1JlcXVlc3QaGS5hcmJlLnYxLkxpc3RSdW5zUmVzcG9uc2UiA5ACARJICgtDb250aW51ZVJ1bhIbLmFyYmUudjEuQ29udGludWVSdW5SZXF1ZXN0GhwuYXJiZS52MS5Db250aW51ZVJ1blJlc3BvbnNlEkIKCUNhbmNlbFJ1bhIZLmFyYmUudjEuQ2FuY2VsUnVuUmVxdWVzdBoaLmFyYmUudjEuQ2FuY2VsUnVuUmVzcG9uc2USRwoJTGlzdFF1ZXVlEhkuYXJiZS52MS5MaXN0UXVldWVSZXF1ZXN0GhouYXJiZS52MS5MaXN0UXVldWVSZXNwb25zZSIDkAIBEkgKC0NoYW5nZVF1ZXVlEhsuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QaHC5hcmJlLnYxLkNoYW5nZVF1ZXVlUmVzcG9uc2USVAoPUmVjb25jaWxlVGhyZWFkEh8uYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXF1ZXN0GiAuYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Run is one pass of a coding agent over its task.
@@ -217,6 +217,20 @@ export type ListRunsResponse = Message<"arbe.v1.ListRunsResponse"> & {
    * @generated from field: repeated arbe.v1.Run runs = 1;
    */
   runs: Run[];
+
+  /**
+   * What the models of the thread and of all threads below it cost so far, in millionths of a US dollar, whoever asked them.
+   *
+   * @generated from field: int64 tree_cost_micros = 2;
+   */
+  treeCostMicros: bigint;
+
+  /**
+   * The cost leaves out calls of a model whose price is not known.
+   *
+   * @generated from field: bool tree_cost_unknown = 3;
+   */
+  treeCostUnknown: boolean;
 };
 
 /**
@@ -306,9 +320,78 @@ export const CancelRunResponseSchema: GenMessage<CancelRunResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_run, 8);
 
 /**
- * @generated from message arbe.v1.ReconcileThreadRequest
+ * QueuedMessage is a message that waits for the agent of a thread.
+ *
+ * @generated from message arbe.v1.QueuedMessage
  */
-export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> & {
+export type QueuedMessage = Message<"arbe.v1.QueuedMessage"> & {
+  /**
+   * The chat entry, who said it, its position in the log, and when it was said.
+   *
+   * @generated from field: string entry_id = 1;
+   */
+  entryId: string;
+
+  /**
+   * @generated from field: string author_agent_id = 2;
+   */
+  authorAgentId: string;
+
+  /**
+   * @generated from field: int64 seq = 3;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp said_at = 4;
+   */
+  saidAt?: Timestamp | undefined;
+
+  /**
+   * What the agent will be told: the beginning, if clipped.
+   *
+   * @generated from field: string text = 5;
+   */
+  text: string;
+
+  /**
+   * @generated from field: bool clipped = 6;
+   */
+  clipped: boolean;
+
+  /**
+   * The files that belong to it.
+   *
+   * @generated from field: repeated arbe.v1.Attachment attachments = 7;
+   */
+  attachments: Attachment[];
+
+  /**
+   * Changes with each change of the message. ChangeQueue is given the one that the caller has read.
+   *
+   * @generated from field: int64 version = 8;
+   */
+  version: bigint;
+
+  /**
+   * Who changed the text last; empty if nobody has.
+   *
+   * @generated from field: string edited_by_agent_id = 9;
+   */
+  editedByAgentId: string;
+};
+
+/**
+ * Describes the message arbe.v1.QueuedMessage.
+ * Use `create(QueuedMessageSchema)` to create a new message.
+ */
+export const QueuedMessageSchema: GenMessage<QueuedMessage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 9);
+
+/**
+ * @generated from message arbe.v1.ListQueueRequest
+ */
+export type ListQueueRequest = Message<"arbe.v1.ListQueueRequest"> & {
   /**
    * @generated from field: string thread_id = 1;
    */
@@ -316,11 +399,180 @@ export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> &
 };
 
 /**
+ * Describes the message arbe.v1.ListQueueRequest.
+ * Use `create(ListQueueRequestSchema)` to create a new message.
+ */
+export const ListQueueRequestSchema: GenMessage<ListQueueRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 10);
+
+/**
+ * @generated from message arbe.v1.ListQueueResponse
+ */
+export type ListQueueResponse = Message<"arbe.v1.ListQueueResponse"> & {
+  /**
+   * The first 100 of them.
+   *
+   * @generated from field: repeated arbe.v1.QueuedMessage messages = 1;
+   */
+  messages: QueuedMessage[];
+
+  /**
+   * How many wait altogether.
+   *
+   * @generated from field: int32 total = 2;
+   */
+  total: number;
+};
+
+/**
+ * Describes the message arbe.v1.ListQueueResponse.
+ * Use `create(ListQueueResponseSchema)` to create a new message.
+ */
+export const ListQueueResponseSchema: GenMessage<ListQueueResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 11);
+
+/**
+ * @generated from message arbe.v1.ChangeQueueRequest
+ */
+export type ChangeQueueRequest = Message<"arbe.v1.ChangeQueueRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The message, by the id of its entry.
+   *
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+
+  /**
+   * The version of the message that the caller has read. 0 changes it whatever its version is.
+   *
+   * @generated from field: int64 version = 3;
+   */
+  version: bigint;
+
+  /**
+   * Makes a retry harmless: the same change with the same id is made once. It becomes the id of an entry.
+   *
+   * @generated from field: string once = 4;
+   */
+  once: string;
+
+  /**
+   * @generated from oneof arbe.v1.ChangeQueueRequest.change
+   */
+  change: {
+    /**
+     * The new text, at most 256 KiB. The files of the message stay.
+     *
+     * @generated from field: string edit = 5;
+     */
+    value: string;
+    case: "edit";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChangeQueueRequest.Move move = 6;
+     */
+    value: ChangeQueueRequest_Move;
+    case: "move";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChangeQueueRequest.Cancel cancel = 7;
+     */
+    value: ChangeQueueRequest_Cancel;
+    case: "cancel";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.ChangeQueueRequest.
+ * Use `create(ChangeQueueRequestSchema)` to create a new message.
+ */
+export const ChangeQueueRequestSchema: GenMessage<ChangeQueueRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 12);
+
+/**
+ * @generated from message arbe.v1.ChangeQueueRequest.Move
+ */
+export type ChangeQueueRequest_Move = Message<"arbe.v1.ChangeQueueRequest.Move"> & {
+  /**
+   * The message that is to come next after it; empty to make it the last.
+   *
+   * @generated from field: string before_entry_id = 1;
+   */
+  beforeEntryId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ChangeQueueRequest.Move.
+ * Use `create(ChangeQueueRequest_MoveSchema)` to create a new message.
+ */
+export const ChangeQueueRequest_MoveSchema: GenMessage<ChangeQueueRequest_Move> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 12, 0);
+
+/**
+ * @generated from message arbe.v1.ChangeQueueRequest.Cancel
+ */
+export type ChangeQueueRequest_Cancel = Message<"arbe.v1.ChangeQueueRequest.Cancel"> & {
+};
+
+/**
+ * Describes the message arbe.v1.ChangeQueueRequest.Cancel.
+ * Use `create(ChangeQueueRequest_CancelSchema)` to create a new message.
+ */
+export const ChangeQueueRequest_CancelSchema: GenMessage<ChangeQueueRequest_Cancel> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 12, 1);
+
+/**
+ * @generated from message arbe.v1.ChangeQueueResponse
+ */
+export type ChangeQueueResponse = Message<"arbe.v1.ChangeQueueResponse"> & {
+  /**
+   * What waits after the change.
+   *
+   * @generated from field: repeated arbe.v1.QueuedMessage messages = 1;
+   */
+  messages: QueuedMessage[];
+
+  /**
+   * @generated from field: int32 total = 2;
+   */
+  total: number;
+};
+
+/**
+ * Describes the message arbe.v1.ChangeQueueResponse.
+ * Use `create(ChangeQueueResponseSchema)` to create a new message.
+ */
+export const ChangeQueueResponseSchema: GenMessage<ChangeQueueResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 13);
+
+/**
+ * @generated from message arbe.v1.ReconcileThreadRequest
+ */
+export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * Only say what would be done.
+   *
+   * @generated from field: bool dry_run = 2;
+   */
+  dryRun: boolean;
+};
+
+/**
  * Describes the message arbe.v1.ReconcileThreadRequest.
  * Use `create(ReconcileThreadRequestSchema)` to create a new message.
  */
 export const ReconcileThreadRequestSchema: GenMessage<ReconcileThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_run, 9);
+  messageDesc(file_arbe_v1_run, 14);
 
 /**
  * @generated from message arbe.v1.ReconcileThreadResponse
@@ -351,7 +603,7 @@ export type ReconcileThreadResponse = Message<"arbe.v1.ReconcileThreadResponse">
  * Use `create(ReconcileThreadResponseSchema)` to create a new message.
  */
 export const ReconcileThreadResponseSchema: GenMessage<ReconcileThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_run, 10);
+  messageDesc(file_arbe_v1_run, 15);
 
 /**
  * RunService delegates tasks to coding agents. A task is a thread that a bot drives, and each pass of its agent over it is a run:
@@ -401,6 +653,28 @@ export const RunService: GenService<{
     methodKind: "unary";
     input: typeof CancelRunRequestSchema;
     output: typeof CancelRunResponseSchema;
+  },
+  /**
+   * ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
+   * agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+   *
+   * @generated from rpc arbe.v1.RunService.ListQueue
+   */
+  listQueue: {
+    methodKind: "unary";
+    input: typeof ListQueueRequestSchema;
+    output: typeof ListQueueResponseSchema;
+  },
+  /**
+   * ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
+   * else changed since the caller read it, stay as they are, and the error says so.
+   *
+   * @generated from rpc arbe.v1.RunService.ChangeQueue
+   */
+  changeQueue: {
+    methodKind: "unary";
+    input: typeof ChangeQueueRequestSchema;
+    output: typeof ChangeQueueResponseSchema;
   },
   /**
    * ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.

@@ -4,6 +4,10 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { NamedThread } from "./entry_pb.js";
+import { file_arbe_v1_entry } from "./entry_pb.js";
+import type { TreePart } from "./payload_pb.js";
+import { file_arbe_v1_payload } from "./payload_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -13,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi1gEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIioKEUdldFNhbmRib3hSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNwoSR2V0U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3gijAEKFExpc3RTYW5kYm94ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEEhoKCWlkX3ByZWZpeBgEIAEoCUIHukgEcgIYQCJVChVMaXN0U2FuZGJveGVzUmVzcG9uc2USIwoJc2FuZGJveGVzGAEgAygLMhAuYXJiZS52MS5TYW5kYm94EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIuChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCI7ChZEZXN0cm95U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3gyhAIKDlNhbmRib3hTZXJ2aWNlEkoKCkdldFNhbmRib3gSGi5hcmJlLnYxLkdldFNhbmRib3hSZXF1ZXN0GhsuYXJiZS52MS5HZXRTYW5kYm94UmVzcG9uc2UiA5ACARJTCg1MaXN0U2FuZGJveGVzEh0uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVxdWVzdBoeLmFyYmUudjEuTGlzdFNhbmRib3hlc1Jlc3BvbnNlIgOQAgESUQoORGVzdHJveVNhbmRib3gSHi5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVxdWVzdBofLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi+AEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZSK+AQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQiKgoRR2V0U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCI3ChJHZXRTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCK5AQoUTGlzdFNhbmRib3hlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQSGgoJaWRfcHJlZml4GAQgASgJQge6SARyAhhAEhkKCHByb3ZpZGVyGAUgASgJQge6SARyAhhAEhAKCGV4aXN0aW5nGAYgASgIIlUKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIjCglzYW5kYm94ZXMYASADKAsyEC5hcmJlLnYxLlNhbmRib3gSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCIyChJXYWtlU2FuZGJveFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiOgoTV2FrZVNhbmRib3hSZXNwb25zZRISCgpzYW5kYm94X2lkGAEgASgJEg8KB3N0YXJ0ZWQYAiABKAgiTQoST3BlblByZXZpZXdSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhkKBHBvcnQYAiABKAVCC7pICBoGGP//AygBIlIKE09wZW5QcmV2aWV3UmVzcG9uc2USCwoDdXJsGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMs4ECg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USSgoLV2FrZVNhbmRib3gSGy5hcmJlLnYxLldha2VTYW5kYm94UmVxdWVzdBocLmFyYmUudjEuV2FrZVNhbmRib3hSZXNwb25zZTABEkgKC09wZW5QcmV2aWV3EhsuYXJiZS52MS5PcGVuUHJldmlld1JlcXVlc3QaHC5hcmJlLnYxLk9wZW5QcmV2aWV3UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Sandbox
@@ -64,6 +68,13 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
    * @generated from field: google.protobuf.Timestamp destroyed_at = 8;
    */
   destroyedAt?: Timestamp | undefined;
+
+  /**
+   * Who uses it. Set by GetSandbox and ListSandboxes.
+   *
+   * @generated from field: arbe.v1.SandboxUse use = 9;
+   */
+  use?: SandboxUse | undefined;
 };
 
 /**
@@ -72,6 +83,47 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
  */
 export const SandboxSchema: GenMessage<Sandbox> = /*@__PURE__*/
   messageDesc(file_arbe_v1_sandbox, 0);
+
+/**
+ * @generated from message arbe.v1.SandboxUse
+ */
+export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
+  /**
+   * @generated from field: string environment_name = 1;
+   */
+  environmentName: string;
+
+  /**
+   * When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+   *
+   * @generated from field: google.protobuf.Timestamp used_at = 2;
+   */
+  usedAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp saved_at = 3;
+   */
+  savedAt?: Timestamp | undefined;
+
+  /**
+   * How many threads are on it, and at most five of them, those with the latest activity first. Direct messages are counted only.
+   *
+   * @generated from field: int32 thread_count = 4;
+   */
+  threadCount: number;
+
+  /**
+   * @generated from field: repeated arbe.v1.NamedThread threads = 5;
+   */
+  threads: NamedThread[];
+};
+
+/**
+ * Describes the message arbe.v1.SandboxUse.
+ * Use `create(SandboxUseSchema)` to create a new message.
+ */
+export const SandboxUseSchema: GenMessage<SandboxUse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 1);
 
 /**
  * @generated from message arbe.v1.GetSandboxRequest
@@ -88,7 +140,7 @@ export type GetSandboxRequest = Message<"arbe.v1.GetSandboxRequest"> & {
  * Use `create(GetSandboxRequestSchema)` to create a new message.
  */
 export const GetSandboxRequestSchema: GenMessage<GetSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 1);
+  messageDesc(file_arbe_v1_sandbox, 2);
 
 /**
  * @generated from message arbe.v1.GetSandboxResponse
@@ -105,7 +157,7 @@ export type GetSandboxResponse = Message<"arbe.v1.GetSandboxResponse"> & {
  * Use `create(GetSandboxResponseSchema)` to create a new message.
  */
 export const GetSandboxResponseSchema: GenMessage<GetSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 2);
+  messageDesc(file_arbe_v1_sandbox, 3);
 
 /**
  * @generated from message arbe.v1.ListSandboxesRequest
@@ -136,6 +188,20 @@ export type ListSandboxesRequest = Message<"arbe.v1.ListSandboxesRequest"> & {
    * @generated from field: string id_prefix = 4;
    */
   idPrefix: string;
+
+  /**
+   * Only sandboxes of this driver; empty for all.
+   *
+   * @generated from field: string provider = 5;
+   */
+  provider: string;
+
+  /**
+   * Leave out dead ones.
+   *
+   * @generated from field: bool existing = 6;
+   */
+  existing: boolean;
 };
 
 /**
@@ -143,7 +209,7 @@ export type ListSandboxesRequest = Message<"arbe.v1.ListSandboxesRequest"> & {
  * Use `create(ListSandboxesRequestSchema)` to create a new message.
  */
 export const ListSandboxesRequestSchema: GenMessage<ListSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 3);
+  messageDesc(file_arbe_v1_sandbox, 4);
 
 /**
  * @generated from message arbe.v1.ListSandboxesResponse
@@ -167,7 +233,160 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
  * Use `create(ListSandboxesResponseSchema)` to create a new message.
  */
 export const ListSandboxesResponseSchema: GenMessage<ListSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 4);
+  messageDesc(file_arbe_v1_sandbox, 5);
+
+/**
+ * @generated from message arbe.v1.GetSandboxLogRequest
+ */
+export type GetSandboxLogRequest = Message<"arbe.v1.GetSandboxLogRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.GetSandboxLogRequest.
+ * Use `create(GetSandboxLogRequestSchema)` to create a new message.
+ */
+export const GetSandboxLogRequestSchema: GenMessage<GetSandboxLogRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 6);
+
+/**
+ * @generated from message arbe.v1.GetSandboxLogResponse
+ */
+export type GetSandboxLogResponse = Message<"arbe.v1.GetSandboxLogResponse"> & {
+  /**
+   * The steps in order; none for a sandbox that is being built. If its build failed, that is the last one.
+   *
+   * @generated from field: repeated arbe.v1.SandboxStep steps = 1;
+   */
+  steps: SandboxStep[];
+
+  /**
+   * When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+   *
+   * @generated from field: google.protobuf.Timestamp used_at = 2;
+   */
+  usedAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp saved_at = 3;
+   */
+  savedAt?: Timestamp | undefined;
+
+  /**
+   * What was saved.
+   *
+   * @generated from field: repeated arbe.v1.TreePart saved = 4;
+   */
+  saved: TreePart[];
+};
+
+/**
+ * Describes the message arbe.v1.GetSandboxLogResponse.
+ * Use `create(GetSandboxLogResponseSchema)` to create a new message.
+ */
+export const GetSandboxLogResponseSchema: GenMessage<GetSandboxLogResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 7);
+
+/**
+ * @generated from message arbe.v1.SandboxStep
+ */
+export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
+  /**
+   * "create", "clone", "restore", "setup", "start", …
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Not 0 if it failed.
+   *
+   * @generated from field: int32 exit_code = 2;
+   */
+  exitCode: number;
+
+  /**
+   * @generated from field: int64 duration_ms = 3;
+   */
+  durationMs: bigint;
+
+  /**
+   * The end of what it printed.
+   *
+   * @generated from field: string output = 4;
+   */
+  output: string;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxStep.
+ * Use `create(SandboxStepSchema)` to create a new message.
+ */
+export const SandboxStepSchema: GenMessage<SandboxStep> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 8);
+
+/**
+ * @generated from message arbe.v1.ReconcileSandboxesRequest
+ */
+export type ReconcileSandboxesRequest = Message<"arbe.v1.ReconcileSandboxesRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ReconcileSandboxesRequest.
+ * Use `create(ReconcileSandboxesRequestSchema)` to create a new message.
+ */
+export const ReconcileSandboxesRequestSchema: GenMessage<ReconcileSandboxesRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 9);
+
+/**
+ * @generated from message arbe.v1.ReconcileSandboxesResponse
+ */
+export type ReconcileSandboxesResponse = Message<"arbe.v1.ReconcileSandboxesResponse"> & {
+  /**
+   * Those that were asked for, newest first.
+   *
+   * @generated from field: repeated arbe.v1.ReconciledSandbox sandboxes = 1;
+   */
+  sandboxes: ReconciledSandbox[];
+};
+
+/**
+ * Describes the message arbe.v1.ReconcileSandboxesResponse.
+ * Use `create(ReconcileSandboxesResponseSchema)` to create a new message.
+ */
+export const ReconcileSandboxesResponseSchema: GenMessage<ReconcileSandboxesResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 10);
+
+/**
+ * @generated from message arbe.v1.ReconciledSandbox
+ */
+export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
+  /**
+   * @generated from field: arbe.v1.Sandbox sandbox = 1;
+   */
+  sandbox?: Sandbox | undefined;
+
+  /**
+   * "live", "gone", or "unknown" if the provider did not answer or only another machine reaches it.
+   *
+   * @generated from field: string liveness = 2;
+   */
+  liveness: string;
+};
+
+/**
+ * Describes the message arbe.v1.ReconciledSandbox.
+ * Use `create(ReconciledSandboxSchema)` to create a new message.
+ */
+export const ReconciledSandboxSchema: GenMessage<ReconciledSandbox> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 11);
 
 /**
  * @generated from message arbe.v1.DestroySandboxRequest
@@ -177,6 +396,13 @@ export type DestroySandboxRequest = Message<"arbe.v1.DestroySandboxRequest"> & {
    * @generated from field: string id = 1;
    */
   id: string;
+
+  /**
+   * Delete it without saving its files. Its threads get those that were saved last.
+   *
+   * @generated from field: bool discard = 2;
+   */
+  discard: boolean;
 };
 
 /**
@@ -184,7 +410,7 @@ export type DestroySandboxRequest = Message<"arbe.v1.DestroySandboxRequest"> & {
  * Use `create(DestroySandboxRequestSchema)` to create a new message.
  */
 export const DestroySandboxRequestSchema: GenMessage<DestroySandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 5);
+  messageDesc(file_arbe_v1_sandbox, 12);
 
 /**
  * @generated from message arbe.v1.DestroySandboxResponse
@@ -201,7 +427,94 @@ export type DestroySandboxResponse = Message<"arbe.v1.DestroySandboxResponse"> &
  * Use `create(DestroySandboxResponseSchema)` to create a new message.
  */
 export const DestroySandboxResponseSchema: GenMessage<DestroySandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 6);
+  messageDesc(file_arbe_v1_sandbox, 13);
+
+/**
+ * @generated from message arbe.v1.WakeSandboxRequest
+ */
+export type WakeSandboxRequest = Message<"arbe.v1.WakeSandboxRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message arbe.v1.WakeSandboxRequest.
+ * Use `create(WakeSandboxRequestSchema)` to create a new message.
+ */
+export const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 14);
+
+/**
+ * @generated from message arbe.v1.WakeSandboxResponse
+ */
+export type WakeSandboxResponse = Message<"arbe.v1.WakeSandboxResponse"> & {
+  /**
+   * Empty in signs of life.
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * Whether it did not run before, so that nothing runs in it but what its environment starts.
+   *
+   * @generated from field: bool started = 2;
+   */
+  started: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.WakeSandboxResponse.
+ * Use `create(WakeSandboxResponseSchema)` to create a new message.
+ */
+export const WakeSandboxResponseSchema: GenMessage<WakeSandboxResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 15);
+
+/**
+ * @generated from message arbe.v1.OpenPreviewRequest
+ */
+export type OpenPreviewRequest = Message<"arbe.v1.OpenPreviewRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: int32 port = 2;
+   */
+  port: number;
+};
+
+/**
+ * Describes the message arbe.v1.OpenPreviewRequest.
+ * Use `create(OpenPreviewRequestSchema)` to create a new message.
+ */
+export const OpenPreviewRequestSchema: GenMessage<OpenPreviewRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 16);
+
+/**
+ * @generated from message arbe.v1.OpenPreviewResponse
+ */
+export type OpenPreviewResponse = Message<"arbe.v1.OpenPreviewResponse"> & {
+  /**
+   * @generated from field: string url = 1;
+   */
+  url: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.OpenPreviewResponse.
+ * Use `create(OpenPreviewResponseSchema)` to create a new message.
+ */
+export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 17);
 
 /**
  * SandboxService manages sandboxes. Nobody creates one by hand: the first command of a thread does.
@@ -230,9 +543,30 @@ export const SandboxService: GenService<{
     output: typeof ListSandboxesResponseSchema;
   },
   /**
-   * DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
-   * Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
-   * the machine is back.
+   * GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+   *
+   * @generated from rpc arbe.v1.SandboxService.GetSandboxLog
+   */
+  getSandboxLog: {
+    methodKind: "unary";
+    input: typeof GetSandboxLogRequestSchema;
+    output: typeof GetSandboxLogResponseSchema;
+  },
+  /**
+   * ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
+   * count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+   *
+   * @generated from rpc arbe.v1.SandboxService.ReconcileSandboxes
+   */
+  reconcileSandboxes: {
+    methodKind: "unary";
+    input: typeof ReconcileSandboxesRequestSchema;
+    output: typeof ReconcileSandboxesResponseSchema;
+  },
+  /**
+   * DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
+   * these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
+   * a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
    *
    * @generated from rpc arbe.v1.SandboxService.DestroySandbox
    */
@@ -240,6 +574,28 @@ export const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof DestroySandboxRequestSchema;
     output: typeof DestroySandboxResponseSchema;
+  },
+  /**
+   * WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
+   * and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+   *
+   * @generated from rpc arbe.v1.SandboxService.WakeSandbox
+   */
+  wakeSandbox: {
+    methodKind: "server_streaming";
+    input: typeof WakeSandboxRequestSchema;
+    output: typeof WakeSandboxResponseSchema;
+  },
+  /**
+   * OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
+   * the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+   *
+   * @generated from rpc arbe.v1.SandboxService.OpenPreview
+   */
+  openPreview: {
+    methodKind: "unary";
+    input: typeof OpenPreviewRequestSchema;
+    output: typeof OpenPreviewResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_sandbox, 0);

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLRBAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIn8KB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgDIAEoCRIQCghhZ2VudF9pZBgEIAEoCRISCgphZ2VudF9uYW1lGAUgASgJIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAEiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIv0BChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1cyIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQivQMKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCBIjCgh0ZXJtaW5hbBgJIAEoCzIRLmFyYmUudjEuVGVybWluYWwSGwoJZGlyZWN0b3J5GAogASgJQgi6SAVyAxiAIBI6CgNlbnYYCyADKAsyIy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXF1ZXN0LkVudkVudHJ5Qgi6SAWaAQIQZBoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg0KBHdoYXQSBbpIAggBIlQKCFRlcm1pbmFsEiMKBHNpemUYASABKAsyFS5hcmJlLnYxLlRlcm1pbmFsU2l6ZRIVCgRraW5kGAIgASgJQge6SARyAhhAEgwKBGtlZXAYAyABKAgiRQoMVGVybWluYWxTaXplEhgKBHJvd3MYASABKA1CCrpIByoFGJBOKAESGwoHY29sdW1ucxgCIAEoDUIKukgHKgUYkE4oASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkisAEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCBIMCgRqb2luGAYgASgIEhcKBnJlYWRlchgHIAEoCUIHukgEcgIYQCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMItQBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgSIwoEc2l6ZRgGIAEoCzIVLmFyYmUudjEuVGVybWluYWxTaXplEgwKBGpvaW4YByABKAgSDQoFYWdhaW4YCCABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLGBQoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFEiIKCGxhc3RfcnVuGBYgASgLMhAuYXJiZS52MS5MYXN0UnVuEhoKEmFuc3dlcmluZ19hZ2VudF9pZBgXIAEoCRIZChFhbnN3ZXJpbmdfc2V0dGxlZBgYIAEoCBIYChBwZW9wbGVfYWdlbnRfaWRzGBkgAygJItYBCgdMYXN0UnVuEg0KBWVwb2NoGAEgASgDEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2ZpbmlzaGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVkb2luZxgEIAEoCRIRCglsYXN0X3Rvb2wYBSABKAkSDgoGcmVzdWx0GAYgASgJEhMKC2Nvc3RfbWljcm9zGAcgASgDEhQKDGNvc3RfdW5rbm93bhgIIAEoCCJGCghMYXN0U2FpZBIXCg9hdXRob3JfYWdlbnRfaWQYASABKAkSEwoLYXV0aG9yX25hbWUYAiABKAkSDAoEdGV4dBgDIAEoCSKSAQoHUnVubmluZxISCgpjb21tYW5kX2lkGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0dXJuX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhIKCmFnZW50X25hbWUYBSABKAkSEQoJcnVuX2Vwb2NoGAYgASgDIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAESDgoGc2hhcmVkGAkgASgIIlAKE0xpc3RUaHJlYWRzUmVzcG9uc2USIAoHdGhyZWFkcxgBIAMoCzIPLmFyYmUudjEuVGhyZWFkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSL1AgoTVXBkYXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhsKBG5hbWUYAiABKAlCCLpIBXIDGMgBSACIAQESEwoGcGlubmVkGAMgASgISAGIAQESGwoEdGFncxgEIAEoCzINLmFyYmUudjEuVGFncxIkCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQEgCiAEBEigKBnN0YXR1cxgGIAEoCUITukgQcg5SBG9wZW5SBmNsb3NlZEgDiAEBEl8KEmFuc3dlcmluZ19hZ2VudF9pZBgHIAEoCUI+ukg7cjkyN14oWzAtOWEtZkEtRl17OH0oLVswLTlhLWZBLUZdezR9KXszfS1bMC05YS1mQS1GXXsxMn0pPyRIBIgBAUIHCgVfbmFtZUIJCgdfcGlubmVkQhEKD19lbnZpcm9ubWVudF9pZEIJCgdfc3RhdHVzQhUKE19hbnN3ZXJpbmdfYWdlbnRfaWQiKAoEVGFncxIgCgZ2YWx1ZXMYASADKAlCELpIDZIBChAyIgZyBBABGGQiNwoUVXBkYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiLAoTRGVsZXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVRocmVhZFJlc3BvbnNlIoYBChFGb3JrVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSEwoCYXQYAyABKANCB7pIBCICKAASFgoEbmFtZRgEIAEoCUIIukgFcgMYyAEiNQoSRm9ya1RocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIr0DChFSdW5Db21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYlgESHgoHY29tbWFuZBgDIAEoCUILukgIcgYQASiAgARIABIdCgRhcmd2GAQgASgLMg0uYXJiZS52MS5Bcmd2SAASHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASOgoHdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgASEAoIc2VwYXJhdGUYByABKAgSDQoFaW5wdXQYCCABKAgSIwoIdGVybWluYWwYCSABKAsyES5hcmJlLnYxLlRlcm1pbmFsEhsKCWRpcmVjdG9yeRgKIAEoCUIIukgFcgMYgCASOgoDZW52GAsgAygLMiMuYXJiZS52MS5SdW5Db21tYW5kUmVxdWVzdC5FbnZFbnRyeUIIukgFmgECEGQaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUINCgR3aGF0EgW6SAIIASJUCghUZXJtaW5hbBIjCgRzaXplGAEgASgLMhUuYXJiZS52MS5UZXJtaW5hbFNpemUSFQoEa2luZBgCIAEoCUIHukgEcgIYQBIMCgRrZWVwGAMgASgIIkUKDFRlcm1pbmFsU2l6ZRIYCgRyb3dzGAEgASgNQgq6SAcqBRiQTigBEhsKB2NvbHVtbnMYAiABKA1CCrpIByoFGJBOKAEiKQoEQXJndhIhCgRhcmdzGAEgAygJQhO6SBCSAQ0IARDoByIGcgQogIAEIkYKElJ1bkNvbW1hbmRSZXNwb25zZRIdCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnkSEQoJcmVzdWx0X2lkGAIgASgJIrABChFSZWFkT3V0cHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEgwKBHN0YXkYBCABKAgSDQoFbGVhdmUYBSABKAgSDAoEam9pbhgGIAEoCBIXCgZyZWFkZXIYByABKAlCB7pIBHICGEAiWwoSUmVhZE91dHB1dFJlc3BvbnNlEiQKBnBpZWNlcxgBIAMoCzIULmFyYmUudjEuT3V0cHV0UGllY2USEAoIcG9zaXRpb24YAiABKAMSDQoFZW5kZWQYAyABKAgiQgoLT3V0cHV0UGllY2USJQoGc3RyZWFtGAEgASgOMhUuYXJiZS52MS5PdXRwdXRTdHJlYW0SDAoEZGF0YRgCIAEoDCLUAQoRV3JpdGVJbnB1dFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHgoKY29tbWFuZF9pZBgCIAEoCUIKukgHcgUQARjIARIZCghwb3NpdGlvbhgDIAEoA0IHukgEIgIoABIXCgRkYXRhGAQgASgMQgm6SAZ6BBiAgEASCwoDZW5kGAUgASgIEiMKBHNpemUYBiABKAsyFS5hcmJlLnYxLlRlcm1pbmFsU2l6ZRIMCgRqb2luGAcgASgIEg0KBWFnYWluGAggASgIIjYKEldyaXRlSW5wdXRSZXNwb25zZRIQCghwb3NpdGlvbhgBIAEoAxIOCgZjbG9zZWQYAiABKAgiigEKFENhbmNlbENvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhwKCmNvbW1hbmRfaWQYAiABKAlCCLpIBXIDGMgBEgsKA2FsbBgDIAEoCBIpCgZzaWduYWwYBCABKA4yDy5hcmJlLnYxLlNpZ25hbEIIukgFggECEAEiLAoVQ2FuY2VsQ29tbWFuZFJlc3BvbnNlEhMKC2NvbW1hbmRfaWRzGAEgAygJIlYKD1N0b3BUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgd0dXJuX2lkGAIgASgJQge6SARyAhhAEgsKA2FsbBgDIAEoCCIkChBTdG9wVHVyblJlc3BvbnNlEhAKCHR1cm5faWRzGAEgAygJIkwKEFJldHJ5VHVyblJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASGgoHdHVybl9pZBgCIAEoCUIJukgGcgQQARhAIiQKEVJldHJ5VHVyblJlc3BvbnNlEg8KB3R1cm5faWQYASABKAkqYQoMT3V0cHV0U3RyZWFtEh0KGU9VVFBVVF9TVFJFQU1fVU5TUEVDSUZJRUQQABIYChRPVVRQVVRfU1RSRUFNX1NURE9VVBABEhgKFE9VVFBVVF9TVFJFQU1fU1RERVJSEAIqUgoGU2lnbmFsEhYKElNJR05BTF9VTlNQRUNJRklFRBAAEg4KClNJR05BTF9JTlQQARIPCgtTSUdOQUxfVEVSTRACEg8KC1NJR05BTF9LSUxMEAMy/wYKDVRocmVhZFNlcnZpY2USSwoMQ3JlYXRlVGhyZWFkEhwuYXJiZS52MS5DcmVhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVUaHJlYWRSZXNwb25zZRJHCglHZXRUaHJlYWQSGS5hcmJlLnYxLkdldFRocmVhZFJlcXVlc3QaGi5hcmJlLnYxLkdldFRocmVhZFJlc3BvbnNlIgOQAgESTQoLTGlzdFRocmVhZHMSGy5hcmJlLnYxLkxpc3RUaHJlYWRzUmVxdWVzdBocLmFyYmUudjEuTGlzdFRocmVhZHNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZVRocmVhZBIcLmFyYmUudjEuVXBkYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlVGhyZWFkUmVzcG9uc2USSwoMRGVsZXRlVGhyZWFkEhwuYXJiZS52MS5EZWxldGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVUaHJlYWRSZXNwb25zZRJFCgpGb3JrVGhyZWFkEhouYXJiZS52MS5Gb3JrVGhyZWFkUmVxdWVzdBobLmFyYmUudjEuRm9ya1RocmVhZFJlc3BvbnNlEkUKClJ1bkNvbW1hbmQSGi5hcmJlLnYxLlJ1bkNvbW1hbmRSZXF1ZXN0GhsuYXJiZS52MS5SdW5Db21tYW5kUmVzcG9uc2USRQoKUmVhZE91dHB1dBIaLmFyYmUudjEuUmVhZE91dHB1dFJlcXVlc3QaGy5hcmJlLnYxLlJlYWRPdXRwdXRSZXNwb25zZRJFCgpXcml0ZUlucHV0EhouYXJiZS52MS5Xcml0ZUlucHV0UmVxdWVzdBobLmFyYmUudjEuV3JpdGVJbnB1dFJlc3BvbnNlEk4KDUNhbmNlbENvbW1hbmQSHS5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXF1ZXN0Gh4uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVzcG9uc2USPwoIU3RvcFR1cm4SGC5hcmJlLnYxLlN0b3BUdXJuUmVxdWVzdBoZLmFyYmUudjEuU3RvcFR1cm5SZXNwb25zZRJCCglSZXRyeVR1cm4SGS5hcmJlLnYxLlJldHJ5VHVyblJlcXVlc3QaGi5hcmJlLnYxLlJldHJ5VHVyblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Thread
@@ -60,7 +60,7 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   parentThreadId: string;
 
   /**
-   * The agent it is a direct message to.
+   * The agent it is a direct message to: a bot or a person.
    *
    * @generated from field: string parent_agent_id = 7;
    */
@@ -145,8 +145,8 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   lastSaid?: LastSaid | undefined;
 
   /**
-   * The oldest of the commands and turns of bots that have not ended; unset if there is none. It follows the log within
-   * about a second.
+   * The run of its coding agent, or the oldest of the commands and turns of bots that have not ended; unset if there is none.
+   * For commands and turns it follows the log within about a second.
    *
    * @generated from field: arbe.v1.Running running = 20;
    */
@@ -159,6 +159,36 @@ export type Thread = Message<"arbe.v1.Thread"> & {
    * @generated from field: int32 open_approvals = 21;
    */
   openApprovals: number;
+
+  /**
+   * The last run of its coding agent; unset if there was none.
+   *
+   * @generated from field: arbe.v1.LastRun last_run = 22;
+   */
+  lastRun?: LastRun | undefined;
+
+  /**
+   * The bot that answers what people say in it without mentioning anybody; empty if none does. The first message settles it, if it
+   * mentions one bot and no other, and people can change it.
+   *
+   * @generated from field: string answering_agent_id = 23;
+   */
+  answeringAgentId: string;
+
+  /**
+   * That is settled. If it is, and answering_agent_id is empty, bots answer here only if they are mentioned or replied to.
+   *
+   * @generated from field: bool answering_settled = 24;
+   */
+  answeringSettled: boolean;
+
+  /**
+   * The people for whom it is listed, if it is a direct message; empty if all of the house list it. It is not secret: everyone in the
+   * house who has its id may read it.
+   *
+   * @generated from field: repeated string people_agent_ids = 25;
+   */
+  peopleAgentIds: string[];
 };
 
 /**
@@ -167,6 +197,73 @@ export type Thread = Message<"arbe.v1.Thread"> & {
  */
 export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 0);
+
+/**
+ * LastRun is what is known of the last run of a driven thread without reading its log.
+ *
+ * @generated from message arbe.v1.LastRun
+ */
+export type LastRun = Message<"arbe.v1.LastRun"> & {
+  /**
+   * Counts the runs of the thread from 1.
+   *
+   * @generated from field: int64 epoch = 1;
+   */
+  epoch: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp started_at = 2;
+   */
+  startedAt?: Timestamp | undefined;
+
+  /**
+   * Not set while it goes on.
+   *
+   * @generated from field: google.protobuf.Timestamp finished_at = 3;
+   */
+  finishedAt?: Timestamp | undefined;
+
+  /**
+   * What the agent does, in a few words, such as "thinking" or "running bash", and the tool that it called last. Both are as of the
+   * last heartbeat; agents send one every five seconds.
+   *
+   * @generated from field: string doing = 4;
+   */
+  doing: string;
+
+  /**
+   * @generated from field: string last_tool = 5;
+   */
+  lastTool: string;
+
+  /**
+   * The beginning of the agent's last text, or of why the run failed; empty while it goes on.
+   *
+   * @generated from field: string result = 6;
+   */
+  result: string;
+
+  /**
+   * What its models cost so far, in millionths of a US dollar, as of the last heartbeat or of its end.
+   *
+   * @generated from field: int64 cost_micros = 7;
+   */
+  costMicros: bigint;
+
+  /**
+   * The cost leaves out calls of a model whose price is not known.
+   *
+   * @generated from field: bool cost_unknown = 8;
+   */
+  costUnknown: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.LastRun.
+ * Use `create(LastRunSchema)` to create a new message.
+ */
+export const LastRunSchema: GenMessage<LastRun> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 1);
 
 /**
  * LastSaid is the last chat or command in a thread.
@@ -199,23 +296,23 @@ export type LastSaid = Message<"arbe.v1.LastSaid"> & {
  * Use `create(LastSaidSchema)` to create a new message.
  */
 export const LastSaidSchema: GenMessage<LastSaid> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 1);
+  messageDesc(file_arbe_v1_thread, 2);
 
 /**
- * Running is a command, or the turn of a bot, that is running or waiting to run.
+ * Running is a command, the turn of a bot, or the run of the thread's coding agent, that is running or waiting to run.
  *
  * @generated from message arbe.v1.Running
  */
 export type Running = Message<"arbe.v1.Running"> & {
   /**
-   * The id of the command entry; empty for a turn.
+   * The id of the command entry; empty for a turn or a run.
    *
    * @generated from field: string command_id = 1;
    */
   commandId: string;
 
   /**
-   * When it was requested, or when the turn began.
+   * When it was requested, or when the turn or run began.
    *
    * @generated from field: google.protobuf.Timestamp since = 2;
    */
@@ -234,11 +331,18 @@ export type Running = Message<"arbe.v1.Running"> & {
   agentId: string;
 
   /**
-   * Empty if the bot is no longer in the house.
+   * Empty if the bot is no longer in the house, and for a run.
    *
    * @generated from field: string agent_name = 5;
    */
   agentName: string;
+
+  /**
+   * The run; 0 for a command or a turn. A thread that has a run shows that, and not the commands and turns in it.
+   *
+   * @generated from field: int64 run_epoch = 6;
+   */
+  runEpoch: bigint;
 };
 
 /**
@@ -246,7 +350,7 @@ export type Running = Message<"arbe.v1.Running"> & {
  * Use `create(RunningSchema)` to create a new message.
  */
 export const RunningSchema: GenMessage<Running> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 2);
+  messageDesc(file_arbe_v1_thread, 3);
 
 /**
  * Origin is the position in the log from which a thread was forked.
@@ -274,7 +378,7 @@ export type Origin = Message<"arbe.v1.Origin"> & {
  * Use `create(OriginSchema)` to create a new message.
  */
 export const OriginSchema: GenMessage<Origin> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 3);
+  messageDesc(file_arbe_v1_thread, 4);
 
 /**
  * Parent is the parent of a thread.
@@ -300,7 +404,7 @@ export type Parent = Message<"arbe.v1.Parent"> & {
  * Use `create(ParentSchema)` to create a new message.
  */
 export const ParentSchema: GenMessage<Parent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 4);
+  messageDesc(file_arbe_v1_thread, 5);
 
 /**
  * @generated from message arbe.v1.CreateThreadRequest
@@ -361,7 +465,7 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
   pinned: boolean;
 
   /**
-   * With parent_agent_id: return the latest open direct message to that agent, if the house has one, instead of creating
+   * With parent_agent_id: return the caller's latest open direct message to that agent, if there is one, instead of creating
    * another thread. Several calls at once get the same thread.
    *
    * @generated from field: bool reuse = 10;
@@ -374,7 +478,7 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
  * Use `create(CreateThreadRequestSchema)` to create a new message.
  */
 export const CreateThreadRequestSchema: GenMessage<CreateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 5);
+  messageDesc(file_arbe_v1_thread, 6);
 
 /**
  * @generated from message arbe.v1.CreateThreadResponse
@@ -391,7 +495,7 @@ export type CreateThreadResponse = Message<"arbe.v1.CreateThreadResponse"> & {
  * Use `create(CreateThreadResponseSchema)` to create a new message.
  */
 export const CreateThreadResponseSchema: GenMessage<CreateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 6);
+  messageDesc(file_arbe_v1_thread, 7);
 
 /**
  * @generated from message arbe.v1.GetThreadRequest
@@ -415,7 +519,7 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
  * Use `create(GetThreadRequestSchema)` to create a new message.
  */
 export const GetThreadRequestSchema: GenMessage<GetThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 7);
+  messageDesc(file_arbe_v1_thread, 8);
 
 /**
  * @generated from message arbe.v1.GetThreadResponse
@@ -448,7 +552,7 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
  * Use `create(GetThreadResponseSchema)` to create a new message.
  */
 export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 8);
+  messageDesc(file_arbe_v1_thread, 9);
 
 /**
  * WaitingBot is a bot that has been notified of entries, and waits a moment in case somebody else speaks.
@@ -495,7 +599,7 @@ export type WaitingBot = Message<"arbe.v1.WaitingBot"> & {
  * Use `create(WaitingBotSchema)` to create a new message.
  */
 export const WaitingBotSchema: GenMessage<WaitingBot> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 9);
+  messageDesc(file_arbe_v1_thread, 10);
 
 /**
  * @generated from message arbe.v1.ListThreadsRequest
@@ -555,6 +659,13 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
    * @generated from field: string match = 8;
    */
   match: string;
+
+  /**
+   * Leave out the caller's direct messages. Those of others are never listed.
+   *
+   * @generated from field: bool shared = 9;
+   */
+  shared: boolean;
 };
 
 /**
@@ -562,7 +673,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
  * Use `create(ListThreadsRequestSchema)` to create a new message.
  */
 export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 10);
+  messageDesc(file_arbe_v1_thread, 11);
 
 /**
  * @generated from message arbe.v1.ListThreadsResponse
@@ -586,7 +697,7 @@ export type ListThreadsResponse = Message<"arbe.v1.ListThreadsResponse"> & {
  * Use `create(ListThreadsResponseSchema)` to create a new message.
  */
 export const ListThreadsResponseSchema: GenMessage<ListThreadsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 11);
+  messageDesc(file_arbe_v1_thread, 12);
 
 /**
  * @generated from message arbe.v1.UpdateThreadRequest
@@ -629,6 +740,13 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
    * @generated from field: optional string status = 6;
    */
   status?: string | undefined;
+
+  /**
+   * The bot that answers without being mentioned. Set it to an empty string for none.
+   *
+   * @generated from field: optional string answering_agent_id = 7;
+   */
+  answeringAgentId?: string | undefined;
 };
 
 /**
@@ -636,7 +754,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
  * Use `create(UpdateThreadRequestSchema)` to create a new message.
  */
 export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 12);
+  messageDesc(file_arbe_v1_thread, 13);
 
 /**
  * @generated from message arbe.v1.Tags
@@ -653,7 +771,7 @@ export type Tags = Message<"arbe.v1.Tags"> & {
  * Use `create(TagsSchema)` to create a new message.
  */
 export const TagsSchema: GenMessage<Tags> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 13);
+  messageDesc(file_arbe_v1_thread, 14);
 
 /**
  * @generated from message arbe.v1.UpdateThreadResponse
@@ -670,7 +788,7 @@ export type UpdateThreadResponse = Message<"arbe.v1.UpdateThreadResponse"> & {
  * Use `create(UpdateThreadResponseSchema)` to create a new message.
  */
 export const UpdateThreadResponseSchema: GenMessage<UpdateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 14);
+  messageDesc(file_arbe_v1_thread, 15);
 
 /**
  * @generated from message arbe.v1.DeleteThreadRequest
@@ -687,7 +805,7 @@ export type DeleteThreadRequest = Message<"arbe.v1.DeleteThreadRequest"> & {
  * Use `create(DeleteThreadRequestSchema)` to create a new message.
  */
 export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 15);
+  messageDesc(file_arbe_v1_thread, 16);
 
 /**
  * @generated from message arbe.v1.DeleteThreadResponse
@@ -700,7 +818,7 @@ export type DeleteThreadResponse = Message<"arbe.v1.DeleteThreadResponse"> & {
  * Use `create(DeleteThreadResponseSchema)` to create a new message.
  */
 export const DeleteThreadResponseSchema: GenMessage<DeleteThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 16);
+  messageDesc(file_arbe_v1_thread, 17);
 
 /**
  * @generated from message arbe.v1.ForkThreadRequest
@@ -741,7 +859,7 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
  * Use `create(ForkThreadRequestSchema)` to create a new message.
  */
 export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 17);
+  messageDesc(file_arbe_v1_thread, 18);
 
 /**
  * @generated from message arbe.v1.ForkThreadResponse
@@ -758,7 +876,7 @@ export type ForkThreadResponse = Message<"arbe.v1.ForkThreadResponse"> & {
  * Use `create(ForkThreadResponseSchema)` to create a new message.
  */
 export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 18);
+  messageDesc(file_arbe_v1_thread, 19);
 
 /**
  * @generated from message arbe.v1.RunCommandRequest
@@ -854,7 +972,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 19);
+  messageDesc(file_arbe_v1_thread, 20);
 
 /**
  * Terminal is the terminal of a command.
@@ -888,7 +1006,7 @@ export type Terminal = Message<"arbe.v1.Terminal"> & {
  * Use `create(TerminalSchema)` to create a new message.
  */
 export const TerminalSchema: GenMessage<Terminal> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 20);
+  messageDesc(file_arbe_v1_thread, 21);
 
 /**
  * TerminalSize is the size of a terminal in characters.
@@ -912,7 +1030,7 @@ export type TerminalSize = Message<"arbe.v1.TerminalSize"> & {
  * Use `create(TerminalSizeSchema)` to create a new message.
  */
 export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 21);
+  messageDesc(file_arbe_v1_thread, 22);
 
 /**
  * @generated from message arbe.v1.Argv
@@ -929,7 +1047,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 22);
+  messageDesc(file_arbe_v1_thread, 23);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -955,7 +1073,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 23);
+  messageDesc(file_arbe_v1_thread, 24);
 
 /**
  * @generated from message arbe.v1.ReadOutputRequest
@@ -1016,7 +1134,7 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
  * Use `create(ReadOutputRequestSchema)` to create a new message.
  */
 export const ReadOutputRequestSchema: GenMessage<ReadOutputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 24);
+  messageDesc(file_arbe_v1_thread, 25);
 
 /**
  * @generated from message arbe.v1.ReadOutputResponse
@@ -1047,7 +1165,7 @@ export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
  * Use `create(ReadOutputResponseSchema)` to create a new message.
  */
 export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 25);
+  messageDesc(file_arbe_v1_thread, 26);
 
 /**
  * @generated from message arbe.v1.OutputPiece
@@ -1069,7 +1187,7 @@ export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
  * Use `create(OutputPieceSchema)` to create a new message.
  */
 export const OutputPieceSchema: GenMessage<OutputPiece> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 26);
+  messageDesc(file_arbe_v1_thread, 27);
 
 /**
  * @generated from message arbe.v1.WriteInputRequest
@@ -1136,7 +1254,7 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
  * Use `create(WriteInputRequestSchema)` to create a new message.
  */
 export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 27);
+  messageDesc(file_arbe_v1_thread, 28);
 
 /**
  * @generated from message arbe.v1.WriteInputResponse
@@ -1162,7 +1280,7 @@ export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
  * Use `create(WriteInputResponseSchema)` to create a new message.
  */
 export const WriteInputResponseSchema: GenMessage<WriteInputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 28);
+  messageDesc(file_arbe_v1_thread, 29);
 
 /**
  * @generated from message arbe.v1.CancelCommandRequest
@@ -1200,7 +1318,7 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 29);
+  messageDesc(file_arbe_v1_thread, 30);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
@@ -1219,7 +1337,7 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 30);
+  messageDesc(file_arbe_v1_thread, 31);
 
 /**
  * @generated from message arbe.v1.StopTurnRequest
@@ -1250,7 +1368,7 @@ export type StopTurnRequest = Message<"arbe.v1.StopTurnRequest"> & {
  * Use `create(StopTurnRequestSchema)` to create a new message.
  */
 export const StopTurnRequestSchema: GenMessage<StopTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 31);
+  messageDesc(file_arbe_v1_thread, 32);
 
 /**
  * @generated from message arbe.v1.StopTurnResponse
@@ -1269,7 +1387,7 @@ export type StopTurnResponse = Message<"arbe.v1.StopTurnResponse"> & {
  * Use `create(StopTurnResponseSchema)` to create a new message.
  */
 export const StopTurnResponseSchema: GenMessage<StopTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 32);
+  messageDesc(file_arbe_v1_thread, 33);
 
 /**
  * @generated from message arbe.v1.RetryTurnRequest
@@ -1291,7 +1409,7 @@ export type RetryTurnRequest = Message<"arbe.v1.RetryTurnRequest"> & {
  * Use `create(RetryTurnRequestSchema)` to create a new message.
  */
 export const RetryTurnRequestSchema: GenMessage<RetryTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 33);
+  messageDesc(file_arbe_v1_thread, 34);
 
 /**
  * @generated from message arbe.v1.RetryTurnResponse
@@ -1310,7 +1428,7 @@ export type RetryTurnResponse = Message<"arbe.v1.RetryTurnResponse"> & {
  * Use `create(RetryTurnResponseSchema)` to create a new message.
  */
 export const RetryTurnResponseSchema: GenMessage<RetryTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 34);
+  messageDesc(file_arbe_v1_thread, 35);
 
 /**
  * @generated from enum arbe.v1.OutputStream
@@ -1397,7 +1515,7 @@ export const ThreadService: GenService<{
     output: typeof GetThreadResponseSchema;
   },
   /**
-   * ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+   * ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
    * about a second.
    *
    * @generated from rpc arbe.v1.ThreadService.ListThreads

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// runtimeView is a runtime as JSON.
+type runtimeView struct {
+	Name     string   `json:"name"`
+	Title    string   `json:"title"`
+	Version  string   `json:"version,omitempty"`
+	Dialects []string `json:"dialects,omitempty"`
+	Steers   bool     `json:"steers"`
+	Asks     bool     `json:"asks"`
+	Limits   string   `json:"limits,omitempty"`
+}
+
+func botRuntimes(a *app) *cobra.Command {
+	var house string
+	cmd := &cobra.Command{
+		Use:   "runtimes",
+		Short: "List who may do the work of bots, and what each cannot do",
+		Long: "List who may do the work of bots: arbe, whose turns run in the server, and the coding agents, which work on tasks in sandboxes.\n\n" +
+			"STEERS: what is said while it works reaches what it does. ASKS: it can ask people before it does what needs a person's yes.",
+		Args: takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			in, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			list, err := c.Bots.ListRuntimes(ctx, &arbev1.ListRuntimesRequest{HouseId: in})
+			if err != nil {
+				return err
+			}
+			yes := map[bool]string{true: "yes", false: "no"}
+			rows := make([]row, len(list.GetRuntimes()))
+			for i, r := range list.GetRuntimes() {
+				view := runtimeView{r.GetName(), r.GetTitle(), r.GetVersion(), r.GetDialects(), r.GetSteers(), r.GetAsks(), r.GetLimits()}
+				rows[i] = row{r.GetName(), view, []string{r.GetName(), strings.TrimSpace(r.GetTitle() + " " + r.GetVersion()), yes[r.GetSteers()], yes[r.GetAsks()], first(r.GetLimits(), "-")}}
+			}
+			return a.list([]string{"NAME", "PROGRAM", "STEERS", "ASKS", "LIMITS"}, rows)
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	return cmd
+}

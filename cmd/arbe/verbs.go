@@ -1,0 +1,86 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// verbs are the top-level verbs, in the groups and the order in which help lists them.
+var verbs = []struct {
+	title string
+	verbs []func(*app) *cobra.Command
+}{
+	{"Threads", []func(*app) *cobra.Command{ask, runTask, inbox, search, thread, say, x, attach, waitFor, cp, port, approval, approve, deny, artifact}},
+	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox, secret, model}},
+	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
+	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, doctor, secretKey, signingKey, streamProxy}},
+	{"Others", []func(*app) *cobra.Command{version, completion}},
+}
+
+func thread(a *app) *cobra.Command {
+	return group(a, "thread", "Create, list, change, fork and delete threads; read and write their logs",
+		threadCreate, threadList, threadShow, threadRename, threadPin, threadUnpin, threadSeen, threadMute, threadUnmute, threadTag, threadClose, threadReopen,
+		threadFork, threadCancel, threadStop, threadRetry, threadQueue, threadWhy, threadAnswering, threadResult, threadResume, threadReconcile, threadPrune, threadDiagnose, threadDelete, threadEntries)
+}
+
+func threadEntries(a *app) *cobra.Command {
+	return group(a, "entries", "Read and write the log of a thread", threadEntriesCreate, threadEntriesList, threadEntriesRead)
+}
+
+func approval(a *app) *cobra.Command {
+	return group(a, "approval", "List and show the calls of tools that wait for a person's yes", approvalList, approvalShow)
+}
+
+func artifact(a *app) *cobra.Command {
+	return group(a, "artifact", "List, read, store and delete artifacts: what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
+}
+
+func house(a *app) *cobra.Command {
+	return group(a, "house", "List, create and rename houses, and limit what their bots cost", houseList, houseCreate, houseRename, houseLimit, houseAsk)
+}
+
+func member(a *app) *cobra.Command {
+	return group(a, "member", "List, invite and remove the people and bots of a house", memberList, memberInvite, memberRole, memberRemove)
+}
+
+func invite(a *app) *cobra.Command {
+	return group(a, "invite", "List and revoke the invites of a house (arbe member invite makes one)", inviteList, inviteRevoke)
+}
+
+func agent(a *app) *cobra.Command {
+	return group(a, "agent", "List the people and bots of a house, and create bots", agentList, agentCreate)
+}
+
+func bot(a *app) *cobra.Command {
+	return group(a, "bot", "List, show, create, edit and delete the bots of a house", botList, botShow, botCreate, botEdit, botDelete, botTools, botRuntimes)
+}
+
+func env(a *app) *cobra.Command {
+	return group(a, "env", "List, show, create, edit, check and delete environments: what sandboxes are built from",
+		envList, envShow, envCreate, envEdit, envAllow, envDiagnose, envDelete)
+}
+
+func sandbox(a *app) *cobra.Command {
+	return group(a, "sandbox", "List, show and delete sandboxes", sandboxList, sandboxShow, sandboxLogs, sandboxDelete)
+}
+
+func secret(a *app) *cobra.Command {
+	return group(a, "secret", "Set, list and delete the secrets of a house", secretSet, secretList, secretDelete, secretRotate)
+}
+
+func model(a *app) *cobra.Command {
+	return group(a, "model", "List the models of a house, and choose its default", modelList, modelDefault, modelFallback, modelAdd, modelRemove)
+}
+
+func profileGroup(a *app) *cobra.Command {
+	return group(a, "profile", "List and choose the servers that you logged in to", profileList, profileUse)
+}
+
+func auth(a *app) *cobra.Command {
+	return group(a, "auth", "Show who you are and which server you use", authWhoami, authStatus)
+}
+
+func key(a *app) *cobra.Command {
+	return group(a, "key", "Create, list and revoke API keys", keyCreate, keyList, keyRevoke)
+}
+
+func token(a *app) *cobra.Command {
+	return group(a, "token", "Create, renew and revoke tokens of one thread", tokenCreate, tokenRenew, tokenRevoke)
+}

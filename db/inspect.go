@@ -1,0 +1,161 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Inspection is what [Inspect] sees of a database.
+type Inspection struct {
+	// Version is that of Postgres, as "17.2".
+	Version string
+	// Migrated is the last migration that was applied, and Latest this program's last one. Migrated is 0 in an empty database.
+	Migrated, Latest int64
+	// Foreign is the error with which [Migrate] refuses a database of another development build; nil for others.
+	Foreign error
+	// Took is how long the database took to answer, and Skew how far its clock is ahead of this machine's, which is only known
+	// to within Took.
+	Took, Skew time.Duration
+	// Connections are those that are open, and MaxConnections how many there may be, both of the whole Postgres.
+	Connections, MaxConnections int
+	// Bytes is the size of the database, and Parts that of what grows in it, the largest first.
+	Bytes int64
+	Parts []Part
+	// Role is the role of the servers; empty if none has started yet. Excess says what it may do that it must not; empty if it
+	// has the rights that it should have.
+	Role, Excess string
+}
+
+// Part is a part of a database that grows.
+type Part struct {
+	Name  string
+	Bytes int64
+}
+
+// Inspect looks at the database at ownerURL and changes nothing.
+func Inspect(ctx context.Context, ownerURL string) (in Inspection, err error) {
+	conn, err := ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return in, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, look := range []func(context.Context, *pgx.Conn) error{in.server, in.migrations, in.sizes, in.role} {
+		if err := look(ctx, conn); err != nil {
+			return in, Explain(err)
+		}
+	}
+	return in, nil
+}
+
+func (in *Inspection) server(ctx context.Context, conn *pgx.Conn) error {
+	var now time.Time
+	began := time.Now()
+	if err := conn.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
+		return err
+	}
+	in.Took = time.Since(began)
+	in.Skew = now.Sub(began.Add(in.Took / 2))
+	return conn.QueryRow(ctx, `select split_part(current_setting('server_version'), ' ', 1), current_setting('max_connections')::int,
+		(select count(*) from pg_stat_activity where backend_type = 'client backend')`).Scan(&in.Version, &in.MaxConnections, &in.Connections)
+}
+
+func (in *Inspection) migrations(ctx context.Context, conn *pgx.Conn) error {
+	files, err := migrationFiles()
+	if err != nil {
+		return err
+	}
+	for of, err := files.First(); ; of, err = files.Next(of) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			return err
+		}
+		in.Latest = int64(of)
+	}
+	if in.Migrated, err = lastApplied(ctx, conn); err != nil {
+		return err
+	}
+	if err = checkApplied(ctx, conn, files); fault.CodeOf(err) == fault.Precondition {
+		in.Foreign, err = err, nil
+	}
+	return err
+}
+
+func (in *Inspection) sizes(ctx context.Context, conn *pgx.Conn) error {
+	if err := conn.QueryRow(ctx, "select pg_database_size(current_database())").Scan(&in.Bytes); err != nil {
+		return err
+	}
+	rows, err := conn.Query(ctx, `
+		select case
+				when n.nspname = $1 then 'jobs'
+				when c.relname like 'entries%' then 'log'
+				when c.relname like 'entry\_words%' then 'search'
+				when c.relname = 'blob_chunks' then 'artifacts'
+				else 'other tables' end as part,
+			sum(pg_total_relation_size(c.oid))::bigint as bytes
+		from pg_class c join pg_namespace n on n.oid = c.relnamespace
+		where c.relkind = 'r' and n.nspname in ('public', $1) group by part order by bytes desc`, JobSchema)
+	if err != nil {
+		return err
+	}
+	in.Parts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Part])
+	return err
+}
+
+func (in *Inspection) role(ctx context.Context, conn *pgx.Conn) error {
+	err := conn.QueryRow(ctx, `
+		select r.rolname, concat_ws(', ',
+			case when r.rolsuper then 'is a superuser' end,
+			case when r.rolbypassrls then 'bypasses row-level security' end,
+			case when r.rolcreaterole or r.rolcreatedb then 'may create roles or databases' end,
+			case when exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+				where n.nspname in ('public', $1) and c.relkind in ('r', 'p') and pg_has_role(r.oid, c.relowner, 'member')) then 'owns tables' end)
+		from pg_roles r where r.rolname = (select 'arbe_server_' || oid from pg_database where datname = current_database())`, JobSchema).Scan(&in.Role, &in.Excess)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// ExistingServerURL returns the URL of the migrated database at ownerURL for the servers' role, with the password that the sealer
+// opens. It makes no role.
+func ExistingServerURL(ctx context.Context, ownerURL string, sealer Sealer) (string, error) {
+	conn, err := ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var role string
+	var sealed []byte
+	err = conn.QueryRow(ctx, `select 'arbe_server_' || oid, (select sealed from sealed_settings where name = $1) from pg_database where datname = current_database()`,
+		rolePassword).Scan(&role, &sealed)
+	if err != nil {
+		return "", Explain(err)
+	}
+	password, err := sealer.Open(sealed)
+	return withUser(ownerURL, role, string(password)), err
+}
+
+// TryServerRole logs in as the servers do, and proves that their role sees no house unless it is told which. The error says what
+// is wrong.
+func TryServerRole(ctx context.Context, serverURL string) error {
+	database, err := Open(ctx, serverURL, Options{MaxConns: 1})
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	var houses int
+	if err := database.Pool().QueryRow(ctx, "select count(*) from houses").Scan(&houses); err != nil {
+		return Explain(err)
+	}
+	if houses > 0 {
+		return fault.Newf(fault.Precondition, "stop the servers, and compare the rights of their role and the policies of the tables with db/schema.sql", "the servers' role sees %d houses without being told which", houses)
+	}
+	return nil
+}

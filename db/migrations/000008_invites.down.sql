@@ -1,2 +1,0 @@
-drop function invite_of;
-drop table invites;

@@ -1,0 +1,1 @@
+drop table model_endpoints, secrets, sealed_values, house_keys;

@@ -1,1 +1,0 @@
-drop index artifacts_by_prefix, artifacts_by_label;

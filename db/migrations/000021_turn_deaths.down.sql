@@ -1,1 +1,0 @@
-alter table turns drop column deaths;

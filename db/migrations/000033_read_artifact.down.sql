@@ -1,1 +1,0 @@
-update bots set tools = array_remove(tools, 'read_artifact');

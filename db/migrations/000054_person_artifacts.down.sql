@@ -1,0 +1,1 @@
+drop function person_artifact_bytes;

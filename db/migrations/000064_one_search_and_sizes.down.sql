@@ -1,0 +1,1 @@
+drop function artifact_bytes;

@@ -1,0 +1,77 @@
+-- Owner: internal/inbox.
+
+-- name: Needs :many
+-- The threads that need a member, the latest first, and how many there are. Nothing else counts them.
+with mine as (
+  select n.thread_id, n.kind, n.first_seq, n.last_seq, n.at from notices n where n.house_id = @house_id and n.agent_id = @agent_id
+  union all
+  select a.thread_id, 'approval', 0, 9223372036854775807, max(a.asked_at) from approvals a where a.house_id = @house_id and a.state = 'open'
+    and not exists (select from threads d where d.house_id = a.house_id and d.id = a.thread_id and d.people is not null and @agent_id <> all (d.people)) group by a.thread_id
+), needs as (
+  select m.thread_id, bool_or(m.kind = 'mention') as mention, bool_or(m.kind = 'approval') as approval, bool_or(m.kind = 'failed') as failed,
+    bool_or(m.kind = 'finished') as finished, coalesce(min(greatest(m.first_seq, coalesce(r.seq, 0) + 1)) filter (where m.first_seq > 0), 0) as seq, max(m.at) as at
+  from mine m left join readings r on r.house_id = @house_id and r.agent_id = @agent_id and r.thread_id = m.thread_id
+  where m.last_seq > coalesce(r.seq, 0) and (m.kind = 'mention' or not coalesce(r.muted, false))
+  group by m.thread_id
+), page as (
+  select *, count(*) over () as total from needs order by needs.at desc, needs.thread_id limit @most
+)
+select p.thread_id, coalesce(t.name, '')::text as name, p.mention::bool as mention, p.approval::bool as approval, p.failed::bool as failed,
+  p.finished::bool as finished, p.seq::bigint as seq, p.at::timestamptz as at, p.total::bigint as total
+from page p join threads t on t.house_id = @house_id and t.id = p.thread_id
+order by p.at desc, p.thread_id;
+
+-- name: Readings :many
+-- How far a member has read some threads, and how much others said there since: at most @most, among the last @span entries.
+select t.id, coalesce(r.seq, 0)::bigint as seq, coalesce(r.muted, false)::bool as muted,
+  u.n::int as unread
+from threads t
+join members m on m.house_id = t.house_id and m.agent_id = @agent_id
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join readings r on r.house_id = t.house_id and r.agent_id = @agent_id and r.thread_id = t.id
+cross join lateral (
+  select count(*) as n from (
+    select from entries e
+    where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
+      and e.stream_id = s.id and e.type = 'chat' and e.author_agent_id <> @agent_id and (r.seq is not null or e.ts > m.read_from)
+      and e.seq > greatest(coalesce(r.seq, 0), (select max(l.seq) from entries l where l.stream_id = s.id) - @span::bigint)
+    limit @most
+  ) fresh
+) u
+where t.house_id = @house_id and t.id = any (@ids::text[])
+order by t.id;
+
+-- name: MarkRead :execrows
+-- No row: they had read as far before, or the thread ends earlier.
+insert into readings as r (house_id, agent_id, thread_id, seq)
+select t.house_id, @agent_id, t.id, least(@seq::bigint, (select max(e.seq) from entries e where e.stream_id = s.id))
+from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.house_id = @house_id and t.id = @thread_id and exists (select from entries e where e.stream_id = s.id)
+on conflict (house_id, agent_id, thread_id) do update set seq = excluded.seq where r.seq < excluded.seq;
+
+-- name: DropRead :exec
+delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and last_seq <= @seq;
+
+-- name: Mute :exec
+-- A thread that they had not opened counts as read, because nobody mutes what they still want to read.
+insert into readings as r (house_id, agent_id, thread_id, seq, muted)
+select t.house_id, @agent_id, t.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0), @muted
+from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.house_id = @house_id and t.id = @thread_id
+on conflict (house_id, agent_id, thread_id) do update set muted = excluded.muted where r.muted <> excluded.muted;
+
+-- name: AddNotices :exec
+select add_notices(@thread_id::text, @agents::uuid[], @kind::text, @seq::bigint);
+
+-- name: PeopleOfHouse :many
+-- The people of a house.
+select a.id, coalesce(a.name, '')::text as name from members m join agents a on a.id = m.agent_id
+where m.house_id = @house_id and a.kind = 'human' order by m.joined_at, a.id limit @most;
+
+-- name: DirectThreads :many
+-- The direct messages of a person, the latest first, with the names of whom they are with.
+select t.id, coalesce(t.name, '')::text as name, coalesce(a.id::text, '')::text as agent_id, coalesce(a.name, '')::text as agent_name, coalesce(a.kind, '')::text as agent_kind, t.active_at
+from threads t left join agents a on a.id = case when t.parent_agent_id = @agent_id::uuid and cardinality(t.people) = 2
+  then (select p from unnest(t.people) p where p <> @agent_id::uuid limit 1) else t.parent_agent_id end
+where t.house_id = @house_id and t.people is not null and @agent_id::uuid = any (t.people) and t.status = 'open'
+order by t.active_at desc, t.id desc limit @most;

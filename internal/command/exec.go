@@ -1,0 +1,79 @@
+package command
+
+import (
+	"context"
+	"io"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// exec runs a command that ends with this server.
+func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) (sandbox.Result, error) {
+	house := w.job.Args.House
+	stdout, stderr := w.config.Output.Writer(ctx, house, w.out.stdout), w.config.Output.Writer(ctx, house, w.out.stderr)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if cmd.Merged {
+		cmd.Stderr = nil
+	}
+	if feed := w.to.feed; feed != nil {
+		cmd.Stdout = io.MultiWriter(stdout, feedWriter{ctx, feed, Stdout})
+		cmd.Stderr = io.MultiWriter(stderr, feedWriter{ctx, feed, Stderr})
+	}
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	in := w.to.input
+	over, stop := context.WithCancel(context.Background())
+	defer stop()
+	if in != nil {
+		cmd.Stdin = completeInput{in.reader(over), end, over.Done()}
+	}
+	cmd.Complete, cmd.Input = false, false // these are for Launch; here Stdout and Stdin do the same
+	got, err := p.Exec(running, cmd)
+	stop()
+	if in != nil {
+		switch gone := fault.CodeOf(err) == fault.NotFound; {
+		case err != nil && context.Cause(running) == errInputCut:
+			err = errInputCut
+		case gone && in.untouched():
+			return got, err // the input stays open, because the caller runs the command in another sandbox
+		case gone:
+			err = errInputCut // what was read is lost with the sandbox
+		}
+		in.close()
+	}
+	if err == nil && w.to.feed != nil {
+		_ = w.to.feed.close(ctx) // must not fail the command: a reader that was too slow gets an error itself
+	}
+	return got, err
+}
+
+// feedWriter writes one output of a command to its feed.
+type feedWriter struct {
+	ctx     context.Context
+	feed    *feed
+	channel Channel
+}
+
+func (w feedWriter) Write(p []byte) (int, error) {
+	if err := w.feed.write(w.ctx, w.channel, p, 0); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// completeInput is input that ends the command if it is interrupted, so that the command never takes a part for all of it.
+type completeInput struct {
+	io.Reader
+	end  context.CancelCauseFunc
+	over <-chan struct{} // closed when the command has ended
+}
+
+func (w completeInput) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err == errInputCut {
+		w.end(err)
+		<-w.over
+	}
+	return n, err
+}

@@ -1,0 +1,4 @@
+package command
+
+// Workers is how many commands a server runs at once.
+const Workers = workers

@@ -1,0 +1,90 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/policy"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// Answerer is what a message would mean for a bot if it were said now.
+type Answerer struct {
+	Bot bot.Bot
+	policy.Decision
+}
+
+// Answerers returns the bots that a message would mean something to if a person said it now, as [Dispatcher.Say] says it. It decides
+// with what decides about messages that are said, and writes nothing. A message that is a command, or delegates a task, means
+// nothing to any.
+func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string, w Message) (list []Answerer, err error) {
+	if d.chooser == nil {
+		return nil, nil
+	}
+	n, active, err := d.placeOf(ctx, by.Scope, threadID)
+	if err != nil {
+		return nil, err
+	}
+	draft := w.Chat(by.Agent)
+	if text, composed := composedIn(draft); composed && !w.Literal {
+		_, command := entry.ParseCommand(text)
+		_, _, delegation := entry.ParseDelegation(text)
+		if entry.Unescaped(text) == text && (command || delegation) {
+			return nil, nil
+		}
+	}
+	if by.Confined {
+		draft = entry.Confine(draft)
+	}
+	roster, err := d.chooser.roster(ctx, n.House, n.Roster)
+	if err != nil {
+		return nil, err
+	}
+	said := []entry.Entry{{Seq: 1, Author: by.Agent, Type: draft.Type, Payload: draft.Payload}}
+	triggers, err := triggersOf(ctx, n, roster, said)
+	if err != nil {
+		return nil, err
+	}
+	bots := map[string]bot.Bot{}
+	for _, b := range roster.Bots {
+		bots[b.ID] = b
+	}
+	if toldDriver(n, roster.Bots, said) > 0 {
+		list = append(list, Answerer{bots[n.Driver], policy.Decision{Bot: n.Driver, Action: policy.Fire, Reason: entry.ReasonDriver}})
+	}
+	for _, t := range triggers {
+		for _, decision := range policy.Select(t.Trigger, roster.Bots, statesOf(active, roster.Bots)) {
+			list = append(list, Answerer{bots[decision.Bot], decision})
+		}
+	}
+	return list, nil
+}
+
+// placeOf returns a thread as a decision sees it, and what the bots do there.
+func (d *Dispatcher) placeOf(ctx context.Context, scope db.Scope, threadID string) (n *News, active map[string]turn.State, err error) {
+	var at query.PlaceRow
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if at, err = queries.Place(ctx, tx, scope.House, threadID); err == nil {
+			active, err = turn.StateTx(ctx, tx, scope.House, threadID)
+		}
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil, fault.New(fault.NotFound, "there is no such thread", "list the house's threads")
+	} else if err != nil {
+		return nil, nil, err
+	}
+	return &News{
+		House: scope.House, Thread: threadID, Direct: at.Direct, Driver: at.Driver, Answering: at.Answering, Settled: at.Settled, People: at.People, Roster: at.Roster,
+		decider: &decider{db: d.db, log: d.log}, log: stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}, move: move{stream: at.StreamID},
+	}, active, nil
+}

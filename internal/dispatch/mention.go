@@ -1,0 +1,74 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/inbox"
+)
+
+// Mentions tells people that they were mentioned; see [inbox.Inboxes].
+type Mentions interface {
+	PeopleTx(ctx context.Context, tx pgx.Tx, house string, taken []string) ([]inbox.Person, error)
+	MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error
+}
+
+// known are the agents of a house who can be mentioned.
+type known struct {
+	bot.Roster
+	people []inbox.Person
+}
+
+// handles are those of everyone.
+func (k known) handles() []string {
+	all := []string{}
+	for _, b := range k.Bots {
+		all = append(all, b.Handle)
+	}
+	for _, p := range k.people {
+		all = append(all, p.Handles...)
+	}
+	return all
+}
+
+// mention is a chat that mentions people.
+type mention struct {
+	seq    int64
+	people []string
+}
+
+// mentionsIn returns the chats that mention people other than their author. What one person says directly to another is meant for
+// them, whether it mentions them or not. What is said with a credential for one thread
+// mentions nobody, as it wakes no bot.
+func (k known) mentionsIn(n *News, chats []entry.Entry) (found []mention) {
+	for _, e := range chats {
+		said, ok := chatOf(e)
+		if !ok || said.Run != nil || said.Confined {
+			continue
+		}
+		handles := entry.Mentions(said.Text)
+		spoken := len(n.People) > 1 && slices.Contains(n.People, e.Author)
+		if len(handles) == 0 && !spoken {
+			continue
+		}
+		m := mention{seq: e.Seq}
+		for _, p := range n.People {
+			if spoken && p != e.Author {
+				m.people = append(m.people, p)
+			}
+		}
+		for _, p := range k.people {
+			if p.ID != e.Author && !slices.Contains(m.people, p.ID) && slices.ContainsFunc(p.Handles, func(h string) bool { return slices.Contains(handles, h) }) {
+				m.people = append(m.people, p.ID)
+			}
+		}
+		if len(m.people) > 0 {
+			found = append(found, m)
+		}
+	}
+	return found
+}

@@ -1,0 +1,474 @@
+package acp
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// Read reads the agent's messages.
+func (h Harness) Read(job harness.Job, session, prompt string) harness.Reader {
+	r := &reader{profile: h.profile, job: job, session: session, next: firstID + 1, waiting: map[int64]string{firstID: "initialize"},
+		calls: map[string]*call{}, asks: map[string]asking{}}
+	if text, isTold := strings.CutPrefix(session, told); isTold {
+		r.session, prompt = "", text+prompt
+	}
+	r.prompts = []string{prompt}
+	return r
+}
+
+// firstID is the id of the first request, which Start sends.
+const firstID = 1
+
+// Limits of what is remembered of an agent that may say anything.
+const (
+	maxCalls, maxAsks = 200, 20
+	// maxAnswer is how much of an answer is gathered, in bytes.
+	maxAnswer = 4 << 20
+)
+
+type reader struct {
+	profile profile
+	job     harness.Job
+	tally   harness.Tally
+	session string
+	// waiting are our requests without an answer, by their ids, with their methods.
+	waiting map[int64]string
+	next    int64
+	// prompts are those to give once the agent has done what it does, and working is how many it works on.
+	prompts []string
+	working int
+	// begun: the session is there. What comes before is the conversation that it has.
+	begun bool
+
+	// now is the answer that is being written, part the mark of its last block, and size how much it has.
+	now   []entry.PiBlock
+	part  string
+	size  int
+	calls map[string]*call
+	asks  map[string]asking
+	// failed is why it failed, done that it has answered its prompts, and stopped that it was interrupted.
+	failed  string
+	done    bool
+	stopped bool
+}
+
+// call is a tool call that has no result yet.
+type call struct {
+	toolCall
+	name    string
+	content string
+	// told: the transcript has the call.
+	told bool
+}
+
+// asking is a question that waits for its answer.
+type asking struct {
+	permission
+	id json.RawMessage
+}
+
+// Line reads a message.
+func (r *reader) Line(text []byte, cut int64) []harness.Event {
+	if cut > 0 {
+		return r.long(text, cut)
+	}
+	var m message
+	if json.Unmarshal(text, &m) != nil {
+		return nil // not of the protocol
+	}
+	switch {
+	case m.Method == "session/update":
+		return r.update(m.Params)
+	case m.Method == "session/request_permission" && isID(m.ID):
+		return r.ask(m.ID, m.Params)
+	case m.Method != "" && isID(m.ID): // it would wait for ever
+		return inputs(refuse(m.ID, noMethod, "this client does not have "+entry.OneLine(m.Method, 60)+"; use tools of your own"))
+	case m.Method != "":
+		return nil
+	}
+	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	method, ours := r.waiting[id]
+	if err != nil || !ours {
+		return nil
+	}
+	delete(r.waiting, id)
+	return r.answered(method, m)
+}
+
+func inputs(input []byte) []harness.Event { return []harness.Event{{Input: input}} }
+
+// long reads a message that is too long to be decoded: whatever waits for it waits no longer.
+func (r *reader) long(text []byte, cut int64) []harness.Event {
+	if m := headOf.FindSubmatch(text[:min(len(text), 1<<10)]); m != nil {
+		if len(m[2]) > 0 {
+			return inputs(refuse(m[1], badParams, "this is too long"))
+		}
+		return r.Line(send(object{"id": json.RawMessage(m[1]), "error": object{"code": badParams, "message": "the agent's answer is too long"}}), 0)
+	}
+	result, ok := harness.LongResult(r.profile.name, text, cut)
+	if !ok {
+		return nil
+	}
+	c, open := r.calls[result.ToolCallID]
+	if !open {
+		return nil
+	}
+	events := r.tell(c)
+	delete(r.calls, result.ToolCallID)
+	result.ToolName = c.name
+	return append(events, harness.Event{Message: result}, harness.Event{ToolDone: true})
+}
+
+// call sends a request of ours.
+func (r *reader) call(method string, params any) []byte {
+	id := r.next
+	r.next++
+	r.waiting[id] = method
+	return request(id, method, params)
+}
+
+// answered reads the answer to a request of ours.
+func (r *reader) answered(method string, m message) []harness.Event {
+	if method == "session/prompt" {
+		return r.ended(m)
+	}
+	if m.Error != nil {
+		return r.fail(method + ": " + m.Error.String())
+	}
+	switch method {
+	case "initialize":
+		var result struct {
+			Version int `json:"protocolVersion"`
+		}
+		if json.Unmarshal(m.Result, &result) != nil || result.Version != version {
+			return r.fail(fmt.Sprintf("the agent speaks version %d of the protocol, and this is version %d", result.Version, version))
+		}
+		params := object{"cwd": r.job.Dir, "mcpServers": []any{}}
+		if r.session == "" {
+			return inputs(r.call("session/new", params))
+		}
+		params["sessionId"] = r.session
+		return inputs(r.call("session/load", params))
+	case "session/new":
+		var result struct {
+			Session string `json:"sessionId"`
+		}
+		if json.Unmarshal(m.Result, &result) != nil || result.Session == "" || len(result.Session) > 200 || strings.HasPrefix(result.Session, told) {
+			return r.fail("the agent began no session")
+		}
+		r.session = result.Session
+	}
+	r.begun = true
+	return []harness.Event{{Session: r.session, Input: r.prompt()}}
+}
+
+// fail ends an agent that cannot work.
+func (r *reader) fail(why string) []harness.Event {
+	r.failed = why
+	return []harness.Event{{Settled: true}}
+}
+
+// prompt gives the agent what waits for it.
+func (r *reader) prompt() []byte {
+	given := strings.Join(r.prompts, "\n\n")
+	r.prompts = nil
+	if strings.HasPrefix(strings.TrimSpace(given), "/") {
+		given = "My message is:\n" + given // otherwise it is a command of the agent's own
+	}
+	r.working++
+	r.done = false
+	return r.call("session/prompt", object{"sessionId": r.session, "prompt": []object{{"type": "text", "text": given}}})
+}
+
+// update reads something that happens in the session.
+func (r *reader) update(params json.RawMessage) []harness.Event {
+	var p struct {
+		Session string `json:"sessionId"`
+		Update  update `json:"update"`
+	}
+	if !r.begun || json.Unmarshal(params, &p) != nil || p.Session != r.session {
+		return nil
+	}
+	switch u := p.Update; u.Kind {
+	case "agent_message_chunk":
+		return r.say(entry.PiTextBlock, u)
+	case "agent_thought_chunk":
+		return r.say(entry.PiThinkingBlock, u)
+	case "tool_call":
+		return r.begin(u)
+	case "tool_call_update":
+		if c, open := r.calls[u.ID]; open {
+			return r.follow(c, u)
+		}
+	}
+	return nil
+}
+
+// say adds to the answer that is being written. Text of another message begins another answer.
+func (r *reader) say(kind string, u update) []harness.Event {
+	var c content
+	if json.Unmarshal(u.Content, &c) != nil {
+		return nil
+	}
+	words := c.plain()
+	if r.size += len(words); words == "" || r.size > maxAnswer {
+		return nil
+	}
+	var events []harness.Event
+	part, last := kind+u.MessageID, len(r.now)-1
+	if last >= 0 && r.part != part && kind == entry.PiTextBlock && r.now[last].Type == kind {
+		events, last = r.flush(entry.PiStopped), -1
+	}
+	if last < 0 || r.part != part || r.now[last].Type != kind {
+		r.now = append(r.now, entry.PiBlock{Type: kind})
+		last++
+	}
+	r.part = part
+	piece := entry.PiChunk{Kind: "text", Block: last, Text: words}
+	if b := &r.now[last]; kind == entry.PiTextBlock {
+		b.Text += words
+	} else {
+		b.Thinking += words
+		piece.Kind = "thinking"
+	}
+	return append(events, harness.Event{Chunk: &piece})
+}
+
+// take returns what was said as an answer.
+func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
+	a := entry.PiAssistant{Harness: r.profile.name, Content: r.now, API: apis[r.job.Model.Dialect], Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
+	r.now, r.part, r.size = nil, "", 0
+	return a
+}
+
+// apis are pi's names of the dialects.
+var apis = map[harness.Dialect]string{harness.Chat: "openai-completions", harness.Messages: "anthropic-messages", harness.Responses: "openai-responses"}
+
+// flush ends the answer that is being written, and counts it also if it is empty.
+func (r *reader) flush(stop entry.PiStop) []harness.Event {
+	a := r.take(stop)
+	if stop == entry.PiError {
+		a.ErrorMessage = r.failed
+	}
+	r.tally.Add(a)
+	if len(a.Content) == 0 && stop != entry.PiError {
+		return nil
+	}
+	return []harness.Event{{Message: a}}
+}
+
+// begin reads that the agent calls a tool.
+func (r *reader) begin(u update) []harness.Event {
+	c, open := r.calls[u.ID]
+	if !open {
+		if u.ID == "" || len(u.ID) > 200 || len(r.calls) >= maxCalls {
+			return nil
+		}
+		c = &call{name: nameOf(u.toolCall)}
+		r.calls[u.ID] = c
+	}
+	return r.follow(c, u)
+}
+
+// toolName is what the name of a tool looks like, unlike a description.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+
+// nameOf returns the name of a tool. The protocol has none; agents say it in the title, or only what kind it is.
+func nameOf(c toolCall) string {
+	for _, name := range []string{c.Title, c.Does} {
+		if toolName.MatchString(name) {
+			return name
+		}
+	}
+	return "tool"
+}
+
+// follow reads what happens to a tool call.
+func (r *reader) follow(c *call, u update) []harness.Event {
+	c.merge(u.toolCall)
+	if text := list(u.Content); text != "" {
+		c.content = text
+	}
+	switch c.Status {
+	case "in_progress":
+		return r.tell(c)
+	case "completed", "failed":
+		return append(r.tell(c), r.result(c)...)
+	}
+	return nil
+}
+
+// list returns what a tool made as text.
+func list(made json.RawMessage) string {
+	var items []content
+	if json.Unmarshal(made, &items) != nil {
+		return ""
+	}
+	var texts []string
+	for _, item := range items {
+		if text := item.plain(); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// merge takes what is new.
+func (c *call) merge(u toolCall) {
+	c.ID = u.ID
+	if u.Title != "" {
+		c.Title = u.Title
+	}
+	if u.Does != "" {
+		c.Does = u.Does
+	}
+	if u.Status != "" {
+		c.Status = u.Status
+	}
+	if isObject(u.RawInput) {
+		c.RawInput = u.RawInput
+	}
+	if len(u.RawOutput) > 0 {
+		c.RawOutput = u.RawOutput
+	}
+}
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '{' }
+
+// arguments are those of the call: an object, also if the agent does not say them.
+func (c *call) arguments() json.RawMessage {
+	switch {
+	case isObject(c.RawInput):
+		return c.RawInput
+	case c.Title != "" && c.Title != c.name:
+		return text(object{"title": entry.Clip(c.Title, 1000)})
+	}
+	return json.RawMessage("{}")
+}
+
+// tell has the transcript have a call.
+func (r *reader) tell(c *call) []harness.Event {
+	if c.told {
+		return nil
+	}
+	c.told = true
+	a := r.take(entry.PiToolUse)
+	a.Content = append(a.Content, entry.PiBlock{Type: entry.PiCallBlock, ID: c.ID, Name: c.name, Arguments: c.arguments()})
+	r.tally.Add(a)
+	return []harness.Event{{Message: a}, {Tool: c.name}}
+}
+
+// result ends a tool call.
+func (r *reader) result(c *call) []harness.Event {
+	delete(r.calls, c.ID)
+	var raw struct {
+		Output   string `json:"output"`
+		Metadata struct {
+			Exit *int `json:"exit"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(c.RawOutput, &raw) // agents have forms of their own
+	said, failed := c.content, c.Status == "failed"
+	if said == "" {
+		if said = raw.Output; said == "" && len(c.RawOutput) > 0 && string(c.RawOutput) != "null" {
+			said = string(c.RawOutput)
+		}
+	}
+	switch exit := raw.Metadata.Exit; {
+	case exit != nil && *exit != 0:
+		said, failed = said+fmt.Sprintf("\n[exit code %d]", *exit), true
+	case exit == nil && r.stopped: // a tool that is cut may be said to be completed
+		failed = true
+	}
+	return []harness.Event{{Message: entry.PiToolResult{Harness: r.profile.name, ToolCallID: c.ID, ToolName: c.name, Content: []entry.PiBlock{entry.PiText(said)}, IsError: failed}},
+		{ToolDone: true}}
+}
+
+// ended reads that the agent has answered a prompt.
+func (r *reader) ended(m message) []harness.Event {
+	r.working--
+	var result struct {
+		Stop string `json:"stopReason"`
+	}
+	stop, known := stops[""], false
+	r.failed = ""
+	if m.Error != nil {
+		r.failed = m.Error.String()
+	} else if _ = json.Unmarshal(m.Result, &result); true { // what is no reason is none of those below
+		if stop, known = stops[result.Stop]; !known {
+			stop, r.failed = entry.PiError, "the agent ended for a reason that the protocol does not have: "+entry.OneLine(result.Stop, 60)
+		} else if why := causes[result.Stop]; why != "" {
+			r.failed = why
+		}
+	}
+	if r.working > 0 && r.failed == "" { // the answer is that to the prompt that it got meanwhile
+		return nil
+	}
+	events := append(r.flush(stop), r.unaskAll()...)
+	if len(r.prompts) > 0 && r.failed == "" && !r.stopped && stop != entry.PiAborted && r.working == 0 {
+		r.tally.Fresh()
+		return append(events, inputs(r.prompt())...)
+	}
+	if r.working == 0 {
+		r.done = true
+		events = append(events, harness.Event{Settled: true})
+	}
+	return events
+}
+
+// stops are why an answer ended, by the reasons of the protocol, and causes those that are failures.
+var (
+	stops = map[string]entry.PiStop{"": entry.PiError, "end_turn": entry.PiStopped, "max_tokens": entry.PiLength, "max_turn_requests": entry.PiError,
+		"refusal": entry.PiError, "cancelled": entry.PiAborted}
+	causes = map[string]string{"": "the agent did not say why it ended", "max_turn_requests": "the agent ended at its limit of model calls",
+		"refusal": "the agent refused to go on"}
+)
+
+// Steer gives the agent one more prompt, if it takes one while it works.
+func (r *reader) Steer(prompt string) []byte {
+	switch {
+	case !r.profile.steer || r.stopped || r.done || r.failed != "":
+		return nil
+	case !r.begun:
+		r.prompts = append(r.prompts, prompt)
+		return []byte{}
+	}
+	held := r.prompts // what follows a no is said when the agent has ended what it does
+	r.prompts = []string{prompt}
+	input := r.prompt()
+	r.prompts = held
+	return input
+}
+
+// Interrupt ends the current work, and the questions with it. What there is is kept.
+func (r *reader) Interrupt() ([]byte, syscall.Signal) {
+	r.stopped = true
+	if r.working == 0 {
+		return nil, syscall.SIGTERM
+	}
+	input := notify("session/cancel", object{"sessionId": r.session})
+	for _, a := range r.asks {
+		input = append(input, answer(a.id, permission{}.choose())...)
+	}
+	return input, 0
+}
+
+// Decide judges by the answer to the last prompt. What the process's exit says is of interest only without one.
+func (r *reader) Decide(exit harness.Exit) harness.Outcome {
+	failed := r.failed
+	switch {
+	case failed == "" && r.stopped:
+		failed = "the agent was interrupted"
+	case !r.done && failed == "":
+		r.tally.Add(r.take(entry.PiToolUse)) // it ended while it spoke
+		return r.tally.Decide("", exit)
+	}
+	return r.tally.Decide(failed, harness.Exit{})
+}

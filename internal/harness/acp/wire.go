@@ -1,0 +1,160 @@
+package acp
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// version is the version of the protocol.
+const version = 1
+
+// message is any message of the agent: a request or notification with a method, or the answer to a request of ours.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *failure        `json:"error"`
+}
+
+// failure is an error of JSON-RPC.
+type failure struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// String says what went wrong.
+func (f failure) String() string {
+	said := strings.TrimPrefix(f.Message, "Internal error: ")
+	var data struct {
+		Message string `json:"message"`
+		Details string `json:"details"`
+	}
+	_ = json.Unmarshal(f.Data, &data) // it may be anything
+	for _, more := range []string{data.Message, data.Details} {
+		if more != "" && !strings.Contains(said, more) {
+			said += ": " + more
+		}
+	}
+	if said == "" {
+		said = "the agent failed without saying why"
+	}
+	return said
+}
+
+// The agent's errors that we answer with.
+const (
+	noMethod  = -32601
+	badParams = -32602
+)
+
+func request(id int64, method string, params any) []byte {
+	return send(object{"id": id, "method": method, "params": params})
+}
+
+func notify(method string, params any) []byte {
+	return send(object{"method": method, "params": params})
+}
+
+func answer(id json.RawMessage, result any) []byte {
+	return send(object{"id": id, "result": result})
+}
+
+func refuse(id json.RawMessage, code int, why string) []byte {
+	return send(object{"id": id, "error": object{"code": code, "message": why}})
+}
+
+func send(o object) []byte {
+	o["jsonrpc"] = "2.0"
+	return encode(o)
+}
+
+// isID reports whether JSON can be the id of a request: a short string or a number.
+func isID(id json.RawMessage) bool {
+	return len(id) > 0 && len(id) <= 200 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+}
+
+// headOf finds the id of a message whose line is too long to be decoded, and its method if it is a request.
+var headOf = regexp.MustCompile(`^\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\]{1,100}"),"(?:method":"([a-z_/]{1,60})"|result|error)`)
+
+// content is what was said, or what a tool made.
+type content struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+	// Of what a tool made: {"type":"content","content":{...}}, or a change of a file.
+	Content *content `json:"content"`
+	Path    string   `json:"path"`
+	OldText *string  `json:"oldText"`
+	NewText string   `json:"newText"`
+	// Of a resource.
+	URI string `json:"uri"`
+}
+
+// plain returns content as text.
+func (c content) plain() string {
+	switch c.Type {
+	case "text":
+		return c.Text
+	case "content":
+		if c.Content != nil && c.Content.Type != "content" {
+			return c.Content.plain()
+		}
+		return ""
+	case "diff":
+		if c.OldText == nil {
+			return "[wrote " + entry.OneLine(c.Path, 300) + "]"
+		}
+		return "[changed " + entry.OneLine(c.Path, 300) + "]"
+	case "resource_link":
+		return "[" + entry.OneLine(c.URI, 300) + "]"
+	case "terminal":
+		return ""
+	}
+	return "[content of the type " + entry.OneLine(c.Type, 60) + " is not kept]"
+}
+
+// update is something that happens in a session. Tool calls have their fields in it.
+type update struct {
+	Kind      string          `json:"sessionUpdate"`
+	MessageID string          `json:"messageId"`
+	Content   json.RawMessage `json:"content"` // one, or a list for tools
+	toolCall
+}
+
+// toolCall is what is said of a tool call at a time; what is missing is as before.
+type toolCall struct {
+	ID        string          `json:"toolCallId"`
+	Title     string          `json:"title"`
+	Does      string          `json:"kind"`
+	Status    string          `json:"status"`
+	RawInput  json.RawMessage `json:"rawInput"`
+	RawOutput json.RawMessage `json:"rawOutput"`
+}
+
+// permission is what the agent asks before it uses a tool.
+type permission struct {
+	Session  string   `json:"sessionId"`
+	ToolCall toolCall `json:"toolCall"`
+	Options  []option `json:"options"`
+}
+
+type option struct {
+	ID   string `json:"optionId"`
+	Kind string `json:"kind"`
+}
+
+// choose returns the answer with the first option of some kinds; if there is none, that nobody answers.
+func (p permission) choose(kinds ...string) object {
+	for _, kind := range kinds {
+		for _, o := range p.Options {
+			if o.Kind == kind {
+				return object{"outcome": object{"outcome": "selected", "optionId": o.ID}}
+			}
+		}
+	}
+	return object{"outcome": object{"outcome": "cancelled"}}
+}

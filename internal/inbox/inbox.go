@@ -1,0 +1,164 @@
+// Package inbox is what each member of a house has read, and what needs them: threads in which they are mentioned, in which
+// a bot waits for a person's yes, and in which work that they asked for has ended while they did not look.
+//
+// What a member has read is a position in a thread, one small row that only they write. What needs them is written as
+// notices, with the commit of what causes them: a decision about a chat that mentions them ([Inboxes.MentionTx]), the end
+// of a turn or a run (triggers of the database). A thread has at most one notice of each kind for each member, however much
+// happens. The query Needs is the only place that counts.
+//
+// people.go says how people are mentioned.
+package inbox
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// MaxNeeds is how many threads an [Inbox] has at most. Its total counts all.
+	MaxNeeds = 100
+	// MaxDirect is how many direct messages an [Inbox] has at most.
+	MaxDirect = 20
+	// MaxUnread is the largest [Reading.Unread].
+	MaxUnread = 100
+	// span is how many of a thread's last entries are looked at to count what is unread.
+	span = 500
+)
+
+// Inbox is what needs a member.
+type Inbox struct {
+	// Total is how many threads need them, Needs the latest of these.
+	Total int
+	Needs []Need
+	// Readings are of the threads that were asked for, and of Direct.
+	Readings []Reading
+	// Direct are their direct messages, the latest first, at most [MaxDirect].
+	Direct []Direct
+}
+
+// Direct is a direct message of a member.
+type Direct struct {
+	Thread, Name string
+	// Agent is whom it is with: another person, or a bot if Kind is "bot". AgentName is empty if they left.
+	Agent, AgentName, Kind string
+	At                     time.Time
+}
+
+// Need is a thread that needs a member.
+type Need struct {
+	Thread, Name string
+	// Why it does: at least one of these.
+	Approval, Mention, Failed, Finished bool
+	// Seq is the first entry to read; 0 if no entry is unread.
+	Seq int64
+	// At is when it last needed them.
+	At time.Time
+}
+
+// Reading is how far a member has read a thread.
+type Reading struct {
+	Thread string
+	// Seq is the last entry that they have seen; 0 if they have not opened it.
+	Seq int64
+	// Unread is how many messages of others are later, at most [MaxUnread].
+	Unread int
+	// Muted says that the thread needs them only when somebody mentions them.
+	Muted bool
+}
+
+// Inboxes are those of all members. It is safe for concurrent use.
+type Inboxes struct {
+	db *db.DB
+	q  *query.Queries
+}
+
+// New returns the inboxes in a database.
+func New(d *db.DB) *Inboxes { return &Inboxes{db: d, q: query.New()} }
+
+// Get returns the inbox of the scope's agent in the scope's house, with the readings of some threads. Threads that are not in
+// the house have none.
+func (b *Inboxes) Get(ctx context.Context, scope db.Scope, threads []string) (got Inbox, err error) {
+	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := b.q.Needs(ctx, tx, scope.House, scope.Agent, MaxNeeds)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			got.Total = int(r.Total)
+			got.Needs = append(got.Needs, Need{Thread: r.ThreadID, Name: r.Name, Approval: r.Approval, Mention: r.Mention, Failed: r.Failed,
+				Finished: r.Finished, Seq: r.Seq, At: r.At})
+		}
+		direct, err := b.q.DirectThreads(ctx, tx, scope.Agent, scope.House, MaxDirect)
+		if err != nil {
+			return err
+		}
+		for _, r := range direct {
+			got.Direct = append(got.Direct, Direct{Thread: r.ID, Name: r.Name, Agent: r.AgentID, AgentName: r.AgentName, Kind: r.AgentKind, At: r.ActiveAt})
+			if !slices.Contains(threads, r.ID) {
+				threads = append(threads, r.ID)
+			}
+		}
+		got.Readings, err = b.readingsTx(ctx, tx, scope, threads)
+		return err
+	})
+	return got, err
+}
+
+func (b *Inboxes) readingsTx(ctx context.Context, tx pgx.Tx, scope db.Scope, threads []string) (readings []Reading, err error) {
+	if len(threads) == 0 {
+		return nil, nil
+	}
+	rows, err := b.q.Readings(ctx, tx, query.ReadingsParams{HouseID: scope.House, AgentID: scope.Agent, Ids: threads, Span: span, Most: MaxUnread})
+	for _, r := range rows {
+		readings = append(readings, Reading{Thread: r.ID, Seq: r.Seq, Unread: int(r.Unread), Muted: r.Muted})
+	}
+	return readings, err
+}
+
+// MarkRead records that the scope's agent has seen a thread up to an entry. It never goes back.
+func (b *Inboxes) MarkRead(ctx context.Context, scope db.Scope, thread string, seq int64) (Reading, error) {
+	return b.change(ctx, scope, thread, func(tx pgx.Tx) error {
+		if _, err := b.q.MarkRead(ctx, tx, query.MarkReadParams{HouseID: scope.House, AgentID: scope.Agent, ThreadID: thread, Seq: seq}); err != nil {
+			return err
+		}
+		return b.q.DropRead(ctx, tx, query.DropReadParams{HouseID: scope.House, AgentID: scope.Agent, ThreadID: thread, Seq: seq})
+	})
+}
+
+// Mute says whether a thread needs the scope's agent only when somebody mentions them.
+func (b *Inboxes) Mute(ctx context.Context, scope db.Scope, thread string, muted bool) (Reading, error) {
+	return b.change(ctx, scope, thread, func(tx pgx.Tx) error {
+		return b.q.Mute(ctx, tx, query.MuteParams{HouseID: scope.House, AgentID: scope.Agent, ThreadID: thread, Muted: muted})
+	})
+}
+
+// change changes a reading and returns it.
+func (b *Inboxes) change(ctx context.Context, scope db.Scope, thread string, f func(pgx.Tx) error) (changed Reading, err error) {
+	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		now, err := b.readingsTx(ctx, tx, scope, []string{thread})
+		if err != nil {
+			return err
+		}
+		if len(now) == 0 {
+			return fault.New(fault.NotFound, "there is no such thread in your houses", "list the threads with: arbe thread list")
+		}
+		changed = now[0]
+		return nil
+	})
+	return changed, err
+}
+
+// MentionTx tells people of a house, in the transaction that decides about it, that an entry of a thread mentions them.
+func (b *Inboxes) MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error {
+	return b.q.AddNotices(ctx, tx, query.AddNoticesParams{ThreadID: thread, Agents: people, Kind: "mention", Seq: seq})
+}

@@ -1,0 +1,115 @@
+package run_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/approval"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// asks posts a question about a call.
+func (r *runner) asks(call string) error {
+	return r.send(entry.NewDraft(entry.AskedID(call), "", entry.PermissionAsked{Epoch: 1, CallID: call, Tool: "Bash", Arguments: json.RawMessage(`{"command":"make ` + call + `"}`)}))
+}
+
+// What an agent asks is a request as those of turns are: a row and an entry, answered once by whoever is first, and over with the run.
+func TestWhatAnAgentAsksIsAnsweredOnce(t *testing.T) {
+	ends := make(chan struct{})
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "asking", Through: 1})
+		for _, call := range []string{"run.1.0.call0", "run.1.0.call1", "run.1.0.call2", "run.1.0.call0"} { // the last one is a retry
+			if err := r.asks(call); err != nil {
+				r.w.t.Error(err)
+			}
+		}
+		withdrawn := entry.PermissionAnswered{Epoch: 1, Outcome: entry.Withdrawn}
+		if err := r.send(entry.NewDraft("run.1.0.call2.answered", "", withdrawn)); err != nil {
+			r.w.t.Error(err)
+		}
+		r.must(r.says("I wait."))
+		select {
+		case <-ends:
+		case <-r.ctx.Done():
+		}
+		r.completes("Done.", 1)
+	})
+	child := w.spawn("Work.")
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == (entry.PiAssistant{}).Type() })
+	open, err := w.d.OpenApprovals(t.Context(), w.scope, child.ID, db.Cursor{}, 10)
+	must(t, err)
+	if len(open) != 2 || open[0].Epoch != 1 || open[0].Turn != "" || open[0].Call != "run.1.0.call0" || open[0].ExpiresAt.Before(time.Now().Add(23*time.Hour)) {
+		t.Fatalf("the open requests are %+v", open)
+	}
+	answer := func(id string, yes bool) error {
+		_, err := w.d.Answer(t.Context(), w.scope, approval.Answer{House: w.scope.House, Thread: child.ID, Approval: id, Approve: yes, Reason: "as you like"})
+		return err
+	}
+	must(t, answer(open[0].ID, true))
+	must(t, answer(open[0].ID, true)) // to repeat it is harmless
+	if err := answer(open[0].ID, false); fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "already answered") {
+		t.Errorf("the second answer: %v", err)
+	}
+	close(ends)
+	all := w.ends(child.ID, 1, thread.Completed)
+	outcomes := map[string]string{}
+	for _, p := range of[entry.PermissionAnswered](all) {
+		outcomes[p.ApprovalID] += p.Outcome
+	}
+	if len(of[entry.PermissionAsked](all)) != 3 || len(outcomes) != 3 || outcomes[open[0].ID] != entry.Approved || outcomes[open[1].ID] != entry.Withdrawn {
+		t.Errorf("the outcomes are %v:\n%s", outcomes, story(all))
+	}
+	if err := answer(open[1].ID, true); fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "run has ended") {
+		t.Errorf("an answer after the end: %v", err)
+	}
+}
+
+// No request waits for ever. One that nobody answers in time expires, and the run is notified.
+func TestNobodyAnswersAnAgent(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "asking", Through: 1})
+		if err := r.asks("run.1.0.call0"); err != nil {
+			r.w.t.Error(err)
+		}
+		r.w.until(r.by.Thread, func(e entry.Entry) bool { return e.ID == "run.1.0.call0.answered" })
+		r.completes("Done.", 1)
+	}, func(c *dispatch.Config) {
+		c.Runs.Rules = func(context.Context, db.Scope, bot.Bot) (run.Rules, error) {
+			return run.Rules{Patience: time.Millisecond}, nil
+		}
+	})
+	child := w.spawn("Work.")
+	w.until(child.ID, func(e entry.Entry) bool { return e.Type == (entry.PermissionAsked{}).Type() })
+	for over := false; !over; {
+		th := w.get(child.ID)
+		must(t, w.runs.Sweep(t.Context()))
+		over = th.Status == thread.Completed
+	}
+	all := w.ends(child.ID, 1, thread.Completed)
+	if answered := of[entry.PermissionAnswered](all); len(answered) != 1 || answered[0].Outcome != entry.Expired {
+		t.Errorf("the log is\n%s", story(all))
+	}
+}
+
+// An agent that cannot ask is not started if it would do without a yes what needs one.
+func TestAnAgentThatCannotAsk(t *testing.T) {
+	w := setup(t, func(r *runner) { r.completes("Done.", 1) }, func(c *dispatch.Config) {
+		c.Runs.Rules = func(context.Context, db.Scope, bot.Bot) (run.Rules, error) {
+			return run.Rules{Ask: []string{entry.SayTool, entry.RunCommandTool}}, nil
+		}
+	})
+	child := w.spawn("Work.")
+	all := w.ends(child.ID, 1, thread.Failed)
+	if failed := of[entry.PiFailed](all); len(failed) != 1 || !strings.Contains(failed[0].Error, "run_command only with a person's yes") || strings.Contains(failed[0].Error, "say") {
+		t.Errorf("the log is\n%s", story(all))
+	}
+}

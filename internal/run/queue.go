@@ -1,0 +1,187 @@
+package run
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// This file is for what was said to an agent and waits. Any member may change it until the runner takes it. Changes and takings are
+// entries, which are written one after the other under the lock of the thread's row, so that each sees what was before it: of two
+// members who change one message at once, the second is told; and what the runner took is never changed behind its back.
+
+const (
+	// shownQueue is how many messages of a queue are shown, and shownQueued how much of each, in bytes.
+	shownQueue, shownQueued = 100, 16 << 10
+	// maxChanges limits the changes of messages while one waits, because each reads them all.
+	maxChanges = 500
+)
+
+// Waiting is what waits for the agent of a thread.
+type Waiting struct {
+	// Messages are the first of them, in the order in which the agent will be given them, and Total is how many there are.
+	Messages []Queued
+	Total    int
+}
+
+// Queued is a message that waits.
+type Queued struct {
+	entry.Queued
+	// Clipped: its text is longer than what is shown of it.
+	Clipped bool
+}
+
+// Waiting returns what waits for the agent of a thread; nothing if no agent drives it.
+func (r *Runs) Waiting(ctx context.Context, scope db.Scope, threadID string) (list Waiting, err error) {
+	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := r.config.Threads.GetTx(ctx, tx, threadID)
+		if err != nil || th.Agent == "" {
+			return err
+		}
+		q, err := r.config.Threads.QueueTx(ctx, tx, th)
+		if err != nil {
+			return err
+		}
+		list.Total = len(q.Waiting())
+		for _, w := range q.Waiting()[:min(list.Total, shownQueue)] {
+			if w, err = r.config.Threads.QueuedTx(ctx, tx, th, w); err != nil {
+				return err
+			}
+			shown := Queued{Queued: w, Clipped: len(w.Chat.Text) > shownQueued}
+			shown.Chat.Text = entry.Clip(w.Chat.Text, shownQueued)
+			list.Messages = append(list.Messages, shown)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// QueueChange is a change of one message that waits.
+type QueueChange struct {
+	// ID makes a retry harmless. It becomes the id of an entry; empty for one that is generated.
+	ID string
+	// Message is the message, and Version the one of its versions that the caller has read; 0 for any.
+	Message string
+	Version int64
+	// What is an [entry.QueueEdited], [entry.QueueMoved] or [entry.QueueCancelled] of the message.
+	What entry.Payload
+}
+
+// ChangeQueue changes a message that waits, in the name of the scope's agent. Who cancels the only message for which a run is about
+// to begin stops that run.
+//
+// Errors: a [fault.NotFound] if there is no such message, a [fault.Precondition] if it does not wait any more, a [fault.Aborted] if
+// somebody else changed it, a [fault.Exhausted] for too many changes, and a [fault.Invalid].
+func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string, c QueueChange) error {
+	draft := entry.NewDraft(c.ID, scope.Agent, c.What)
+	if err := entry.CheckID(c.ID, entry.Anyone); err != nil {
+		return err
+	}
+	if err := entry.Check(draft, entry.Server); err != nil {
+		return err
+	}
+	return r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := r.lockDrivenTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		if done, err := r.repeatedTx(ctx, tx, th, draft); done || err != nil {
+			return err
+		}
+		q, err := r.config.Threads.QueueTx(ctx, tx, th)
+		if err == nil {
+			err = r.mayChangeTx(ctx, tx, th, q, c)
+		}
+		if err != nil {
+			return err
+		}
+		made, err := r.config.Log.AppendTx(ctx, tx, th.Stream(), draft)
+		if err != nil {
+			return err
+		}
+		q.Learn(made[0])
+		if _, cancels := c.What.(entry.QueueCancelled); cancels && len(q.Waiting()) == 0 && th.Status != thread.Running {
+			_, err = r.cancelTx(ctx, tx, th, scope.Agent)
+		}
+		return err
+	})
+}
+
+// repeatedTx reports whether an entry was written already.
+func (r *Runs) repeatedTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d entry.Draft) (bool, error) {
+	if d.ID == "" {
+		return false, nil
+	}
+	said, there, err := r.config.Threads.FindEntryTx(ctx, tx, th, d.ID)
+	if err != nil || !there {
+		return false, err
+	}
+	return true, entry.Repeated(d, said.Entry)
+}
+
+// mayChangeTx refuses a change of what waits no more, or is no more what the caller has read.
+func (r *Runs) mayChangeTx(ctx context.Context, tx pgx.Tx, th thread.Thread, q *entry.Queue, c QueueChange) error {
+	w, waits := q.Find(c.Message)
+	if !waits {
+		return r.notWaitingTx(ctx, tx, th, c.Message)
+	}
+	if c.Version != 0 && c.Version != w.Version {
+		return fault.New(fault.Aborted, "somebody else changed this message after you read it", "read the queue again, and repeat your change if it is still right")
+	}
+	if p, moves := c.What.(entry.QueueMoved); moves && p.Before != "" {
+		if _, waits := q.Find(p.Before); !waits {
+			return r.notWaitingTx(ctx, tx, th, p.Before)
+		}
+	}
+	if _, cancels := c.What.(entry.QueueCancelled); !cancels && q.Changes() >= maxChanges {
+		return fault.Newf(fault.Exhausted, "cancel a message and say it again", "what waits was changed %d times, and no more is possible until the agent has taken it", maxChanges).WithReason(fault.LimitReached)
+	}
+	return nil
+}
+
+// notWaitingTx says why a message does not wait.
+func (r *Runs) notWaitingTx(ctx context.Context, tx pgx.Tx, th thread.Thread, id string) error {
+	said, there, err := r.config.Threads.FindEntryTx(ctx, tx, th, id)
+	switch {
+	case err != nil:
+		return err
+	case !there || said.Type != (entry.Chat{}).Type() || said.Author == th.Agent:
+		return fault.Newf(fault.NotFound, "list what waits with: arbe thread queue list", "no message %.60q waits in this thread", id)
+	case said.Cancelled:
+		return fault.New(fault.Precondition, "this message was cancelled", "say it again if the agent is to be told").WithReason(fault.MessageTaken)
+	}
+	return fault.New(fault.Precondition, "the agent already has this message", "say what it should do instead, or stop the run").WithReason(fault.MessageTaken)
+}
+
+// take records that a runner takes messages for its agent. It is refused with a [fault.Precondition] if one of them does not wait, or
+// was changed behind what the runner had read.
+func (r *Runs) take(ctx context.Context, by Poster, d entry.Draft, taken entry.QueueTaken) error {
+	return r.inThread(ctx, by.House, by.Thread, func(tx pgx.Tx, th thread.Thread) error {
+		if th.Run.Epoch != by.Epoch || th.Status != thread.Running {
+			return fault.New(fault.Forbidden, "this run is over", "stop the agent").WithReason(fault.RunEnded)
+		}
+		if done, err := r.repeatedTx(ctx, tx, th, d); done || err != nil {
+			return err
+		}
+		q, err := r.config.Threads.LongQueueTx(ctx, tx, th)
+		if err != nil {
+			return err
+		}
+		for _, id := range taken.EntryIDs {
+			if w, waits := q.Find(id); !waits || w.Version > taken.Read {
+				return fault.Newf(fault.Precondition, "read the log, and take what waits then", "entry_ids: %.60q does not wait, or was changed", id)
+			}
+		}
+		made, err := r.config.Log.AppendTx(ctx, tx, th.Stream(), d)
+		if err != nil {
+			return err
+		}
+		q.Learn(made[0])
+		return r.config.Threads.TakeTx(ctx, tx, th, q.Through())
+	})
+}

@@ -1,0 +1,268 @@
+// Package docker creates sandboxes as containers of a Docker engine, through its official client. How commands run is package
+// remote's: its keeper is process 1 of each container, and comes with the container's creation, so that an image needs nothing
+// but a shell.
+//
+// A box has no capabilities, no files of the engine's machine, and its commands an ordinary user. Without a network that the
+// operator names, it has none.
+//
+// The package is tested with the engine itself, where one can be started.
+//
+// From bottom to top: config.go; client.go says what answers mean; image.go gets images, and what a box has besides; box.go is
+// the configuration of its containers; engine.go finds boxes, starts and stops them; idle.go stops those in which nothing runs;
+// run.go runs programs; this file creates boxes and deletes them.
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+// openLimit is how long the engine may take to say who it is.
+const openLimit = 5 * time.Second
+
+// Open returns a driver for an engine. It asks the engine who it is, because its boxes are nowhere else: an engine that does not
+// answer is a [fault.Unavailable].
+func Open(cfg Config) (*remote.Driver, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	p := &provider{cfg: cfg, used: map[string]*usage{}}
+	if p.engine, err = connect(cfg); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), openLimit)
+	defer cancel()
+	about, err := p.engine.Info(ctx, client.InfoOptions{})
+	if err == nil && about.Info.ID == "" {
+		err = errors.New("the engine has no id")
+	}
+	if err != nil {
+		p.engine.Close()
+		return nil, unavailable(err)
+	}
+	p.id, p.cores = about.Info.ID, about.Info.NCPU
+	p.closed, p.close = context.WithCancel(context.Background())
+	p.work.Go(p.stopIdle)
+	return remote.New(p), nil
+}
+
+// Guarantees states what the engine adds. Whether it has disks of their own size and which runtime it has is the operator's
+// choice, so that neither is promised.
+func (p *provider) Guarantees() sandbox.Guarantees {
+	return sandbox.Guarantees{MemoryLimit: true, NoNetwork: true, UserID: userID}
+}
+
+// Machine returns the engine, because only who reaches it reaches its boxes.
+func (p *provider) Machine() string {
+	sum := sha256.Sum256([]byte(p.id))
+	return "docker-" + hex.EncodeToString(sum[:8])
+}
+
+// Offline reports whether boxes have no network.
+func (p *provider) Offline() bool { return p.cfg.Network == "" }
+
+// Create creates a box. Its name follows from its id, and an engine has each name once, so that creating it again finds it.
+func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, err error) {
+	if spec.Egress.Mode == egress.Listed {
+		return "", fault.New(fault.Precondition, "Docker does not limit a sandbox to the hosts that its environment lists",
+			"set the environment's egress mode to open or none, or use the driver local")
+	}
+	image := p.cfg.Image
+	if spec.Image != "" {
+		image = spec.Image
+	}
+	if err := p.checkImage(image); err != nil {
+		return "", err
+	}
+	p.know(spec.Labels.Installation)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartLimit, errNeverStarts)
+	defer cancel()
+	ref, err = p.lookup(ctx, spec)
+	if fault.CodeOf(err) == fault.NotFound {
+		if err = remote.CheckHouse(ctx, p, spec.Labels, p.cfg.PerHouse, "sandboxes in the Docker engine"); err == nil {
+			ref, err = p.createNamed(ctx, spec, image)
+		}
+	}
+	if err == nil {
+		err = p.awaitRunning(ctx, ref)
+	}
+	if err != nil {
+		if context.Cause(ctx) == errNeverStarts {
+			err = fault.New(fault.Unavailable, "the sandbox does not start", "try again later, or see its state in the Docker engine").Because(err)
+		}
+		return "", errors.Join(err, p.giveUp(context.WithoutCancel(ctx), spec))
+	}
+	return ref, nil
+}
+
+var errNeverStarts = errors.New("the limit for the start of a box has passed")
+
+// know remembers whose boxes this server makes.
+func (p *provider) know(installation string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if installation != "" {
+		p.installation = installation
+	}
+}
+
+// createNamed creates a box, or finds the one that another server has created meanwhile.
+func (p *provider) createNamed(ctx context.Context, spec sandbox.Spec, image string) (string, error) {
+	if err := p.pull(ctx, image); err != nil {
+		return "", err
+	}
+	request := p.creation(spec, image, p.cores)
+	var ref string
+	err := remote.Insist(ctx, func() error {
+		var made client.ContainerCreateResult
+		err := p.call(ctx, func(ctx context.Context) (err error) {
+			made, err = p.engine.ContainerCreate(ctx, request)
+			return err
+		})
+		if noStorage(err) {
+			request.HostConfig.StorageOpt = nil
+			return unavailable(err) // and again without
+		}
+		if err == nil {
+			ref = made.ID
+			return nil
+		}
+		// It exists, or the answer was lost, so that it may.
+		found, findErr := p.lookup(ctx, spec)
+		switch {
+		case findErr == nil:
+			ref = found
+			return nil
+		case errdefs.IsConflict(err) && p.taken(ctx, request.Name):
+			return fault.Newf(fault.Precondition, "delete it, or rename it", "the Docker engine has another container named %s", request.Name).Because(err)
+		}
+		return explain(ctx, err)
+	})
+	return ref, err
+}
+
+// giveUp deletes a box whose creation failed. Otherwise it would remain without anybody to know of it.
+func (p *provider) giveUp(ctx context.Context, spec sandbox.Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
+	defer cancel()
+	ref, err := p.lookup(ctx, spec)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	return p.Destroy(ctx, ref)
+}
+
+// Destroy deletes a box. It deletes no container that this program has not made.
+func (p *provider) Destroy(ctx context.Context, ref string) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	emptied := false
+	return remote.Insist(ctx, func() error {
+		box, err := p.inspect(ctx, ref)
+		if err != nil {
+			if fault.CodeOf(err) == fault.NotFound {
+				return nil
+			}
+			return err
+		}
+		if !emptied && !ending(box.State.Status) && box.State.Status != container.StateCreated {
+			p.empty(ctx, ref)
+			emptied = true
+		}
+		err = p.call(ctx, func(ctx context.Context) error {
+			_, err := p.engine.ContainerRemove(ctx, ref, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+			return err
+		})
+		switch {
+		case err == nil, noContainer(err):
+			return nil
+		case strings.Contains(err.Error(), "too many open files"):
+			return fault.New(fault.Exhausted, "the Docker engine cannot delete the directories of the sandbox, because there are too many in one another",
+				"ask the operator to raise the engine's limit of open files and to start it again").Because(err)
+		}
+		return explain(ctx, err) // another removal may be under way, which the next look shows
+	})
+}
+
+// emptyLimit is how long a box may take to delete its files itself.
+const emptyLimit = 30 * time.Second
+
+// empty has a box delete what its commands wrote, as far as it can. An engine opens a file for each directory on the way down,
+// so that it cannot delete a tree that is deeper than it may open files, and the box is then neither there nor gone.
+func (p *provider) empty(ctx context.Context, ref string) {
+	ctx, cancel := context.WithTimeout(ctx, emptyLimit)
+	defer cancel()
+	const script = `find "$@" -type d ! -perm -700 -execdir chmod u+rwx {} \; ; rm -rf "$@"`
+	_, _, _ = p.Run(ctx, ref, []string{"/bin/sh", "-c", script, "-", sandbox.Workspace, sandbox.Home, protocol.Root}, nil)
+}
+
+// Probe asks whether a box exists.
+func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
+	if err := checkRef(ref); err != nil {
+		return sandbox.Unknown, err
+	}
+	switch _, err := p.find(ctx, ref); {
+	case fault.CodeOf(err) == fault.NotFound:
+		return sandbox.Gone, nil
+	case err != nil:
+		return sandbox.Unknown, nil
+	}
+	return sandbox.Live, nil
+}
+
+// Quarantine stops a box and marks it by its name.
+func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
+	if err := checkRef(ref); err != nil {
+		return "", err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimPrefix(box.Name, "/")
+	if !inQuarantine(name) {
+		name = remote.CommonPrefix + quarantined + strings.TrimPrefix(name, remote.CommonPrefix)
+		if err := p.rename(ctx, ref, name); err != nil {
+			return "", err
+		}
+	}
+	return "Docker: " + name, remote.Insist(ctx, func() error { return p.stop(ctx, ref) })
+}
+
+// List returns boxes of this program.
+func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
+	p.know(want.Installation)
+	found, err := p.list(ctx, filter(remote.Filter(want)))
+	for _, one := range found {
+		if box, ours := listed(one); ours && box.Labels.Match(want) {
+			list = append(list, box)
+		}
+	}
+	return list, err
+}
+
+// Close releases the connections.
+func (p *provider) Close(context.Context) error {
+	p.close()
+	p.work.Wait()
+	return p.engine.Close()
+}

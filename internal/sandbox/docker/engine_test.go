@@ -1,0 +1,279 @@
+//go:build linux
+
+package docker_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+)
+
+// engine is a Docker engine of the tests' own, with its own directory, socket and containers.
+type engine struct {
+	dir string
+	*client.Client
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func (e *engine) host() string { return "unix://" + e.dir + "/engine.sock" }
+
+// patience is how long an engine may take to do something.
+const patience = 2 * time.Minute
+
+// shared is the engine that most tests use.
+var shared struct {
+	sync.Once
+	*engine
+	why string // there is none
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.engine != nil {
+		shared.remove()
+	}
+	os.Exit(code)
+}
+
+// sharedEngine returns the engine that most tests use. It skips a test where no engine can be started, and says why.
+func sharedEngine(t testing.TB) *engine {
+	t.Helper()
+	shared.Do(func() { shared.engine, shared.why = newEngine() })
+	if shared.why != "" {
+		t.Skip(shared.why)
+	}
+	return shared.engine
+}
+
+// ownEngine returns an engine that a test may stop.
+func ownEngine(t testing.TB) *engine {
+	t.Helper()
+	e, why := newEngine()
+	if why != "" {
+		t.Skip(why)
+	}
+	t.Cleanup(e.remove)
+	return e
+}
+
+// newEngine starts an engine that has the base image, or says why it cannot.
+func newEngine() (e *engine, why string) {
+	switch _, err := exec.LookPath("dockerd"); {
+	case os.Getuid() != 0:
+		return nil, "a Docker engine needs root"
+	case err != nil:
+		return nil, "dockerd is not installed: apt-get install docker.io"
+	}
+	dir, err := os.MkdirTemp("", "engine")
+	if err != nil {
+		return nil, err.Error()
+	}
+	e = &engine{dir: dir}
+	if err = os.WriteFile(dir+"/config.json", []byte("{}"), 0o600); err == nil {
+		e.Client, err = client.New(client.WithHost(e.host()))
+	}
+	if err == nil {
+		err = e.start()
+	}
+	if err == nil {
+		err = e.importBase()
+	}
+	if err != nil {
+		e.remove()
+		return nil, "no Docker engine can be started here: " + err.Error()
+	}
+	return e, ""
+}
+
+// start starts the engine, and waits until it answers.
+func (e *engine) start() error {
+	log, err := os.Create(e.dir + "/log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	e.cmd = exec.Command("dockerd", "--config-file", e.dir+"/config.json", "--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec",
+		"--pidfile", e.dir+"/pid", "--host", e.host(), "--bridge", "none", "--iptables=false")
+	e.cmd.Stdout, e.cmd.Stderr = log, log
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
+	e.ended = make(chan struct{})
+	started := make(chan error)
+	go func() { // Pdeathsig refers to the thread, which must therefore stay as long as the engine
+		runtime.LockOSThread()
+		err := e.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = e.cmd.Wait()
+			close(e.ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if _, err = e.Ping(context.Background(), client.PingOptions{}); err == nil {
+			return nil
+		}
+		select {
+		case <-e.ended:
+			said, _ := os.ReadFile(e.dir + "/log")
+			return fmt.Errorf("it ended: %s", said[max(0, len(said)-500):])
+		default:
+		}
+		if time.Since(begin) > patience {
+			return err
+		}
+	}
+}
+
+// stop stops the engine with all of its containers.
+func (e *engine) stop() {
+	if e.ended == nil {
+		return
+	}
+	_ = e.cmd.Process.Signal(unix.SIGTERM)
+	select {
+	case <-e.ended:
+	case <-time.After(patience):
+		_ = e.cmd.Process.Kill()
+		<-e.ended
+	}
+}
+
+// remove deletes the engine with all that it has.
+func (e *engine) remove() {
+	if e.ended != nil {
+		e.stop()
+	}
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, e.dir+"/") {
+			_ = unix.Unmount(at, unix.MNT_DETACH)
+		}
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// baseImage is made of programs of this machine, because no registry can be reached.
+const baseImage = "arbe-test/base:latest"
+
+func (e *engine) importBase() error {
+	rootfs, err := base()
+	if err != nil {
+		return err
+	}
+	said, err := e.ImageImport(context.Background(), client.ImageImportSource{Source: bytes.NewReader(rootfs), SourceName: "-"}, baseImage, client.ImageImportOptions{})
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	_, err = new(bytes.Buffer).ReadFrom(said)
+	return err
+}
+
+// basePrograms are what the suite uses.
+const basePrograms = `sh bash perl awk sed grep find xargs ps pkill pgrep kill cat ls cp mv rm rmdir mkdir touch ln chmod chown head tail sort uniq wc cut tr tee seq sleep true
+	false test echo printf env id stat df du dd od date uname readlink realpath basename dirname mkfifo mknod mktemp sync nohup timeout nice setsid unshare nsenter mount
+	umount chroot prlimit ipcrm ipcs hostname getent tar gzip base64 sha256sum md5sum cmp diff yes expr stty tty whoami pwd comm paste split nproc ldd setcap flock script truncate`
+
+var linked = regexp.MustCompile(`(?m)(/\S+) \(0x`)
+
+// base returns a root file system with the programs, and the libraries that they use.
+var base = sync.OnceValues(func() ([]byte, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(h tar.Header, content []byte) error {
+		h.Size = int64(len(content))
+		err := w.WriteHeader(&h)
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		return err
+	}
+	for _, dir := range []string{"usr", "usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "etc", "var", "root"} {
+		if err := add(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}, nil); err != nil {
+			return nil, err
+		}
+	}
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := add(tar.Header{Name: dir, Typeflag: tar.TypeSymlink, Linkname: "usr/" + dir, Mode: 0o777}, nil); err != nil {
+			return nil, err
+		}
+	}
+	for name, content := range map[string]string{"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/nsswitch.conf": "hosts: files\n"} {
+		if err := add(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, []byte(content)); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(tar.Header{Name: "etc/shadow", Typeflag: tar.TypeReg, Mode: 0o600}, []byte("root:!::\n")); err != nil {
+		return nil, err
+	}
+	had := map[string]bool{}
+	copied := func(path string) error {
+		content, err := os.ReadFile(path)
+		name := strings.TrimPrefix(path, "/")
+		if !strings.HasPrefix(name, "usr/") {
+			name = "usr/" + name
+		}
+		if err != nil || had[name] {
+			return err
+		}
+		had[name] = true
+		return add(tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755}, content)
+	}
+	for program := range strings.FieldsSeq(basePrograms) {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue // the checks that need it say so
+		}
+		libraries, _ := exec.Command("ldd", path).Output() // fails for a script
+		for _, found := range append([]string{path}, submatches(linked, string(libraries))...) {
+			if err := copied(found); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	for _, pattern := range []string{"/usr/lib/*/perl-base", "/usr/lib/locale/C.utf8"} {
+		found, _ := filepath.Glob(pattern) // fails for a bad pattern only
+		for _, dir := range found {
+			err = errors.Join(err, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || !entry.Type().IsRegular() {
+					return err
+				}
+				return copied(path)
+			}))
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return archive.Bytes(), err
+})
+
+func submatches(pattern *regexp.Regexp, text string) (all []string) {
+	for _, found := range pattern.FindAllStringSubmatch(text, -1) {
+		all = append(all, found[1])
+	}
+	return all
+}

@@ -1,0 +1,248 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// mostOutput limits what a program prints, in bytes.
+const mostOutput = 16 << 20
+
+// A program that something in its box keeps from running is tried again after a pause, before the box is started anew: a few
+// times if there is no room for it, and more often if it was killed, because a command may do that once without meaning it.
+const (
+	crowdedAttempts, killedAttempts = 3, 10
+	hinderedPause                   = 200 * time.Millisecond
+)
+
+// Run runs a program. A box in which none can run any more, because a command uses up its processes or its memory, or ends what
+// starts, is started anew: nothing else ends that, and its files stay.
+func (p *provider) Run(ctx context.Context, ref string, argv []string, input []byte) (out []byte, code int, err error) {
+	if err := checkRef(ref); err != nil {
+		return nil, 0, err
+	}
+	end, err := p.begin(ctx, ref)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer end()
+	begun := ""
+	for attempt, tries := 1, 1; ; attempt, tries = attempt+1, tries+1 {
+		out, code, err = p.execute(ctx, ref, argv, input)
+		if fault.CodeOf(err) == fault.NotFound && tries > 1 {
+			err = unavailable(err) // an earlier try may have done something, which a box that is not there denies
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		most := p.attempts(ctx, ref, out, code)
+		if most == 0 {
+			return out, code, nil
+		}
+		box, err := p.find(ctx, ref)
+		switch {
+		case fault.CodeOf(err) == fault.NotFound:
+			return nil, 0, unavailable(err)
+		case err != nil:
+			return nil, 0, err
+		case box.State.StartedAt != begun:
+			begun, attempt = box.State.StartedAt, 1
+		case attempt >= most:
+			if err := p.restart(ctx, ref, begun); err != nil {
+				return nil, 0, err
+			}
+		}
+		select {
+		case <-time.After(hinderedPause):
+		case <-ctx.Done():
+			return nil, 0, fault.From(ctx.Err())
+		}
+	}
+}
+
+// killed is the exit code of a program that SIGKILL has ended.
+const killed = 137
+
+// attempts returns how often a program is tried that ended so: 0 if nothing in the box has kept it from running to its end.
+func (p *provider) attempts(ctx context.Context, ref string, out []byte, code int) int {
+	switch {
+	case notStarted(out, code), code != 0 && p.full(ctx, ref):
+		return crowdedAttempts
+	case code == killed:
+		return killedAttempts
+	}
+	return 0
+}
+
+// notStarted reports whether the runtime could not start a program for want of something, and not because there is no such
+// program.
+func notStarted(out []byte, code int) bool {
+	text := string(out[:min(len(out), 2000)])
+	if code < 126 || !strings.HasPrefix(text, "OCI runtime exec failed") {
+		return false
+	}
+	for _, words := range []string{"no such file or directory", "not found", "permission denied", "not a directory", "is a directory"} {
+		if strings.Contains(text, words) {
+			return false
+		}
+	}
+	return true
+}
+
+// full reports whether a box has little left of its processes or its memory.
+func (p *provider) full(ctx context.Context, ref string) bool {
+	var use container.StatsResponse
+	err := p.call(ctx, func(ctx context.Context) error {
+		answer, err := p.engine.ContainerStats(ctx, ref, client.ContainerStatsOptions{})
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		return json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(&use)
+	})
+	m := use.MemoryStats
+	kept := m.Usage - min(m.Usage, max(m.Stats["total_inactive_file"], m.Stats["inactive_file"])) // the rest makes room
+	return err == nil && (use.PidsStats.Limit > 0 && use.PidsStats.Current+ownPIDs/2 > use.PidsStats.Limit || m.Limit > 0 && kept > m.Limit/16*15)
+}
+
+// restart ends everything in a box and starts it again, unless somebody has done so since.
+func (p *provider) restart(ctx context.Context, ref, begun string) error {
+	p.restarting.Lock()
+	defer p.restarting.Unlock()
+	box, err := p.find(ctx, ref)
+	if err != nil || box.State.StartedAt != begun {
+		return err
+	}
+	if err := p.stop(ctx, ref); err != nil {
+		return err
+	}
+	return p.awaitRunning(ctx, ref)
+}
+
+// execute runs a program once. It starts a box that is stopped.
+func (p *provider) execute(ctx context.Context, ref string, argv []string, input []byte) ([]byte, int, error) {
+	id, err := p.prepareExec(ctx, ref, argv)
+	if stopped(err) {
+		if err = p.awaitRunning(ctx, ref); err != nil {
+			return nil, 0, err
+		}
+		id, err = p.prepareExec(ctx, ref, argv)
+	}
+	if err != nil {
+		return nil, 0, p.lost(ctx, ref, err)
+	}
+	out, err := p.exchange(ctx, id, input)
+	if err != nil {
+		return nil, 0, p.lost(ctx, ref, err)
+	}
+	code, err := p.exitCode(ctx, id)
+	if err != nil {
+		return nil, 0, p.lost(ctx, ref, err)
+	}
+	return out, code, nil
+}
+
+// stopped reports whether a program could not be started because the container does not run.
+func stopped(err error) bool { return errdefs.IsConflict(err) }
+
+// lost returns what it means that a program could not be run: that the box is gone, or that it can be tried again.
+func (p *provider) lost(ctx context.Context, ref string, cause error) error {
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err())
+	}
+	if _, err := p.find(ctx, ref); err != nil {
+		return err
+	}
+	return unavailable(cause)
+}
+
+func (p *provider) prepareExec(ctx context.Context, ref string, argv []string) (id string, err error) {
+	err = p.call(ctx, func(ctx context.Context) error {
+		made, err := p.engine.ExecCreate(ctx, ref, client.ExecCreateOptions{
+			User: fmt.Sprintf("%d:%d", userID, userID), WorkingDir: "/", Cmd: argv, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		})
+		id = made.ID
+		return err
+	})
+	return id, err
+}
+
+// exchange starts a program, sends its input and returns what it prints. If ctx ends, the program may run on.
+func (p *provider) exchange(ctx context.Context, id string, input []byte) ([]byte, error) {
+	attached, err := p.engine.ExecAttach(ctx, id, client.ExecAttachOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer attached.Close()
+	stop := context.AfterFunc(ctx, attached.Close)
+	defer stop()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if _, err := attached.Conn.Write(input); err == nil {
+			_ = attached.CloseWrite() // a program need not read its input
+		}
+	}()
+	defer func() { attached.Close(); <-sent }()
+	out := &bounded{}
+	if _, err := stdcopy.StdCopy(out, out, attached.Reader); err != nil {
+		return nil, fmt.Errorf("the connection to a program was lost: %w", err)
+	}
+	return out.Bytes(), ctx.Err()
+}
+
+// bounded keeps an output of limited size.
+type bounded struct{ bytes.Buffer }
+
+// Write fails when there is too much.
+func (b *bounded) Write(text []byte) (int, error) {
+	if b.Len()+len(text) > mostOutput {
+		return 0, errTooMuch
+	}
+	return b.Buffer.Write(text)
+}
+
+var (
+	errTooMuch = errors.New("a program printed too much")
+	errUnknown = errors.New("nobody knows how a program ended")
+)
+
+// endLimit is how long after the end of a program's output its exit code is waited for.
+const endLimit = 10 * time.Second
+
+// exitCode returns how a program ended. The engine may say so a moment after the end of the output.
+func (p *provider) exitCode(ctx context.Context, id string) (int, error) {
+	for begin := time.Now(); ; {
+		var state client.ExecInspectResult
+		err := p.call(ctx, func(ctx context.Context) (err error) {
+			state, err = p.engine.ExecInspect(ctx, id, client.ExecInspectOptions{})
+			return err
+		})
+		switch {
+		case err != nil:
+			return 0, err
+		case !state.Running:
+			return state.ExitCode, nil
+		case time.Since(begin) > endLimit:
+			return 0, errUnknown
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// dialPatience is how long a program of a box may take to accept a connection.
+const dialPatience = 5 * time.Second
+
+// Wake starts a box that does not run; see [sandbox.Dialer].
+func (d *Driver) Wake(ctx context.Context, ref string) (woke bool, err error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return false, err
+	}
+	b.mu.RLock()
+	woke = b.running == nil || !b.running.alive()
+	b.mu.RUnlock()
+	err = b.use(ctx, func(*container) error { return nil })
+	return woke, err
+}
+
+// Dial connects to a port of a box; see [sandbox.Dialer]. The socket is opened in the network namespace of the box, so that it
+// reaches nothing of the machine.
+func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Conn, error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	if port == gatePort || port == namesPort { // the server's own; no program of a box can listen on a port below 1024
+		return nil, sandbox.ErrNobodyListens
+	}
+	var conn *net.TCPConn
+	err = b.use(ctx, func(c *container) (err error) {
+		if c.ownKernel {
+			return fault.New(fault.Precondition, "the ports of sandboxes cannot be reached with gVisor, whose network is its own", "ask the operator for runc")
+		}
+		conn, err = dialInside(ctx, c.process.Pid, port)
+		return err
+	})
+	switch {
+	case err == nil:
+		return &boxConn{conn, b}, nil
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, sandbox.ErrNobodyListens
+	}
+	return nil, readable(ctx, err, "the sandbox cannot be connected to")
+}
+
+// dialInside connects to a port in the network namespace of a process.
+func dialInside(ctx context.Context, pid int, port uint16) (conn *net.TCPConn, err error) {
+	if !asRoot() {
+		return dialAsUser(ctx, pid, port)
+	}
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	err = inNetwork(int(namespace.Fd()), func() (err error) {
+		conn, err = dialLoopback(ctx, port)
+		return err
+	})
+	return conn, err
+}
+
+// dialLoopback connects to a port in the network namespace of the calling thread. Many servers of Node.js listen on ::1 alone.
+func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
+	dialer := net.Dialer{Timeout: dialPatience}
+	conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		var failed error
+		if conn, failed = dialer.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(int(port)))); failed == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// boxConn is a connection to a box, whose traffic keeps the box from being idle.
+type boxConn struct {
+	*net.TCPConn
+	box *box
+}
+
+func (c *boxConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.box.touch()
+	return n, err
+}
+
+func (c *boxConn) Write(p []byte) (int, error) {
+	c.box.touch()
+	return c.TCPConn.Write(p)
+}

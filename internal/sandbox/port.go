@@ -1,0 +1,119 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Woken is a sandbox that [Resolver.Wake] has made ready.
+type Woken struct {
+	Sandbox string
+	// Started: it did not run before, so that nothing runs in it but what its environment starts.
+	Started bool
+}
+
+// Wake makes the sandbox of a thread ready for [Resolver.Dial]. It resolves the sandbox as a command does, and starts it if it does
+// not run.
+func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w Woken, err error) {
+	err = r.Use(ctx, scope, threadID, "", func(h Handle) error {
+		d, err := h.Dialer()
+		if err != nil {
+			return err
+		}
+		w.Sandbox = h.ID
+		w.Started, err = d.Wake(ctx, h.Ref)
+		return err
+	})
+	return w, reachable(err)
+}
+
+// Dial connects to a port of the thread's sandbox; see [Dialer]. The sandbox counts as used until the connection is closed. Dial
+// starts one that is stopped, and builds none: without a live sandbox, the error has the reason [fault.NoSandbox].
+func (r *Resolver) Dial(ctx context.Context, scope db.Scope, threadID string, port uint16) (Conn, error) {
+	box, err := r.live(ctx, scope, threadID)
+	if err != nil {
+		return nil, reachable(err)
+	}
+	h, err := r.handle(ctx, scope, box)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := r.dial(ctx, scope, h, port)
+	if fault.CodeOf(err) != fault.NotFound {
+		return conn, err
+	}
+	if alive, err := r.Reaper.Confirm(ctx, scope, box.ID); err != nil || alive != Gone {
+		return nil, errors.Join(err, fault.New(fault.Unavailable, "the sandbox does not answer", "try again"))
+	}
+	return nil, noSandbox()
+}
+
+func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint16) (Conn, error) {
+	d, err := h.Dialer()
+	if err != nil {
+		return nil, err
+	}
+	if woke, err := d.Wake(ctx, h.Ref); err != nil {
+		return nil, err
+	} else if woke { // what its start script starts may listen
+		if err := r.start(ctx, h); err != nil {
+			return nil, err
+		}
+	}
+	ended := r.Sandboxes.KeepUsed(ctx, scope, h.ID)
+	conn, err := d.Dial(ctx, h.Ref, port)
+	if err != nil {
+		ended()
+		return nil, err
+	}
+	return &usedConn{conn, sync.OnceFunc(ended)}, nil
+}
+
+// live returns the sandbox of a thread, which this server reaches.
+func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (box Sandbox, err error) {
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := r.threads.GetTx(ctx, tx, threadID)
+		if err != nil || th.Sandbox == "" {
+			return err
+		}
+		if box, err = r.Sandboxes.getTx(ctx, tx, th.Sandbox); err != nil {
+			return err
+		}
+		box, err = r.Sandboxes.reachTx(ctx, tx, box)
+		return err
+	})
+	if err == nil && box.Status != StatusLive {
+		err = noSandbox()
+	}
+	return box, err
+}
+
+func noSandbox() error {
+	return fault.New(fault.Precondition, "the thread has no sandbox", "run a command in the thread, which builds one").WithReason(fault.NoSandbox)
+}
+
+// reachable explains why this server does not reach a sandbox.
+func reachable(err error) error {
+	if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere {
+		return fault.New(fault.Unavailable, "the sandbox is on the machine of another server, and only that one reaches its ports",
+			"use the address of that server").Because(other)
+	}
+	return err
+}
+
+// usedConn is a connection to a sandbox that counts as used until it is closed.
+type usedConn struct {
+	Conn
+	ended func()
+}
+
+func (c *usedConn) Close() error {
+	defer c.ended()
+	return c.Conn.Close()
+}

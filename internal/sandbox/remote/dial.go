@@ -1,0 +1,81 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
+)
+
+// Wake does nothing: the provider starts a box that it has stopped with its next run, and does not say so.
+func (d *Driver) Wake(context.Context, string) (woke bool, err error) { return false, nil }
+
+// Dial connects to a port of a box: it runs the keeper there, which passes the connection on through its input and output; see
+// [sandbox.Dialer]. What is sent is a run of the provider, so that it works with each and is fast with none.
+func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Conn, error) {
+	keeper, err := d.keeper(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, cancel)() // until it is connected
+	input, feed := io.Pipe()
+	output, print := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		result, err := d.Exec(running, ref, sandbox.Command{Argv: []string{keeper, protocol.Dial, strconv.Itoa(int(port))}, Dir: "/", Stdin: input, Stdout: print})
+		if err == nil && result.ExitCode == protocol.NobodyListens {
+			err = sandbox.ErrNobodyListens
+		} else if err == nil && result.ExitCode != 0 {
+			err = fault.New(fault.Unavailable, "the connection to the sandbox broke off", "connect again")
+		}
+		ended <- err
+		print.CloseWithError(err) // without an error it is the end
+		input.CloseWithError(io.ErrClosedPipe)
+		cancel()
+	}()
+	if _, err := io.ReadFull(output, make([]byte, len(protocol.Connected))); err != nil {
+		cancel()
+		feed.Close()
+		if failed := <-ended; failed != nil {
+			err = failed
+		}
+		if errors.Is(err, io.EOF) {
+			err = sandbox.ErrNobodyListens
+		}
+		return nil, err
+	}
+	return &conn{feed: feed, output: output, port: int(port), end: sync.OnceFunc(func() {
+		cancel()
+		output.CloseWithError(net.ErrClosed)
+		feed.CloseWithError(net.ErrClosed)
+	})}, nil
+}
+
+// conn is a connection that a keeper passes on. It has no deadlines.
+type conn struct {
+	feed   *io.PipeWriter
+	output *io.PipeReader
+	port   int
+	end    func()
+}
+
+func (c *conn) Read(p []byte) (int, error)  { return c.output.Read(p) }
+func (c *conn) Write(p []byte) (int, error) { return c.feed.Write(p) }
+func (c *conn) CloseWrite() error           { return c.feed.Close() }
+func (c *conn) Close() error                { c.end(); return nil }
+
+func (c *conn) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (c *conn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: c.port} }
+
+func (c *conn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (c *conn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (c *conn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }

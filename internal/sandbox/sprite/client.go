@@ -1,0 +1,123 @@
+package sprite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	sprites "github.com/superfly/sprites-go"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// mostAnswer limits an answer, in bytes, because the SDK reads it into memory.
+const mostAnswer = 16 << 20
+
+// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	return t
+}
+
+// throttled waits when the service says that there are too many requests, as long as it says, and makes the request again.
+type throttled struct {
+	http.RoundTripper
+	limit time.Duration // for all waits of one request
+}
+
+// RoundTrip makes a request. If it would wait too long, or waiting does not help, the answer is returned.
+func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
+	for left := t.limit; ; {
+		response, err := t.RoundTripper.RoundTrip(request)
+		if err != nil {
+			return nil, err
+		}
+		body := response.Body
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(body, mostAnswer), body}
+		if response.StatusCode != http.StatusTooManyRequests {
+			return response, nil
+		}
+		text, err := io.ReadAll(io.LimitReader(body, 64<<10))
+		body.Close()
+		if err != nil {
+			return nil, err
+		}
+		response.Body = io.NopCloser(bytes.NewReader(text))
+		wait, passes := throttle(sprites.ParseAPIError(response, text))
+		if !passes || wait > left || request.Body != nil && request.GetBody == nil {
+			return response, nil
+		}
+		left -= wait
+		if err := pause(request.Context(), wait); err != nil {
+			return nil, err
+		}
+		if request.Body != nil {
+			request = request.Clone(request.Context())
+			if request.Body, err = request.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// throttle returns how long an answer says to wait: at least a second, so that one that says nothing is not asked for without
+// end. passes is false if the organization has as many boxes as it may, which waiting does not change.
+func throttle(answer *sprites.APIError) (wait time.Duration, passes bool) {
+	seconds := min(answer.GetRetryAfterSeconds(), 1e6)
+	return max(time.Second, time.Duration(seconds)*time.Second), !answer.IsConcurrentLimitExceeded()
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// explain returns what an error of the SDK means. None says that a box is gone; see [provider.find].
+func explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err())
+	}
+	answer, ok := errors.AsType[*sprites.APIError](err)
+	switch {
+	case !ok:
+		return unavailable(err)
+	case answer.StatusCode == http.StatusUnauthorized:
+		return fault.New(fault.Precondition, "Sprites refuses this server's token", "ask the operator to set sprite_token to a valid one").Because(err)
+	case answer.IsConcurrentLimitExceeded():
+		return fault.New(fault.Exhausted, "the Sprites organization is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the organization's limit").Because(err)
+	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusPaymentRequired, answer.StatusCode == http.StatusUnprocessableEntity,
+		answer.StatusCode == http.StatusBadRequest:
+		return fault.New(fault.Precondition, "Sprites refuses that", "ask the operator to look into the organization's account").Because(errors.New(strconv.Itoa(answer.StatusCode) + ": " + answer.Error()))
+	}
+	return unavailable(err)
+}
+
+func unavailable(cause error) *fault.Error {
+	return fault.New(fault.Unavailable, "Sprites does not answer as expected", "try again later").Because(cause)
+}
+
+// answerOf returns the error of an answer that is no success.
+func answerOf(response *http.Response) *sprites.APIError {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // what is missing only makes the message shorter
+	if answer := sprites.ParseAPIError(response, text); answer != nil {
+		return answer
+	}
+	return &sprites.APIError{StatusCode: response.StatusCode, Message: "the answer is no connection: " + response.Status}
+}

@@ -1,0 +1,368 @@
+// Package sprite creates sandboxes as Sprites, through their official Go SDK. Programs are run over a connection of the
+// package's own: the SDK changes the settings that all users of its WebSocket library share, and does so for each program.
+// How commands run is package remote's.
+//
+// A Sprite sleeps when nobody uses it, at first with what runs in it, and later without. The next program wakes it.
+//
+// The package is tested with a double of the service that runs commands (package spritetest).
+//
+// From bottom to top: config.go; client.go says what answers mean; this file has the life of a box; run.go runs programs.
+package sprite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	sprites "github.com/superfly/sprites-go"
+
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
+)
+
+// provider is an organization at Sprites. It is safe for concurrent use.
+type provider struct {
+	cfg    Config
+	client *sprites.Client
+	http   *http.Client
+	dialer *websocket.Dialer
+
+	mu sync.Mutex
+	// used are the boxes that are known to be in no quarantine.
+	used map[string]bool
+}
+
+// Open returns a driver for the organization of a token. It does not use the service, so that a server starts without it.
+func Open(cfg Config) (*remote.Driver, error) {
+	if cfg.Token == "" {
+		return nil, fault.New(fault.Precondition, "this server has no Sprites", "use another driver, or ask the operator to set sprite_token")
+	}
+	cfg.URL = strings.TrimRight(cmp.Or(cfg.URL, defaultURL), "/")
+	if !strings.HasPrefix(cfg.URL, "http://") && !strings.HasPrefix(cfg.URL, "https://") {
+		return nil, fault.Newf(fault.Invalid, "write it as "+defaultURL, "sprite_api_url: %q is not the address of an API", cfg.URL)
+	}
+	cfg.PerHouse = cmp.Or(cfg.PerHouse, defaultPerHouse)
+	cfg.StartLimit, cfg.ThrottleLimit = cmp.Or(cfg.StartLimit, defaultStartLimit), cmp.Or(cfg.ThrottleLimit, defaultThrottle)
+	transport := newTransport()
+	p := &provider{
+		cfg: cfg, http: &http.Client{Transport: &throttled{transport, cfg.ThrottleLimit}}, used: map[string]bool{},
+		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, NetDialContext: transport.DialContext, HandshakeTimeout: time.Minute},
+	}
+	p.client = sprites.New(cfg.Token, sprites.WithBaseURL(cfg.URL), sprites.WithHTTPClient(p.http), sprites.WithDisableControl())
+	return remote.New(p), nil
+}
+
+// Guarantees states what Sprites adds. Each box is a virtual machine, whose size nobody chooses, and which a double cannot
+// prove. Sprites limits the names that a box resolves and not the addresses that it reaches.
+func (p *provider) Guarantees() sandbox.Guarantees {
+	return sandbox.Guarantees{StopsIdle: true, UserID: -1}
+}
+
+// Create creates a box. Its name follows from its id, and an organization has each name once, so that creating it again
+// finds it.
+func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
+	if spec.Image != "" {
+		return "", fault.New(fault.Precondition, "Sprites have no images", "leave the environment's image out, and install what it needs in its setup script")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartLimit, errNeverStarts)
+	defer cancel()
+	name := remote.Prefix(spec.Labels.Installation) + spec.ID
+	box, err := p.find(ctx, name)
+	if fault.CodeOf(err) == fault.NotFound {
+		if err = remote.CheckHouse(ctx, p, spec.Labels, p.cfg.PerHouse, "Sprites"); err == nil {
+			box, err = p.createNamed(ctx, name, spec)
+		}
+	}
+	if err == nil && !labelled(box, spec) {
+		return "", fault.Newf(fault.Precondition, "delete it at Sprites", "the organization has another Sprite named %s", name)
+	}
+	if err == nil {
+		err = p.setPolicy(ctx, name, spec.Egress)
+	}
+	if err == nil {
+		err = p.awaitRunning(ctx, name)
+	}
+	if err != nil {
+		if context.Cause(ctx) == errNeverStarts {
+			err = fault.New(fault.Unavailable, "the Sprite does not start", "try again later, or see its state at Sprites").Because(err)
+		}
+		return "", errors.Join(err, p.giveUp(context.WithoutCancel(ctx), name, spec))
+	}
+	return name, nil
+}
+
+var errNeverStarts = errors.New("the limit for the start of a box has passed")
+
+// createNamed creates a box, or finds the one that another server has created meanwhile.
+func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Spec) (sprites.SpriteInfo, error) {
+	_, err := p.client.CreateSpriteWithOrg(ctx, name, nil, nil, labelsOf(spec))
+	if err == nil {
+		return sprites.SpriteInfo{Name: name, Labels: labelsOf(spec)}, nil
+	}
+	if box, findErr := p.find(ctx, name); findErr == nil { // it exists, or the answer was lost
+		return box, nil
+	}
+	return sprites.SpriteInfo{}, explain(ctx, err)
+}
+
+// setPolicy has Sprites resolve what a policy allows, and nothing else. A policy of Sprites has no ports.
+func (p *provider) setPolicy(ctx context.Context, name string, policy egress.Policy) error {
+	rules := []sprites.NetworkPolicyRule{{Domain: "*", Action: "deny"}}
+	switch policy.Mode {
+	case egress.Open:
+		return nil
+	case egress.Listed:
+		hosts := slices.Clone(policy.Hosts)
+		for _, set := range policy.Sets {
+			hosts = append(hosts, egress.Hosts(set)...)
+		}
+		for i, host := range hosts {
+			hosts[i], _, _ = strings.Cut(host, ":")
+		}
+		slices.Sort(hosts)
+		for _, host := range slices.Compact(hosts) {
+			rules = append(rules, sprites.NetworkPolicyRule{Domain: host, Action: "allow"})
+		}
+	}
+	return remote.Insist(ctx, func() error {
+		return explain(ctx, p.client.UpdateNetworkPolicy(ctx, name, &sprites.NetworkPolicy{Rules: rules}))
+	})
+}
+
+// awaitRunning waits until a box runs programs.
+func (p *provider) awaitRunning(ctx context.Context, name string) error {
+	return remote.Insist(ctx, func() error {
+		_, code, err := p.Run(ctx, name, []string{"/bin/sh", "-c", ":"}, nil)
+		if err == nil && code != 0 {
+			err = unavailable(errors.New("the box does not run programs"))
+		}
+		return err
+	})
+}
+
+// giveUp deletes a box whose creation failed, if it is this one's. Otherwise it would remain without anybody to know of it.
+func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
+	defer cancel()
+	box, err := p.find(ctx, name)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case !labelled(box, spec):
+		return nil
+	}
+	return p.Destroy(ctx, name)
+}
+
+// Destroy deletes a box.
+func (p *provider) Destroy(ctx context.Context, ref string) error {
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	p.setUsed(ref, false)
+	return remote.Insist(ctx, func() error {
+		err := p.client.DeleteSprite(ctx, ref)
+		if err == nil {
+			return nil
+		}
+		if _, found := p.find(ctx, ref); fault.CodeOf(found) == fault.NotFound {
+			return nil
+		}
+		return explain(ctx, err)
+	})
+}
+
+// find returns a box. The service answers for one that is gone as for an address that does not exist, so only the list of
+// boxes says that it is gone.
+func (p *provider) find(ctx context.Context, name string) (sprites.SpriteInfo, error) {
+	box, err := p.client.GetSprite(ctx, name)
+	if err == nil {
+		if box.Name() != name {
+			return sprites.SpriteInfo{}, unavailable(errors.New("the answer is another one's"))
+		}
+		return sprites.SpriteInfo{Name: name, Status: box.Status, Labels: box.Labels, CreatedAt: box.CreatedAt}, nil
+	}
+	if _, answered := errors.AsType[*sprites.APIError](err); answered || !strings.Contains(err.Error(), "sprite not found") {
+		return sprites.SpriteInfo{}, explain(ctx, err)
+	}
+	found, listErr := p.listAll(ctx, name)
+	if listErr != nil {
+		return sprites.SpriteInfo{}, listErr
+	}
+	for _, box := range found {
+		if box.Name == name { // it was created meanwhile
+			return box, nil
+		}
+	}
+	return sprites.SpriteInfo{}, fault.New(fault.NotFound, "the sandbox no longer exists at Sprites", "run the command again: the thread gets a new sandbox").Because(err)
+}
+
+// mostPages is how many pages of the list are read.
+const mostPages = 1000
+
+// listAll returns the boxes whose names begin with a prefix.
+func (p *provider) listAll(ctx context.Context, prefix string) (all []sprites.SpriteInfo, err error) {
+	options := sprites.ListOptions{Prefix: prefix, MaxResults: 100}
+	for range mostPages {
+		page, err := p.client.ListSprites(ctx, &options)
+		if err != nil {
+			return nil, explain(ctx, err)
+		}
+		if page.Sprites == nil { // an answer of something else has none
+			return nil, unavailable(errors.New("the answer has no list"))
+		}
+		all = append(all, page.Sprites...)
+		if options.ContinuationToken = page.NextContinuationToken; !page.HasMore || options.ContinuationToken == "" {
+			return all, nil
+		}
+	}
+	return nil, fault.New(fault.Exhausted, "the organization has too many Sprites", "delete some")
+}
+
+// Probe asks whether a box exists. That does not wake it.
+func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
+	if err := checkRef(ref); err != nil {
+		return sandbox.Unknown, err
+	}
+	switch _, err := p.find(ctx, ref); {
+	case fault.CodeOf(err) == fault.NotFound:
+		return sandbox.Gone, nil
+	case err != nil:
+		return sandbox.Unknown, nil
+	}
+	return sandbox.Live, nil
+}
+
+// Quarantine marks a box and ends what runs in it, so that it sleeps.
+func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
+	if err := checkRef(ref); err != nil {
+		return "", err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains(box.Labels, quarantineLabel) {
+		// This may end what runs it, too. Nothing else keeps a box awake.
+		if _, _, err := p.Run(ctx, ref, []string{"/bin/sh", "-c", "kill -9 -1"}, nil); fault.CodeOf(err) == fault.NotFound {
+			return "", err
+		}
+		if err := p.setLabels(ctx, ref, append(slices.Clone(box.Labels), quarantineLabel)); err != nil {
+			return "", err
+		}
+	}
+	p.setUsed(ref, false)
+	return "Sprites: " + ref, nil
+}
+
+// leaveQuarantine takes a box out of quarantine before its first use.
+func (p *provider) leaveQuarantine(ctx context.Context, ref string) error {
+	p.mu.Lock()
+	used := p.used[ref]
+	p.mu.Unlock()
+	if used {
+		return nil
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if i := slices.Index(box.Labels, quarantineLabel); i >= 0 {
+		if err := p.setLabels(ctx, ref, slices.Delete(slices.Clone(box.Labels), i, i+1)); err != nil {
+			return err
+		}
+	}
+	p.setUsed(ref, true)
+	return nil
+}
+
+func (p *provider) setLabels(ctx context.Context, ref string, labels []string) error {
+	return explain(ctx, p.client.UpdateSprite(ctx, ref, &sprites.UpdateSpriteRequest{Labels: labels}))
+}
+
+func (p *provider) setUsed(ref string, used bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.used, ref); used {
+		p.used[ref] = true
+	}
+}
+
+// List returns boxes of this program.
+func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
+	prefix := remote.CommonPrefix
+	if want.Installation != "" {
+		prefix = remote.Prefix(want.Installation)
+	}
+	found, err := p.listAll(ctx, prefix)
+	for _, one := range found {
+		if box, ours := boxOf(one); ours && box.Labels.Match(want) {
+			list = append(list, box)
+		}
+	}
+	return list, err
+}
+
+// Close releases the connections.
+func (p *provider) Close(context.Context) error {
+	p.http.CloseIdleConnections()
+	return nil
+}
+
+// Labels at the provider; see [sandbox.Labels]. There they have no values, so that each begins with its name.
+const (
+	installationLabel = remote.InstallationLabel + "="
+	houseLabel        = remote.HouseLabel + "="
+	threadLabel       = remote.ThreadLabel + "="
+	environmentLabel  = remote.EnvironmentLabel + "="
+	sandboxLabel      = remote.SandboxLabel + "="
+	quarantineLabel   = "arbe.quarantine"
+)
+
+func labelsOf(spec sandbox.Spec) []string {
+	l := spec.Labels
+	return []string{installationLabel + l.Installation, houseLabel + l.House, threadLabel + l.Thread, environmentLabel + l.Environment, sandboxLabel + spec.ID}
+}
+
+// labelled reports whether a box is that of a spec.
+func labelled(box sprites.SpriteInfo, spec sandbox.Spec) bool {
+	return slices.Contains(box.Labels, sandboxLabel+spec.ID) && slices.Contains(box.Labels, installationLabel+spec.Labels.Installation)
+}
+
+// boxOf returns a box of the list. ours is false if this program has not created it.
+func boxOf(from sprites.SpriteInfo) (box sandbox.Box, ours bool) {
+	box = sandbox.Box{Ref: from.Name, CreatedAt: from.CreatedAt, Quarantined: slices.Contains(from.Labels, quarantineLabel)}
+	for _, label := range from.Labels {
+		for prefix, field := range map[string]*string{
+			installationLabel: &box.Labels.Installation, houseLabel: &box.Labels.House, threadLabel: &box.Labels.Thread,
+			environmentLabel: &box.Labels.Environment, sandboxLabel: &box.ID,
+		} {
+			if value, ok := strings.CutPrefix(label, prefix); ok {
+				*field = value
+			}
+		}
+	}
+	return box, box.ID != ""
+}
+
+// validRef is the form of a box's name. It also keeps a ref from changing the address of a request.
+var validRef = regexp.MustCompile(`^arbe-[0-9a-f]{8}-[a-z0-9-]{1,40}$`)
+
+// checkRef refuses a reference that this driver cannot have given.
+func checkRef(ref string) error {
+	if !validRef.MatchString(ref) {
+		return fault.Newf(fault.Invalid, "use the one that its creation returned", "%.100q is not the reference of a Sprite", ref)
+	}
+	return nil
+}

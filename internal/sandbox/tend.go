@@ -1,0 +1,220 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// defaultSaveAfter is how long after its last use the working tree of a sandbox is saved.
+	defaultSaveAfter = 2 * time.Minute
+	// maxTendEach is the time between two looks for sandboxes that are not used.
+	maxTendEach = time.Minute
+	// sweepEach is the time between two sweeps of the boxes of this machine.
+	sweepEach = 5 * time.Minute
+	// machineSweepTime limits such a sweep, which nobody waits for.
+	machineSweepTime = 30 * time.Minute
+	// tendedMost is how many sandboxes one look finds, and tendedAtOnce how many houses are tended at the same time.
+	tendedMost, tendedAtOnce = 10_000, 8
+	// tendTime is how long a look stays with one house, and treeTime limits how long it stays with one sandbox.
+	tendTime, treeTime = 3 * time.Minute, 10 * time.Minute
+	// longestRest is how long a sandbox is left alone at most after something failed.
+	longestRest = 15 * time.Minute
+)
+
+// Tend saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, and sweeps the boxes
+// of this machine, until end is called. Each server does this for the sandboxes that it reaches. Its first look comes late enough that
+// commands that outlived the last server have been found.
+func (r *Resolver) Tend(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	each := func(pause time.Duration, do func()) {
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				do()
+			}
+		}
+	}
+	look := func() {
+		r.Reaper.SaveIdle(ctx)
+		r.Reaper.ReapSpare(ctx)
+	}
+	// The next look does not wait for a house with which an earlier one still is.
+	work.Go(func() { each(min(maxTendEach, r.Reaper.quiet), func() { work.Go(look) }) })
+	work.Go(func() { each(sweepEach, func() { r.Reaper.sweepMachine(ctx) }) })
+	return func() { cancel(); work.Wait() }
+}
+
+// sweepMachine is [Reaper.Sweep] for the boxes that are bound to this machine, which no other server sees.
+func (r *Reaper) sweepMachine(ctx context.Context) {
+	for name, driver := range r.drivers.all() {
+		if r.drivers.machine(name) != "" {
+			r.sweepDriver(ctx, name, driver, machineSweepTime)
+		}
+	}
+}
+
+// SaveIdle saves the working trees of sandboxes that were used, and are not any more. Boxes that are stopped when they are idle keep
+// their files; a saved tree also survives the box.
+func (r *Reaper) SaveIdle(ctx context.Context) {
+	r.tend(ctx, r.sandboxes.q.UnsavedSandboxes, "the files of a sandbox could not be saved", r.saveIdle)
+}
+
+func (r *Reaper) saveIdle(ctx context.Context, box Sandbox) error {
+	scope := db.Scope{House: box.House}
+	if tree, err := r.sandboxes.Tree(ctx, scope, box.ID); err == nil && !tree.UsedAt.After(tree.SavedAt) {
+		return nil // another server was faster
+	}
+	return r.saveWhole(ctx, box)
+}
+
+// saveWhole saves a tree. What could not be saved is an error; that the box is gone is none.
+func (r *Reaper) saveWhole(ctx context.Context, box Sandbox) error {
+	unsaved, err := r.trees.save(ctx, box)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		_, err = r.Confirm(ctx, db.Scope{House: box.House}, box.ID)
+	case err == nil && unsaved != "":
+		err = errors.New(unsaved)
+	}
+	return err
+}
+
+// ReapSpare deletes ephemeral sandboxes on which no thread runs and which nobody uses, once their files are saved. Their threads get
+// them back in the next one.
+func (r *Reaper) ReapSpare(ctx context.Context) {
+	r.tend(ctx, r.sandboxes.q.SpareSandboxes, "a sandbox that no thread needs was not deleted", r.reapSpare)
+}
+
+func (r *Reaper) reapSpare(ctx context.Context, box Sandbox) error {
+	scope := db.Scope{House: box.House}
+	if err := r.saveWhole(ctx, box); err != nil {
+		return err
+	}
+	_, err := r.destroy(ctx, scope, box.ID, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		tree, err := r.sandboxes.treeTx(ctx, tx, box.ID)
+		if err != nil || tree.UsedAt.After(tree.SavedAt.Add(-r.quiet)) {
+			return false, err // somebody came back
+		}
+		running, err := r.threads.RunningOnSandboxTx(ctx, tx, box.ID)
+		return !running, err
+	})
+	return err
+}
+
+// finds is a query for sandboxes of all houses, each as house/id.
+type finds func(ctx context.Context, tx query.DBTX, machines []string, quiet float64, most int32) ([]string, error)
+
+// tend does something to the sandboxes that a query finds. Houses have turns of limited time, several at once, and what failed is left
+// alone for a while. So a house whose sandboxes take long, or fail each time, holds up no other.
+func (r *Reaper) tend(ctx context.Context, find finds, failed string, do func(context.Context, Sandbox) error) {
+	var names []string
+	err := r.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
+		names, err = find(ctx, tx, r.machines.MachineIDs(), r.quiet.Seconds(), tendedMost)
+		return err
+	})
+	if err != nil {
+		r.complain(ctx, "", "cannot look for sandboxes that nobody uses", err)
+		return
+	}
+	var houses []string
+	ids := map[string][]string{}
+	for _, name := range names {
+		house, id, _ := strings.Cut(name, "/")
+		if r.rests.over(failed + id) {
+			if len(ids[house]) == 0 {
+				houses = append(houses, house)
+			}
+			ids[house] = append(ids[house], id)
+		}
+	}
+	var all sync.WaitGroup
+	for _, house := range houses {
+		if _, before := r.tended.LoadOrStore(house, true); before {
+			continue // an earlier look is with it
+		}
+		all.Go(func() {
+			defer r.tended.Delete(house)
+			release, err := r.turns.acquire(ctx, house)
+			if err != nil {
+				return
+			}
+			defer release()
+			r.tendHouse(ctx, house, ids[house], failed, do)
+		})
+	}
+	all.Wait()
+}
+
+// tendHouse is tend for the sandboxes of one house, as far as its time allows.
+func (r *Reaper) tendHouse(ctx context.Context, house string, ids []string, failed string, do func(context.Context, Sandbox) error) {
+	for began := time.Now(); len(ids) > 0 && time.Since(began) < tendTime && ctx.Err() == nil; ids = ids[1:] {
+		limited, cancel := context.WithTimeout(ctx, treeTime)
+		box, err := r.sandboxes.Sandbox(limited, db.Scope{House: house}, ids[0])
+		if err == nil && box.Status == StatusLive {
+			err = do(limited, box)
+		}
+		cancel()
+		if err == nil || fault.CodeOf(err) == fault.NotFound {
+			r.rests.end(failed + ids[0])
+			continue
+		}
+		r.complain(ctx, ids[0], failed, err)
+		r.rests.begin(failed+ids[0], min(maxTendEach, r.quiet))
+	}
+}
+
+// complain logs what concerns a sandbox, unless that was the last of its kind.
+func (r *Reaper) complain(ctx context.Context, id, what string, err error) {
+	if last, _ := r.named.Swap(id+"\x00"+what, err.Error()); last == err.Error() || ctx.Err() != nil {
+		return
+	}
+	r.logger.WarnContext(ctx, what, "sandbox", id, "error", fault.From(err).Detail())
+}
+
+// rests are the times for which something is left alone, each time twice as long. The zero value has none. It is safe for concurrent use.
+type rests struct {
+	mu   sync.Mutex
+	each map[string]rest
+}
+
+type rest struct {
+	length time.Duration
+	until  time.Time
+}
+
+func (r *rests) begin(name string, first time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.each == nil || len(r.each) >= tendedMost { // of sandboxes that are gone, too
+		r.each = map[string]rest{}
+	}
+	length := min(max(first, 2*r.each[name].length), longestRest)
+	r.each[name] = rest{length, time.Now().Add(length)}
+}
+
+func (r *rests) over(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !time.Now().Before(r.each[name].until)
+}
+
+func (r *rests) end(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.each, name)
+}

@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// maxTouchEach is the time between two notes that a sandbox is in use, unless sandboxes count as idle sooner than usual.
+const maxTouchEach = 30 * time.Second
+
+// Tree is what is known of a sandbox's working tree, and of how the sandbox was built.
+type Tree struct {
+	// UsedAt is when something last ran in the sandbox, to within half a minute, and SavedAt when its tree was saved. They are zero
+	// if that never happened.
+	UsedAt, SavedAt time.Time
+	// Saved is what was saved.
+	Saved []SavedPart
+	// Steps are how the sandbox was built.
+	Steps []entry.PreparationStep
+
+	// commits are the commits at which repositories were cloned, by their folders. The server noted them, so that a program in the
+	// sandbox cannot change to what a patch applies.
+	commits map[string]string
+}
+
+// SavedPart is a saved part of a working tree: what a repository has beyond a commit, or an archive of other files.
+type SavedPart struct {
+	// Folder is where it is, below the working tree; "." is the tree itself.
+	Folder string `json:"folder"`
+	// Commit is what the patch applies to; empty for an archive.
+	Commit string `json:"commit,omitempty"`
+	// Artifact is the patch or archive; empty if there was nothing to save. By is the sandbox whose it is.
+	Artifact string `json:"artifact,omitempty"`
+	By       string `json:"by,omitempty"`
+	// Files is how many files it has, and Commits how many commits that only the sandbox had it replaces.
+	Files   int `json:"files,omitempty"`
+	Commits int `json:"commits,omitempty"`
+	// Missing says what it lacks; empty for nothing.
+	Missing string `json:"missing,omitempty"`
+}
+
+// of returns the saved part of a folder.
+func (t Tree) of(folder string) (SavedPart, bool) {
+	for _, p := range t.Saved {
+		if p.Folder == folder {
+			return p, true
+		}
+	}
+	return SavedPart{Folder: folder}, false
+}
+
+// Tree returns what is known of the working tree of a sandbox of the scope's house.
+func (s *Sandboxes) Tree(ctx context.Context, scope db.Scope, id string) (t Tree, err error) {
+	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		t, err = s.treeTx(ctx, tx, id)
+		return err
+	})
+	return t, err
+}
+
+func (s *Sandboxes) treeTx(ctx context.Context, tx pgx.Tx, id string) (t Tree, err error) {
+	row, err := s.q.SandboxTree(ctx, tx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, nil
+	} else if err != nil {
+		return t, err
+	}
+	t.UsedAt, t.SavedAt = db.Zero(row.UsedAt), db.Zero(row.SavedAt)
+	return t, errors.Join(json.Unmarshal(row.Commits, &t.commits), json.Unmarshal(row.Saved, &t.Saved), json.Unmarshal(row.Steps, &t.Steps))
+}
+
+// TouchTx notes that something runs in a sandbox, or has just ended. It does nothing if the sandbox does not exist.
+func (s *Sandboxes) TouchTx(ctx context.Context, tx pgx.Tx, id string) error {
+	return s.q.TouchTree(ctx, tx, id)
+}
+
+// KeepUsed notes that a sandbox is in use, until ended is called. Meanwhile it does not count as idle on any server. Losing a note is
+// harmless, because the next one follows soon.
+func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (ended func()) {
+	ctx = context.WithoutCancel(ctx)
+	touch := func() {
+		if last, ok := s.touched.Load(id); ok && time.Since(last.(time.Time)) < s.touchEach {
+			return
+		}
+		bounded, cancel := context.WithTimeout(ctx, maxTouchEach)
+		defer cancel()
+		if err := s.db.In(bounded, scope, func(tx pgx.Tx) error { return s.TouchTx(bounded, tx, id) }); err != nil {
+			s.logger.DebugContext(ctx, "cannot note that a sandbox is in use", "sandbox", id, "error", err)
+			return
+		}
+		s.touched.Store(id, time.Now())
+	}
+	done := make(chan struct{})
+	touch()
+	go func() {
+		tick := time.NewTicker(s.touchEach)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				touch()
+			}
+		}
+	}()
+	return func() { close(done); touch() }
+}
+
+// recordBootTx notes how a sandbox was built, and with which files it begins.
+func (s *Sandboxes) recordBootTx(ctx context.Context, tx pgx.Tx, box Sandbox, t Tree) error {
+	commits, err := json.Marshal(maps.Collect(maps.All(t.commits)))
+	if err != nil {
+		return err
+	}
+	saved, err := json.Marshal(append([]SavedPart{}, t.Saved...))
+	if err != nil {
+		return err
+	}
+	steps, err := json.Marshal(append([]entry.PreparationStep{}, t.Steps...))
+	if err != nil {
+		return err
+	}
+	return s.q.RecordBoot(ctx, tx, query.RecordBootParams{SandboxID: box.ID, HouseID: box.House, Commits: commits, SavedAt: db.Null(t.SavedAt), Saved: saved, Steps: steps})
+}
+
+// recordSavedTx notes what was saved of a tree as it was at a time.
+func (s *Sandboxes) recordSavedTx(ctx context.Context, tx pgx.Tx, box Sandbox, at time.Time, parts []SavedPart) error {
+	saved, err := json.Marshal(append([]SavedPart{}, parts...))
+	if err != nil {
+		return err
+	}
+	return s.q.RecordSaved(ctx, tx, query.RecordSavedParams{SandboxID: box.ID, HouseID: box.House, SavedAt: at, Saved: saved})
+}
+
+// keepNamedTx keeps what did not come back into a replacement, and what its log therefore names, although the replaced sandbox may be
+// saved again.
+func (s *Sandboxes) keepNamedTx(ctx context.Context, tx pgx.Tx, replacement Sandbox, said entry.SandboxResumed) error {
+	failed := func(p entry.TreePart) bool { return p.Problem != "" && p.ArtifactID != "" }
+	if !slices.ContainsFunc(said.Tree, failed) {
+		return nil
+	}
+	old, err := s.treeTx(ctx, tx, replacement.Replaces)
+	if err != nil || len(old.Saved) == 0 {
+		return err
+	}
+	for i := range old.Saved {
+		old.Saved[i].By = ""
+	}
+	return s.recordSavedTx(ctx, tx, Sandbox{ID: replacement.Replaces, House: replacement.House}, old.SavedAt, old.Saved)
+}

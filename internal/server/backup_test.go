@@ -1,0 +1,130 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/server"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// What docs/operating.md says of backups: the database, the bytes of artifacts, the secret key and the settings, copied while the
+// server runs, make the same installation on a new machine.
+func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"pg_dump", "pg_restore", "runc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed")
+		}
+	}
+	old := settings(t)
+	old.DatabaseURL, old.BlobStore = dbtest.Empty(t), "directory"
+	start(t, old)
+	c := client(t, old)
+	thread := newThread(t, c)
+	said := say(t, c, thread, "before the backup")
+	if got := output(t, old, thread, "echo kept > file; echo ran"); got != "ran\n" {
+		t.Fatalf("the command prints %q", got)
+	}
+	put, err := c.PutArtifact(t.Context(), &arbev1.CreateArtifactRequest{Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: thread}, Label: "file"}, strings.NewReader("bytes of the artifact"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := homeOf(t, old)
+	if _, err := c.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: "SOME_KEY", Value: []byte("value")}); err != nil {
+		t.Fatal(err)
+	}
+
+	// The database first: bytes that come later are too many, and never missing.
+	dump := filepath.Join(t.TempDir(), "arbe.dump")
+	execute(t, "pg_dump", "--format=custom", "--no-owner", "--file="+dump, old.DatabaseURL)
+	restored := settings(t)
+	restored.BlobStore, restored.MachineGone = "directory", time.Second
+	if err := os.MkdirAll(restored.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, "cp", "-a", filepath.Join(old.DataDir, "blobs"), filepath.Join(old.DataDir, "secret.key"), restored.DataDir)
+	say(t, c, thread, "after the backup")
+
+	restored.DatabaseURL = anotherPostgres(t)
+	owner, err := pgx.Connect(t.Context(), restored.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = owner.Exec(t.Context(), "create role arbe_app nologin")
+	owner.Close(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, "pg_restore", "--no-owner", "--exit-on-error", "--dbname="+restored.DatabaseURL, dump)
+	start(t, restored)
+
+	c = client(t, restored)
+	for _, f := range server.Examine(t.Context(), restored, func(string) string { return "" }) {
+		if f.Status == server.Problem {
+			t.Errorf("arbe doctor says of %s: %s → %s", f.Part, f.Says, f.Next)
+		}
+	}
+	list, err := c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := list.String(); !strings.Contains(got, said.Id) || strings.Contains(got, "after the backup") {
+		t.Errorf("the log has %s", got)
+	}
+	bytes, err := c.OpenArtifact(t.Context(), put.Id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bytes.Close()
+	if text, err := io.ReadAll(bytes); err != nil || string(text) != "bytes of the artifact" {
+		t.Errorf("the artifact has %q (%v)", text, err)
+	}
+	// It opens every secret of the house, and seals it again.
+	if _, err := c.Secrets.RotateSecretKey(t.Context(), &arbev1.RotateSecretKeyRequest{HouseId: house}); err != nil {
+		t.Errorf("the secrets cannot be opened: %v", err)
+	}
+	// The sandbox was on the old machine. The thread gets another, without its files.
+	if got := output(t, restored, thread, "cat file 2>/dev/null || echo a new sandbox"); got != "a new sandbox\n" {
+		t.Errorf("the command prints %q", got)
+	}
+}
+
+// anotherPostgres returns the address of a new PostgreSQL, as on a new machine.
+func anotherPostgres(t *testing.T) string {
+	t.Helper()
+	dir := settings(t).DataDir
+	postgres, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Fast: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { postgres.Stop(context.Background()) })
+	return postgres.URL()
+}
+
+func execute(t *testing.T, program string, args ...string) {
+	t.Helper()
+	if said, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", program, err, said)
+	}
+}
+
+func homeOf(t *testing.T, cfg server.Config) string {
+	t.Helper()
+	homes, err := client(t, cfg).Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return homes.Houses[0].Id
+}

@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// OpenCode, in a real sandbox, cannot tell failure from success. The gateway has seen how the last call of its model ended, and the run
+// ends as that did. What needs a yes waits for a person.
+func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it installs the agent")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("npm is not installed")
+	}
+	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
+		switch said := r.Asked(); {
+		case r.Last().Role == "tool":
+			return modeltest.Reply{Text: "It says: " + r.Last().Text}
+		case strings.Contains(said, "CUT"):
+			return modeltest.Reply{Text: "It begins", Stop: modeltest.StopLength}
+		case strings.Contains(said, "REFUSED"):
+			return modeltest.Reply{Status: 400, Error: modeltest.Error{Type: "invalid_request_error", Message: "the roof is on fire"}}
+		}
+		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: "bash", Arguments: `{"command":"echo written > file; cat file","description":"write"}`}}}
+	})
+	for name, value := range map[string]string{
+		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain",
+		"ARBE_SANDBOX_PRIVATE_HOSTS": "registry.npmjs.org", "ARBE_SANDBOX_MAX_MEMORY_MB": "2048",
+	} {
+		t.Setenv(name, value)
+	}
+	cfg := settings(t)
+	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
+	startProcess(t, cfg)
+	c := client(t, cfg)
+	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := parent.Thread.HouseId
+	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "opencode"}); err == nil || !strings.Contains(err.Error(), "there is none called") {
+		t.Errorf("a runtime that is none: %v", err)
+	}
+	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "acp-opencode", Ask: &arbev1.Names{Values: []string{"run_command"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A mirror of packages at a private address may have a certificate that only this machine knows.
+	env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "agents",
+		Config: &arbev1.EnvironmentConfig{Setup: "npm config set strict-ssl false"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := ""
+	delegate := func(task string) string {
+		t.Helper()
+		d, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: house, ParentThreadId: parent.Thread.Id, Task: task,
+			Agent: "@" + made.Bot.Handle, EnvironmentId: env.Environment.Id, Sandbox: box})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Thread.Id
+	}
+	ends := func(thread, status, words string) *arbev1.Run {
+		t.Helper()
+		await(t, c, thread, func(e *arbev1.TailResponse) bool {
+			return e.GetEntry().GetType() == (entry.StatusChanged{}).Type() && strings.Contains(e.GetEntry().Payload, `"from":"running"`)
+		})
+		runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: thread})
+		if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != status || !strings.Contains(runs.Runs[0].Result+runs.Runs[0].Error, words) {
+			t.Fatalf("its runs are %v: %v", runs.GetRuns(), err)
+		}
+		return runs.Runs[0]
+	}
+	asks := delegate("WRITE it")
+	awaitLong(t, c, asks, `"expires_ms"`)
+	open, err := c.Approvals.ListApprovals(t.Context(), &arbev1.ListApprovalsRequest{HouseId: house, ThreadId: asks})
+	if err != nil || len(open.Approvals) != 1 || !strings.Contains(open.Approvals[0].Arguments, "echo written") {
+		t.Fatalf("it asks %v: %v", open.GetApprovals(), err)
+	}
+	if _, err := c.Approvals.AnswerApproval(t.Context(), &arbev1.AnswerApprovalRequest{ThreadId: asks, Id: open.Approvals[0].Id, Verdict: arbev1.Verdict_VERDICT_APPROVE}); err != nil {
+		t.Fatal(err)
+	}
+	if r := ends(asks, "completed", "It says: written"); r.GetUsage().GetInput() == 0 {
+		t.Errorf("its usage is %v", r.Usage)
+	}
+	got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: asks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box = got.Thread.SandboxId
+	ends(delegate("CUT"), "failed", "limit of tokens")
+	ends(delegate("REFUSED"), "failed", "roof is on fire")
+}

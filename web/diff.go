@@ -1,0 +1,107 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+// changes shows an artifact that is a patch: as a page, or to the script in its place in a thread.
+func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
+	most := pageOfDiff
+	v := diffView{Entry: newID()}
+	if only := r.URL.Query().Get("file"); only != "" {
+		n, err := strconv.Atoi(only)
+		if err != nil || n < 1 {
+			return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
+		}
+		most, v.Only = fileOfDiff, n
+		most.Only = n
+	}
+	if fromScript(r) {
+		most = pieceOfDiff
+	}
+	if err := a.readChanges(r.Context(), r.PathValue("artifact"), most, &v); err != nil {
+		return err
+	}
+	if v.Only > len(v.Diff.Files) {
+		return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
+	}
+	if fromScript(r) {
+		return a.patch(w, r, "#"+changesKey(v.Artifact.Id), diffPiece(v))
+	}
+	current := ""
+	if v.Thread != nil {
+		current = v.Thread.Id
+		people, err := a.peopleOf(r.Context(), v.Thread.HouseId)
+		if err == nil && v.Thread.AgentId != "" {
+			err = people.Meet(r.Context(), v.Thread.AgentId)
+			v.Reader = clip(people.ByID(v.Thread.AgentId).Name, 40)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	if v.Layout, err = a.layoutOf(r, v.Artifact.HouseId, current); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, diffPage(v))
+}
+
+// readChanges reads a patch, and the thread that it comes from.
+func (a *app) readChanges(ctx context.Context, id string, most markup.DiffLimits, v *diffView) error {
+	res, err := a.services.artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	v.Artifact = res.Artifact
+	if !v.Artifact.HasBytes {
+		return fault.New(fault.NotFound, "this artifact has no bytes here", "open it where it is")
+	}
+	text, err := a.services.bytesOf(ctx, v.Artifact.Id, maxPatch)
+	if err != nil {
+		return err
+	}
+	v.Part = v.Artifact.Size > maxPatch
+	v.Diff = markup.ParseDiff(string(text), most)
+	v.Thread, err = a.threadIfAny(ctx, v.Artifact.ThreadId)
+	return err
+}
+
+// commentOnChanges says the comments of a form on a patch, as one message, in the thread that the patch comes from.
+func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	list := remarksOf(r.PostForm)
+	switch {
+	case len(list) == 0:
+		return fault.New(fault.Invalid, "there is no comment", "write one below the lines that it is about")
+	case len(list) > maxRemarks:
+		return fault.Newf(fault.Exhausted, "send the others with another message", "a message may have %d comments", maxRemarks).WithReason(fault.TooLarge)
+	}
+	var v diffView
+	if err := a.readChanges(r.Context(), r.PathValue("artifact"), quotedOfDiff, &v); err != nil {
+		return err
+	}
+	if v.Thread == nil {
+		return fault.New(fault.NotFound, "the thread of this patch is gone", "say it in another thread")
+	}
+	u := outgoingMessage{Thread: v.Thread.Id, ID: r.PostFormValue("entry"), Text: remarksText(v.Artifact, v.Diff, list)}
+	seq, err := a.post(r.Context(), u)
+	if err != nil {
+		return &unsent{error: err, Action: threadPath(u.Thread) + "/entries", Fields: map[string]string{"entry": u.ID}, Text: u.Text}
+	}
+	if fromScript(r) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		send(w, r, http.StatusOK, []byte(entryPath(u.Thread, seq)), nil)
+		return nil
+	}
+	http.Redirect(w, r, entryPath(u.Thread, seq), http.StatusSeeOther)
+	return nil
+}

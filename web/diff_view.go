@@ -1,0 +1,286 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+const (
+	// maxPatch is how much of a patch is read, in bytes.
+	maxPatch = 4 << 20
+	// openLines is up to how many lines a file of a patch is open at first, and openInAll how many all open ones have.
+	openLines, openInAll = 400, 2000
+	// maxRemarks is how many comments on a patch are one message, and quotedLines how many lines are quoted for each.
+	maxRemarks, quotedLines = 200, 12
+)
+
+// How much of a patch a page shows, the place in a thread, and one file by itself; and what comments are looked up in.
+var (
+	pageOfDiff   = markup.DiffLimits{Lines: 4000, FileLines: 1000, Bytes: 2 << 20}
+	pieceOfDiff  = markup.DiffLimits{Lines: 600, FileLines: 300, Bytes: 1 << 20}
+	fileOfDiff   = markup.DiffLimits{Lines: 20_000, FileLines: 20_000, Bytes: 5 << 20}
+	quotedOfDiff = markup.DiffLimits{Lines: 200_000, FileLines: 200_000}
+)
+
+// diffView is a patch with what is around it.
+type diffView struct {
+	Layout   layout
+	Artifact *arbev1.Artifact
+	Diff     markup.Diff
+	// Part reports that only the beginning of the patch was read.
+	Part bool
+	// Only is the number of the file that is shown by itself; 0 for all.
+	Only int
+	// Thread is the thread that the patch comes from, which gets the comments; nil if there is none. Reader is the name of the bot
+	// that reads them there.
+	Thread *arbev1.Thread
+	Reader string
+	// Entry is the id of the message.
+	Entry string
+}
+
+// isPatch reports whether an artifact is shown as a patch.
+func isPatch(a *arbev1.Artifact) bool {
+	if !a.HasBytes {
+		return false
+	}
+	kind, _, _ := strings.Cut(a.MimeType, ";")
+	return a.Kind == "patch" || kind == "text/x-diff" || kind == "text/x-patch" || isPatchName(a.Label)
+}
+
+func isPatchName(name string) bool {
+	ext := strings.ToLower(path.Ext(name))
+	return ext == ".patch" || ext == ".diff"
+}
+
+// unfolded reports which files of a patch are open at first: not what a program wrote or what is long, and not too many.
+func unfolded(d markup.Diff) []bool {
+	open, lines := make([]bool, len(d.Files)), 0
+	for i, f := range d.Files {
+		n := f.Lines()
+		if open[i] = n > 0 && !f.Generated && n+f.Cut <= openLines && lines+n <= openInAll; open[i] {
+			lines += n
+		}
+	}
+	if len(open) == 1 {
+		open[0] = true
+	}
+	return open
+}
+
+// diffFileText says what a patch does to a file, besides its lines.
+func diffFileText(f markup.DiffFile) string {
+	var parts []string
+	switch {
+	case f.From != "":
+		parts = append(parts, f.Change+" from "+oneLine.Replace(entry.Literal(f.From)))
+	case f.Change != "changed":
+		parts = append(parts, f.Change)
+	}
+	if f.Mode != "" {
+		parts = append(parts, entry.Literal(f.Mode))
+	}
+	if f.Binary {
+		parts = append(parts, "binary")
+	}
+	if f.Generated {
+		parts = append(parts, "generated")
+	}
+	return strings.Join(parts, " · ")
+}
+
+// fileName is the path of a file, on one line.
+func fileName(f markup.DiffFile) string {
+	return cmp.Or(oneLine.Replace(entry.Literal(f.Name)), "a file without a name")
+}
+
+var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
+
+// diffLineClass is the class of a line.
+func diffLineClass(l markup.DiffLine) string {
+	switch l.Kind {
+	case '+':
+		return "dl added"
+	case '-':
+		return "dl removed"
+	case '\\':
+		return "dl said"
+	}
+	return "dl"
+}
+
+func lineNumber(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// placeOf says where the lines from i to j of a hunk are: "line 12", "lines 12 to 20".
+func placeOf(h markup.DiffHunk, i, j int) string {
+	var numbers []int
+	for _, l := range h.Lines[i : j+1] {
+		if n := cmp.Or(l.New, l.Old); n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) == 0 {
+		return "a line"
+	}
+	first, last := slices.Min(numbers), slices.Max(numbers)
+	if first == last {
+		word := "line "
+		if i == j && h.Lines[i].New == 0 {
+			word = "removed line "
+		}
+		return word + strconv.Itoa(first)
+	}
+	return fmt.Sprintf("lines %d to %d", first, last)
+}
+
+func hunkPlace(h markup.DiffHunk) string { return placeOf(h, 0, len(h.Lines)-1) }
+
+// remark is a comment on a line of a patch, or on a hunk if Line is -1. All are numbers from 0.
+type remark struct {
+	File, Hunk, Line int
+	Text             string
+}
+
+// remarksOf reads the comments of a form, in the order of the patch. Fields are named "r-file-hunk" and "r-file-hunk-line".
+func remarksOf(form map[string][]string) (list []remark) {
+	for name, values := range form {
+		parts := strings.Split(name, "-")
+		text := strings.TrimSpace(strings.ReplaceAll(values[0], "\r\n", "\n"))
+		if parts[0] != "r" || len(parts) < 3 || len(parts) > 4 || text == "" {
+			continue
+		}
+		at := []int{0, 0, -1}
+		valid := true
+		for i, part := range parts[1:] {
+			n, err := strconv.Atoi(part)
+			valid = valid && err == nil && n >= 0
+			at[i] = n
+		}
+		if valid {
+			list = append(list, remark{at[0], at[1], at[2], text})
+		}
+	}
+	slices.SortFunc(list, func(a, b remark) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Hunk, b.Hunk), cmp.Compare(a.Line, b.Line))
+	})
+	return list
+}
+
+// remarksText makes one message of comments. What it quotes was written by a program or a stranger, so it stands in blocks that
+// it cannot end, with every character visible, and the message says so.
+func remarksText(a *arbev1.Artifact, d markup.Diff, list []remark) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Comments on %s (artifact %s). The blocks quote it; only what stands below them is said by me.\n", inCode(entry.OneLine(artifactName(a), maxWord)), a.Id)
+	for _, r := range list {
+		if r.File >= len(d.Files) || r.Hunk >= len(d.Files[r.File].Hunks) || r.Line >= len(d.Files[r.File].Hunks[r.Hunk].Lines) {
+			fmt.Fprintf(&b, "\n%s\n", r.Text) // the form was changed; what was written stays
+			continue
+		}
+		f := d.Files[r.File]
+		h := f.Hunks[r.Hunk]
+		from, to := quotedPart(h, r.Line)
+		place := hunkPlace(h)
+		if r.Line >= 0 {
+			place = placeOf(h, r.Line, r.Line)
+		}
+		fmt.Fprintf(&b, "\n%s, %s:\n%s\n%s\n", inCode(fileName(f)), place, quotedBlock(h.Lines[from:to+1]), r.Text)
+	}
+	return b.String()
+}
+
+// quotedPart returns which lines are quoted for a comment: the line with the two before it, or the changes of the hunk.
+func quotedPart(h markup.DiffHunk, line int) (from, to int) {
+	if line >= 0 {
+		return max(line-2, 0), line
+	}
+	changed := func(l markup.DiffLine) bool { return l.Kind != ' ' }
+	from = max(slices.IndexFunc(h.Lines, changed), 0)
+	for to = from; to+1 < len(h.Lines) && to-from+1 < quotedLines && slices.ContainsFunc(h.Lines[to+1:], changed); to++ {
+	}
+	return from, to
+}
+
+// quotedBlock quotes lines in a code block with a fence that they cannot close.
+func quotedBlock(lines []markup.DiffLine) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(string(l.Kind) + entry.Literal(clip(l.Text, 500)) + "\n")
+	}
+	fence := strings.Repeat("`", max(3, longestTicks(b.String())+1))
+	return fence + "diff\n" + b.String() + fence
+}
+
+// inCode is a name as inline code of Markdown.
+func inCode(name string) string {
+	ticks := strings.Repeat("`", longestTicks(name)+1)
+	if strings.HasPrefix(name, "`") || strings.HasSuffix(name, "`") {
+		name = " " + name + " "
+	}
+	return ticks + name + ticks
+}
+
+// longestTicks returns how many backticks follow each other at most.
+func longestTicks(text string) (most int) {
+	run := 0
+	for i := range len(text) {
+		if run++; text[i] != '`' {
+			run = 0
+		}
+		most = max(most, run)
+	}
+	return most
+}
+
+// remarkName is the name of the field for a comment on a hunk, with numbers from 0.
+func remarkName(file, hunk int) string { return fmt.Sprintf("r-%d-%d", file, hunk) }
+
+// filesChanged says how many files a patch changes.
+func filesChanged(n int) string {
+	if n == 1 {
+		return "1 file changed"
+	}
+	return grouped(n) + " files changed"
+}
+
+// sendRemarks is what the button says that sends comments.
+func (v diffView) sendRemarks() string {
+	if v.Reader != "" {
+		return "Send comments to " + v.Reader
+	}
+	return "Send comments"
+}
+
+// changesKey is the id of the place of a patch in a thread, and fileKey that of a file of it.
+func changesKey(artifact string) string { return "changes-" + url.PathEscape(artifact) }
+
+func fileKey(v diffView, page bool, i int) string {
+	if page || v.Layout.House != nil {
+		return "f" + decimal(i+1)
+	}
+	return changesKey(v.Artifact.Id) + "-" + decimal(i+1)
+}
+
+// hunkWords is the head of a hunk: where it is, and in what.
+func hunkWords(h markup.DiffHunk) string {
+	if h.Heading == "" {
+		return hunkPlace(h)
+	}
+	return hunkPlace(h) + " · " + entry.Literal(h.Heading)
+}
+
+// lineText is a line with its sign.
+func lineText(l markup.DiffLine) string { return string(l.Kind) + entry.Literal(l.Text) }

@@ -1,0 +1,21 @@
+package web
+
+import (
+	"net/http"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// messageAgent leads to the reader's direct message to a person or a bot, which it begins if there is none or another one is wanted.
+func (a *app) messageAgent(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: r.PathValue("house"), ParentAgentId: r.PathValue("agent"),
+		Reuse: r.PostFormValue("new") == ""})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, threadPath(res.Thread.Id)+"#composer-text", http.StatusSeeOther)
+	return nil
+}

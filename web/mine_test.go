@@ -1,0 +1,77 @@
+package web_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// needs makes a thread need the reader.
+func (f *fake) needs(thread, name string, reasons ...arbev1.NeedReason) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inbox.Needs = append([]*arbev1.Need{{ThreadId: thread, ThreadName: name, Reasons: reasons, Seq: 1, At: timestamppb.Now()}}, f.inbox.Needs...)
+	f.inbox.Readings = append(f.inbox.Readings, &arbev1.Reading{ThreadId: thread, Unread: 3})
+	f.inbox.Total = int32(len(f.inbox.Needs))
+	f.wake()
+}
+
+func TestWhatNeedsYouIsOnTopWithOneNumber(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("asksasks", "Asks <b>")
+	f.thread("restrest", "Rest")
+	f.needs("asksasks", "Asks <b>", arbev1.NeedReason_NEED_REASON_MENTION, arbev1.NeedReason_NEED_REASON_FINISHED)
+	_, page := ada(t, f).get("/houses/home")
+	contains(t, page, "<title id=\"title\">(1) Home · arbe</title>", `<span class="count">1</span>`, `href="/threads/asksasks#e1"`, "mentions you, finished", "Asks &lt;b&gt;")
+	_, page = ada(t, f).get("/threads/restrest")
+	contains(t, page, "<title id=\"title\">(1) Rest · Home</title>", `<span class="count">1</span>`)
+}
+
+func TestUnreadThreadsAreSeenInEveryTabUntilTheyAreRead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("asksasks", "Asks")
+	f.thread("restrest", "Rest")
+	list := newTab(t, f.start(t))
+	list.open("/houses/home")
+	list.untilLive()
+	list.until("nothing", "document.title === 'Home · arbe' && !document.querySelector('.unread, #needs-rows')")
+	f.needs("asksasks", "Asks", arbev1.NeedReason_NEED_REASON_APPROVAL)
+	const bold = "document.querySelector('#t-asksasks.unread .unread-count')?.innerText === '3' && !!document.querySelector('#place-asksasks.unread') && !document.querySelector('#t-restrest.unread')"
+	list.until("the number, the row and the icon", "document.title === '(1) Home · arbe' && document.querySelector('#mine .count').innerText === '1' && "+bold+
+		" && !!document.querySelector('#needs-rows #need-asksasks.waiting') && document.querySelector('#favicon').href.includes('/icon-needs')")
+	f.update("asksasks", func(t *arbev1.Thread) { t.Name = "Renamed" })
+	list.until("its new name, still bold", "document.querySelector('#t-asksasks .thread-name').innerText === 'Renamed' && "+bold)
+	reader := list.another()
+	reader.open("/threads/asksasks")
+	f.says("asksasks", f.me.Id, "e1", entry.Chat{Text: "hello"})
+	reader.until("it is read there", "document.title === 'Renamed · Home'")
+	list.until("it is read here", "document.title === 'Home · arbe' && !document.querySelector('.unread, .unread-count, #needs-rows') && !document.querySelector('#favicon').href.includes('/icon-needs')")
+}
+
+func TestAnInboxSendsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	for i := range 100 {
+		f.needs(fmt.Sprintf("many%04d", i), fmt.Sprintf("a long name of thread number %d", i), arbev1.NeedReason_NEED_REASON_FAILED)
+	}
+	l := listen(t, f.start(t), "mine/home/")
+	if e := l.next(); len(e.P) != 3 || !strings.Contains(e.P[0].H, "thread number 99") {
+		t.Fatalf("the first event is %.300v", e)
+	}
+	f.needs("newonenew", "one more", arbev1.NeedReason_NEED_REASON_MENTION)
+	size := 0
+	e := l.next()
+	for _, p := range e.P {
+		size += len(p.S) + len(p.H)
+	}
+	if size > 4<<10 || len(e.P) != 3 {
+		t.Errorf("one more thread is %d patches of %d bytes", len(e.P), size)
+	}
+}

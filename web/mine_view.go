@@ -1,0 +1,68 @@
+package web
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func mineTopic(f layout) topic { return topic{"mine", f.House.Id, inboxDigest(f.Inbox)} }
+
+// inboxDigest identifies the state of an inbox that a page shows.
+func inboxDigest(i *arbev1.Inbox) string {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(i)
+	if err != nil {
+		return "" // equals no digest, so that all of it is sent
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
+}
+
+// needWords say why a thread needs its reader.
+var needWords = map[arbev1.NeedReason]string{
+	arbev1.NeedReason_NEED_REASON_APPROVAL: "a bot waits for a yes", arbev1.NeedReason_NEED_REASON_MENTION: "mentions you",
+	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "finished",
+}
+
+// needClasses are the shapes and colours of these reasons.
+var needClasses = map[arbev1.NeedReason]string{
+	arbev1.NeedReason_NEED_REASON_APPROVAL: "waiting", arbev1.NeedReason_NEED_REASON_MENTION: "mention",
+	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "completed",
+}
+
+// needState is how a need is shown: by its most urgent reason, with the words of all.
+func needState(n *arbev1.Need) status {
+	s := status{Class: "open"}
+	var words []string
+	for _, r := range n.Reasons {
+		if len(words) == 0 && needClasses[r] != "" {
+			s.Class = needClasses[r]
+		}
+		words = append(words, needWords[r])
+	}
+	s.Word = strings.Join(words, ", ")
+	return s
+}
+
+// needPath leads to the first entry to read.
+func needPath(n *arbev1.Need) string {
+	if n.Seq == 0 {
+		return threadPath(n.ThreadId)
+	}
+	return threadPath(n.ThreadId) + "#e" + strconv.FormatInt(n.Seq, 10)
+}
+
+func needTitle(n *arbev1.Need) string { return title(&arbev1.Thread{Name: n.ThreadName}) }
+
+// counted is the title of a window with the number of threads that need its reader. The script keeps it.
+func counted(f layout, name string) string {
+	if n := f.Inbox.GetTotal(); n > 0 {
+		return "(" + strconv.Itoa(int(n)) + ") " + name
+	}
+	return name
+}

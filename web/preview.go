@@ -1,0 +1,46 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// previewPort is the port that is proposed, the one at which most servers for developers listen.
+const previewPort = 3000
+
+// preview asks which port of the thread's sandbox to show. It opens nothing, because pages of other hosts may lead here.
+func (a *app) preview(w http.ResponseWriter, r *http.Request) error {
+	got, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	if err != nil {
+		return err
+	}
+	port, err := strconv.ParseUint(r.URL.Query().Get("port"), 10, 16)
+	if err != nil || port == 0 {
+		port = previewPort
+	}
+	if a.previews == nil {
+		return fault.New(fault.Precondition, "this server shows no previews", "use arbe port, or ask the operator to set preview_url")
+	}
+	// The answer to the form leads to the preview's host, which browsers otherwise refuse.
+	w.Header().Set("Content-Security-Policy", strings.Replace(policy, "form-action 'self'", "form-action 'self' "+a.previews.Scheme+"://*."+a.previews.Host, 1))
+	return a.show(w, r, http.StatusOK, previewPage(a.themeOf(r), got.Thread, int(port)))
+}
+
+// openPreview leads to a preview of a port of the thread's sandbox.
+func (a *app) openPreview(w http.ResponseWriter, r *http.Request) error {
+	port, err := strconv.ParseInt(r.PostFormValue("port"), 10, 32)
+	if err != nil {
+		return fault.New(fault.Invalid, "this is not the number of a port", "give a number from 1 to 65535")
+	}
+	res, err := a.services.sandboxes.OpenPreview(r.Context(), &arbev1.OpenPreviewRequest{ThreadId: r.PathValue("thread"), Port: int32(port)})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, res.Url, http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"fmt"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// queueView is what waits for the coding agent of a thread.
+type queueView struct {
+	// Agent is the agent's name, and Total how many messages wait; Messages are the first of them.
+	Agent    string
+	Total    int
+	Messages []queuedMessage
+}
+
+// queuedMessage is a message that waits.
+type queuedMessage struct {
+	// Path takes changes. Entry and Version say of what, and Once makes a retry harmless.
+	Path, Entry, Once string
+	Seq, Version      int64
+	// Text is the text, Line its beginning, and By who said and edited it. Clipped: Text is not all of it.
+	Text, Line, By string
+	Clipped        bool
+	// First and Last: it is. Up and Down are the messages before which it goes when it is moved; empty for the end.
+	First, Last bool
+	Up, Down    string
+}
+
+// shownQueueLine is how much of a message is shown, in characters.
+const shownQueueLine = 200
+
+func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf func(agent string) string) queueView {
+	v := queueView{Agent: nameOf(thread.AgentId), Total: int(q.GetTotal())}
+	all := q.GetMessages()
+	for i, m := range all {
+		shown := queuedMessage{
+			Path: threadPath(thread.Id) + "/queue", Entry: m.EntryId, Once: newID(), Seq: m.Seq, Version: m.Version,
+			Text: m.Text, Line: entry.OneLine(m.Text, shownQueueLine), By: nameOf(m.AuthorAgentId), Clipped: m.Clipped,
+			First: i == 0, Last: i == len(all)-1,
+		}
+		if n := len(m.Attachments); n > 0 {
+			shown.Line = entry.OneLine(fmt.Sprintf("[%s] %s", several(n, "file"), m.Text), shownQueueLine)
+		}
+		if m.EditedByAgentId != "" {
+			shown.By += ", edited by " + nameOf(m.EditedByAgentId)
+		}
+		if i > 0 {
+			shown.Up = all[i-1].EntryId
+		}
+		if i+2 < len(all) {
+			shown.Down = all[i+2].EntryId
+		}
+		v.Messages = append(v.Messages, shown)
+	}
+	return v
+}
+
+// title says how much waits, and for whom.
+func (v queueView) title() string {
+	return "Waiting for " + v.Agent + ": " + several(v.Total, "message")
+}
+
+// key is the id of an element of the message. It changes with the message, so that a form never shows an old text.
+func (m queuedMessage) key(part string) string {
+	return fmt.Sprintf("%s-%d-%d", part, m.Seq, m.Version)
+}
+
+func several(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

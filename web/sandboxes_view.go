@@ -1,0 +1,102 @@
+package web
+
+import (
+	"strconv"
+	"time"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// sandboxesView is the page of a house's sandboxes that exist.
+type sandboxesView struct {
+	Layout    layout
+	Sandboxes []*arbev1.Sandbox
+	More      string
+	// Asked reports that the providers were just asked. Gone and Unknown are how many sandboxes they no longer have, and how many
+	// they were silent about.
+	Asked         bool
+	Gone, Unknown int
+}
+
+// answer says what the providers answered.
+func (v sandboxesView) answer() string {
+	text := "All of them exist."
+	if v.Gone > 0 {
+		text = numbered(v.Gone, "sandbox is gone", "sandboxes are gone") + ". Their threads get new ones with their next command."
+	}
+	if v.Unknown > 0 {
+		text += " " + numbered(v.Unknown, "could not be asked for and stays as it is.", "could not be asked for and stay as they are.")
+	}
+	return text
+}
+
+func numbered(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// sandboxView is the page of one sandbox.
+type sandboxView struct {
+	Layout   layout
+	Sandbox  *arbev1.Sandbox
+	Log      *arbev1.GetSandboxLogResponse
+	Problems problems
+}
+
+// sandboxState is a sandbox's status in words.
+func sandboxState(s *arbev1.Sandbox) string {
+	switch s.GetStatus() {
+	case "pending":
+		return "being built"
+	case "live":
+		return "ready"
+	}
+	return "deleted"
+}
+
+// onIt says how many threads are on a sandbox beside those that are named.
+func onIt(u *arbev1.SandboxUse) string {
+	switch n := int(u.GetThreadCount()) - len(u.GetThreads()); {
+	case u.GetThreadCount() == 0:
+		return "no thread is on it"
+	case n > 0 && len(u.GetThreads()) > 0:
+		return "and " + numbered(n, "other thread", "other threads")
+	case n > 0:
+		return numbered(n, "direct message", "direct messages")
+	}
+	return ""
+}
+
+// threadTitle names a thread of a sandbox.
+func threadTitle(t *arbev1.NamedThread) string {
+	if t.GetName() == "" {
+		return t.GetThreadId()
+	}
+	return clip(t.GetName(), maxWord)
+}
+
+// stepTook is how long a step of a build took.
+func stepTook(s *arbev1.SandboxStep) string {
+	return (time.Duration(s.GetDurationMs()) * time.Millisecond).String()
+}
+
+// savedWords say what is saved of a folder.
+func savedWords(p *arbev1.TreePart) string {
+	switch {
+	case p.GetMissing() != "":
+		return "not saved: " + clip(p.GetMissing(), maxText)
+	case p.GetArtifactId() == "":
+		return "no changes"
+	}
+	return numbered(int(p.GetFiles()), "changed file", "changed files")
+}
+
+// folderName names a folder of a working tree.
+func folderName(p *arbev1.TreePart) string {
+	if p.GetFolder() == "" {
+		return "working tree"
+	}
+	return clip(p.GetFolder(), maxWord)
+}

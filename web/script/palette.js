@@ -1,0 +1,73 @@
+// The palette: threads, people, pages and actions by their names, and a search for anything else.
+
+import { $, $$ } from './dom.js'
+
+const palette = $('#palette'), input = palette && $('input', palette), list = palette && $('ul', palette)
+const most = 12
+
+// choices are what the page leads to: [name, kind, how to go there].
+function choices() {
+  const places = $$('#mine a, #places a').map(a => [$('.place-name', a).textContent, a.id.startsWith('place-') && $('.status', a) ? 'thread' : 'page', () => a.click()])
+  const people = $$('li[data-kind="name"]', $('#completions')?.content ?? document.createElement('div')).map(p => [p.dataset.name, 'person', () => search('from:"' + p.dataset.name + '" ')])
+  return [
+    ...places, ...people,
+    ['New thread', 'action', () => $('[data-new]').click()],
+    ['Keyboard', 'action', () => $('#sheet').showPopover()],
+    ...$$('.themes button').map(b => [b.textContent + ' theme', 'action', () => b.click()]),
+    ['Log out', 'action', () => $('form[action="/logout"] button').click()],
+  ]
+}
+
+const search = words => { location.href = palette.dataset.search + '?q=' + encodeURIComponent(words) }
+
+function show() {
+  const words = input.value.trim().toLowerCase().split(/\s+/)
+  const fit = choices().filter(([name]) => words.every(w => name.toLowerCase().includes(w))).slice(0, most)
+  if (input.value.trim()) fit.push([`Search for “${input.value.trim()}”`, 'search', () => search(input.value.trim())])
+  list.replaceChildren(...fit.map(([name, kind, go], i) => {
+    const item = document.createElement('li'), about = document.createElement('span')
+    item.role = 'option'
+    item.id = 'palette-' + i
+    item.dir = 'auto'
+    about.className = 'quiet'
+    about.textContent = kind
+    item.append(name, about)
+    item.addEventListener('click', () => { palette.close(); go() })
+    return item
+  }))
+  choose(0)
+}
+
+function choose(at) {
+  const all = [...list.children]
+  all.forEach((item, i) => item.setAttribute('aria-selected', i === at))
+  if (all[at]) {
+    input.setAttribute('aria-activedescendant', all[at].id)
+    all[at].scrollIntoView({ block: 'nearest' })
+  } else input.removeAttribute('aria-activedescendant')
+}
+
+if (palette) {
+  document.addEventListener('keydown', event => {
+    if (event.key.toLowerCase() !== 'k' || !(event.metaKey || event.ctrlKey) || event.altKey || event.shiftKey) return
+    event.preventDefault()
+    if (palette.open) return palette.close()
+    input.value = ''
+    palette.showModal()
+    show()
+    input.focus()
+  })
+  input.addEventListener('input', show)
+  palette.addEventListener('click', event => { if (event.target === palette) palette.close() })
+  input.addEventListener('keydown', event => {
+    const all = [...list.children], at = all.findIndex(item => item.getAttribute('aria-selected') === 'true')
+    const to = { ArrowDown: Math.min(at + 1, all.length - 1), ArrowUp: Math.max(at - 1, 0) }[event.key]
+    if (to !== undefined) {
+      event.preventDefault()
+      choose(to)
+    } else if (event.key === 'Enter') {
+      event.preventDefault()
+      all[at]?.click()
+    }
+  })
+}

@@ -1,0 +1,33 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// maxFound is how many entries the page of a search shows.
+const maxFound = 50
+
+// search shows what a search in a house finds.
+func (a *app) search(w http.ResponseWriter, r *http.Request) error {
+	house := r.PathValue("house")
+	f, err := a.layoutOf(r, house, inSearch)
+	if err != nil {
+		return err
+	}
+	v := searchView{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	status := http.StatusOK
+	if v.Query != "" {
+		v.Found, err = a.services.entries.Search(r.Context(), &arbev1.SearchRequest{HouseId: house, Query: v.Query, PageSize: maxFound})
+		if problem := faultOf(err); err != nil {
+			if problem.Code != fault.Invalid && problem.Code != fault.Exhausted {
+				return err
+			}
+			v.Problem, status = problem, httpStatus(problem)
+		}
+	}
+	return a.show(w, r, status, searchPage(f, v))
+}

@@ -1,0 +1,31 @@
+package web
+
+import (
+	"strconv"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// inSearch is the value of [layout].Current on the page of a search.
+const inSearch = "search"
+
+// searchView is a search and what it found. Found is nil if there is no query, or a Problem with it.
+type searchView struct {
+	Query   string
+	Found   *arbev1.SearchResponse
+	Problem *fault.Error
+}
+
+func searchPath(house string) string { return housePath(house) + "/search" }
+
+func hitPath(h *arbev1.SearchHit) string {
+	return threadPath(h.ThreadId) + "#e" + strconv.FormatInt(h.Seq, 10)
+}
+
+func searchTitle(f layout, v searchView) string {
+	if v.Query == "" {
+		return "Search · " + f.House.Name
+	}
+	return clip(v.Query, 40) + " · Search · " + f.House.Name
+}
