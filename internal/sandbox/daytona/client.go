@@ -17,14 +17,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// mostAnswer limits an answer, in bytes, because the generated clients read it into memory.
+// mostAnswer limits the size of an answer, because the generated clients read it into memory.
 const mostAnswer = 16 << 20
 
-// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+// newTransport returns a transport that gives up on stalled connections. Callers limit how long an answer may take.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.MaxIdleConnsPerHost = 64 // requests wait for what commands do, so many are open
+	t.MaxIdleConnsPerHost = 64 // requests wait for commands, so many are open at once
 	return t
 }
 
@@ -44,13 +44,13 @@ func headers(cfg Config) map[string]string {
 	return map[string]string{"Authorization": "Bearer " + cfg.APIKey, "X-Daytona-Source": "sdk-go", "X-Daytona-SDK-Version": strings.TrimSpace(api.ClientVersion)}
 }
 
-// throttled waits when the service says that there are too many requests, as long as it says.
+// throttled repeats requests that were refused with "too many requests", after the wait that the service asks for.
 type throttled struct {
 	http.RoundTripper
 	limit time.Duration // for all waits of one request
 }
 
-// RoundTrip makes a request, and makes it again after a wait. If it would wait too long, the answer is returned.
+// RoundTrip makes a request and repeats it after each wait. If the wait would be too long, it returns the answer.
 func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
 	for left := t.limit; ; {
 		response, err := t.RoundTripper.RoundTrip(request)
@@ -79,8 +79,8 @@ func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// retryAfter returns how long an answer says to wait: in the ordinary header, or in Daytona's own for each of its
-// limits. It is at least a second, so that an answer that says nothing is not asked for without end.
+// retryAfter returns how long an answer asks to wait, in the standard header or in one of Daytona's own, one for each of its
+// limits. It returns at least a second, so that an answer without a header is not retried in a busy loop.
 func retryAfter(h http.Header) time.Duration {
 	wait := time.Second
 	for name, values := range h {
@@ -96,7 +96,7 @@ func retryAfter(h http.Header) time.Duration {
 	return wait
 }
 
-// limitedBody is a body that fails when it is too long.
+// limitedBody is a body that fails when it exceeds its limit.
 type limitedBody struct {
 	io.ReadCloser
 	left int
@@ -111,15 +111,15 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// said is the body of an error.
+// said is the body of an error answer.
 type said struct {
 	StatusCode int    `json:"statusCode"`
 	Message    string `json:"message"`
 	Error      string `json:"error"`
 }
 
-// answerError returns what an answer means; nil if it is one. Only Daytona's own word that a box does not exist is a
-// [fault.NotFound]: everything else that may pass is [fault.Unavailable].
+// answerError turns a failed answer into a fault; nil if the request succeeded. The fault is [fault.NotFound] only if Daytona
+// itself says that a box does not exist. Everything else that may be temporary is [fault.Unavailable].
 func answerError(ctx context.Context, response *http.Response, err error) error {
 	switch {
 	case err == nil:
@@ -129,20 +129,20 @@ func answerError(ctx context.Context, response *http.Response, err error) error 
 	case response == nil:
 		return unavailable(err)
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // what is missing only makes the message shorter
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // a cut body only shortens the message
 	var body said
 	readable := json.Unmarshal(text, &body) == nil
 	cause := fmt.Errorf("%s: %.1000s", response.Status, text)
 	switch code := response.StatusCode; {
 	case code < 300:
-		return unavailable(err) // the answer was cut off, or is none of Daytona's
+		return unavailable(err) // the answer was cut off, or is not Daytona's
 	case code == http.StatusNotFound && readable && body.StatusCode == http.StatusNotFound && !strings.HasPrefix(body.Message, "Cannot "):
-		// "Cannot GET …" is about the address, which an operator may have mistyped.
+		// "Cannot GET …" means that the path is wrong: the operator may have mistyped the address.
 		return fault.New(fault.NotFound, "the sandbox no longer exists at Daytona", "run the command again: the thread gets a new sandbox").Because(cause)
 	case code == http.StatusUnauthorized:
 		return fault.New(fault.Precondition, "Daytona refuses this server's key", "ask the operator to set daytona_api_key to a valid one").Because(cause)
 	case code == http.StatusForbidden, code == http.StatusPaymentRequired, code == http.StatusUnprocessableEntity:
-		return fault.New(fault.Precondition, "Daytona refuses that", "ask the operator to look into the account").Because(cause)
+		return fault.New(fault.Precondition, "Daytona refuses that", "ask the operator to check the account").Because(cause)
 	case code == http.StatusBadRequest && !changing(body.Message):
 		return fault.New(fault.Precondition, "Daytona refuses that", "check the environment's image and limits").Because(cause)
 	}
@@ -153,13 +153,13 @@ func unavailable(cause error) *fault.Error {
 	return fault.New(fault.Unavailable, "Daytona does not answer as expected", "try again later").Because(cause)
 }
 
-// changing reports whether a message says that a box is changing its state, which passes.
+// changing reports whether a message says that a box is changing its state. Trying again later helps.
 func changing(message string) bool {
 	message = strings.ToLower(message)
 	return strings.Contains(message, "state change in progress") || strings.Contains(message, "not in a valid state") || strings.Contains(message, "is not started") || strings.Contains(message, "not running")
 }
 
-// limitReached reports whether an error says that the account may have no more.
+// limitReached reports whether err says that the account is at its limit.
 func limitReached(err error) bool {
 	if fault.CodeOf(err) != fault.Precondition {
 		return false

@@ -1,11 +1,11 @@
-// Package daytona creates sandboxes at Daytona, through the generated clients of its official Go SDK. The SDK's own layer
-// above them is left out: its client ends every request after a minute, uploads through files in the server's temporary
-// directory, and brings 22 MB of what it is not used for. How commands run is package remote's.
+// Package daytona creates sandboxes at Daytona, through the generated clients of its official Go SDK. It does not use the
+// SDK's higher layer, whose client ends every request after a minute, uploads through files in the server's temporary
+// directory, and adds 22 MB of unused code. Package remote runs the commands.
 //
-// The package is tested with a double of the service that runs commands (package daytonatest).
+// The tests use a double of the service that runs real commands (package daytonatest).
 //
-// From bottom to top: config.go; client.go speaks to the service and says what its answers mean; state.go says it of a box;
-// run.go runs programs; this file has the life of a box.
+// From bottom to top: config.go; client.go talks to the service and interprets its answers; state.go interprets the states of
+// boxes; run.go runs programs; this file creates, stops and deletes boxes.
 package daytona
 
 import (
@@ -29,24 +29,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
 
-// imagePrefix begins the image of a box that names an OCI image. Every other image is the name of a snapshot.
+// imagePrefix marks the image of a box as an OCI image. Any other image names a snapshot.
 const imagePrefix = "image:"
 
-// provider is Daytona's account. It is safe for concurrent use.
+// provider is an account at Daytona. It is safe for concurrent use.
 type provider struct {
 	cfg    Config
 	client *http.Client
 	api    api.SandboxAPI
 
 	mu sync.Mutex
-	// toolboxes are where the boxes that were seen running take commands, by ref.
+	// toolboxes holds the toolboxes of boxes last seen running, by ref.
 	toolboxes map[string]toolbox
 }
 
-// Open returns a driver for the account of a key. It does not use the service, so that a server starts without it.
+// Open returns a driver for the account of a key. It makes no request, so a server starts without the service.
 func Open(cfg Config) (*remote.Driver, error) {
 	if cfg.APIKey == "" {
-		return nil, fault.New(fault.Precondition, "this server has no sandboxes of Daytona", "use another driver, or ask the operator to set daytona_api_key")
+		return nil, fault.New(fault.Precondition, "this server has no Daytona account", "use another driver, or ask the operator to set daytona_api_key")
 	}
 	cfg.URL = strings.TrimRight(cmp.Or(cfg.URL, defaultURL), "/")
 	cfg.PerHouse = cmp.Or(cfg.PerHouse, defaultPerHouse)
@@ -56,12 +56,13 @@ func Open(cfg Config) (*remote.Driver, error) {
 	return remote.New(&provider{cfg: cfg, client: client, api: newAPI(cfg, client), toolboxes: map[string]toolbox{}}), nil
 }
 
-// Guarantees states what Daytona adds. It limits memory, cores and disk by its own measure, and not processes.
+// Guarantees states what Daytona adds. Daytona limits memory, cores and disk in its own way, and does not limit processes.
 func (p *provider) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{StopsIdle: true, UserID: -1}
 }
 
-// Create creates a box. Its name follows from its id, and Daytona has each name once, so that creating it again finds it.
+// Create creates a box. Creating it again finds the first one, because its name is derived from its id and Daytona keeps
+// names unique.
 func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, err error) {
 	if spec.Egress.Mode == egress.Listed {
 		return "", fault.New(fault.Precondition, "Daytona does not limit a sandbox to the hosts that its environment lists",
@@ -94,7 +95,7 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, e
 
 var errNeverStarts = errors.New("the limit for the start of a box has passed")
 
-// createNamed creates a box, or finds the one that another server has created meanwhile.
+// createNamed creates a box, or finds the one that another server created in the meantime.
 func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Spec) (*api.Sandbox, error) {
 	box, response, err := p.api.CreateSandbox(ctx).CreateSandbox(p.creation(name, spec)).Execute()
 	err = answerError(ctx, response, err)
@@ -102,12 +103,12 @@ func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Sp
 	case err == nil:
 		return box, nil
 	case response != nil && response.StatusCode == http.StatusConflict, fault.CodeOf(err) == fault.Unavailable:
-		// It exists, or the answer was lost, so that it may.
+		// The box exists, or may exist because the answer was lost.
 		if box, findErr := p.find(ctx, name); findErr == nil {
 			return box, nil
 		}
 	case limitReached(err):
-		return nil, fault.New(fault.Exhausted, "Daytona's account is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the account's limit").Because(err)
+		return nil, fault.New(fault.Exhausted, "the Daytona account is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the account's limit").Because(err)
 	}
 	return nil, err
 }
@@ -124,7 +125,7 @@ func (p *provider) creation(name string, spec sandbox.Spec) api.CreateSandbox {
 		create.SetTarget(p.cfg.Target)
 	}
 	image, built := strings.CutPrefix(spec.Image, imagePrefix)
-	if !built { // a snapshot has its own limits, and Daytona refuses others with it
+	if !built { // a snapshot has its own limits, and Daytona refuses any others
 		if snapshot := cmp.Or(spec.Image, p.cfg.Snapshot); snapshot != "" {
 			create.SetSnapshot(snapshot)
 		}
@@ -144,10 +145,10 @@ func (p *provider) creation(name string, spec sandbox.Spec) api.CreateSandbox {
 	return *create
 }
 
-// minutes returns a duration as Daytona counts it, at least 1, because it takes 0 for another meaning.
+// minutes returns a duration in Daytona's unit, at least 1, because 0 has another meaning there.
 func minutes(d time.Duration) int32 { return int32(max(1, d/time.Minute)) }
 
-// giveUp deletes a box whose creation failed, if it is this one's. Otherwise it would remain without anybody to know of it.
+// giveUp deletes a box whose creation failed, if it is the spec's. Otherwise it would remain, and nothing would know of it.
 func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -163,7 +164,6 @@ func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) e
 	return p.Destroy(ctx, box.Id)
 }
 
-// Destroy deletes a box.
 func (p *provider) Destroy(ctx context.Context, ref string) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -184,7 +184,6 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 	})
 }
 
-// Probe asks whether a box exists.
 func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
 	if err := checkRef(ref); err != nil {
 		return sandbox.Unknown, err
@@ -199,7 +198,7 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 	return livenessOf(box), nil
 }
 
-// Quarantine stops a box, and has Daytona keep it however long that lasts.
+// Quarantine stops a box, and makes Daytona keep it for as long as it is in quarantine.
 func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := checkRef(ref); err != nil {
 		return "", err
@@ -216,7 +215,7 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	return place, remote.Insist(ctx, func() error { return p.stop(ctx, ref) })
 }
 
-// setQuarantined marks a box. One in quarantine is not deleted.
+// setQuarantined sets or clears the mark of a box. Daytona does not delete a box in quarantine.
 func (p *provider) setQuarantined(ctx context.Context, box *api.Sandbox, quarantined bool) error {
 	labels, deletion := maps.Clone(box.Labels), minutes(p.cfg.AutoDelete)
 	if delete(labels, quarantineLabel); quarantined {
@@ -243,10 +242,9 @@ func (p *provider) stop(ctx context.Context, ref string) error {
 	return p.await(ctx, ref, func(box *api.Sandbox) (bool, error) { return stopped(box), failure(box) })
 }
 
-// listPage is how many boxes a page of the list has, and mostPages how many pages are read.
+// listPage is the number of boxes per page of a list, and mostPages limits the pages that are read.
 const listPage, mostPages = 100, 1000
 
-// List returns boxes of this program.
 func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
 	filter, err := json.Marshal(remote.Filter(want))
 	if err != nil {
@@ -269,7 +267,6 @@ func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbo
 	return nil, fault.Newf(fault.Exhausted, "delete some at Daytona", "the account has more than %d sandboxes", listPage*mostPages)
 }
 
-// Close releases the connections.
 func (p *provider) Close(context.Context) error {
 	p.client.CloseIdleConnections()
 	return nil
@@ -290,7 +287,7 @@ func (p *provider) forget(ref string) {
 	delete(p.toolboxes, ref)
 }
 
-// awaitRunning waits until a box runs. It starts one that is stopped, and takes one in quarantine out of it.
+// awaitRunning waits until a box runs. It starts a stopped box and releases it from quarantine.
 func (p *provider) awaitRunning(ctx context.Context, ref string) (*api.Sandbox, error) {
 	var running *api.Sandbox
 	asked := false
@@ -319,10 +316,10 @@ func (p *provider) awaitRunning(ctx context.Context, ref string) (*api.Sandbox, 
 	return running, nil
 }
 
-// The pauses between two looks at a box that is changing.
+// The shortest and longest pause between two checks of a box that is changing.
 const shortestLook, longestLook = 100 * time.Millisecond, time.Second
 
-// await looks at a box until done returns true or an error. An answer that says nothing about the box is waited out.
+// await checks a box until done returns true or an error. It keeps waiting while answers say nothing about the box.
 func (p *provider) await(ctx context.Context, ref string, done func(*api.Sandbox) (bool, error)) error {
 	for pause := shortestLook; ; pause = min(pause*5/4, longestLook) {
 		box, err := p.find(ctx, ref)
@@ -344,7 +341,7 @@ func (p *provider) await(ctx context.Context, ref string, done func(*api.Sandbox
 // quarantineLabel marks a box in quarantine.
 const quarantineLabel = "arbe.quarantine"
 
-// boxOf returns a box of the list. ours is false if this program has not created it.
+// boxOf converts an element of the list. ours is false if this program did not create it.
 func boxOf(from *api.Sandbox) (box sandbox.Box, ours bool) {
 	box, ours = remote.BoxOf(from.Labels)
 	box.Ref, box.Quarantined = from.Id, from.Labels[quarantineLabel] != ""
@@ -354,7 +351,7 @@ func boxOf(from *api.Sandbox) (box sandbox.Box, ours bool) {
 	return box, ours
 }
 
-// checkRef refuses a reference that Daytona cannot have given.
+// checkRef refuses a reference that Daytona cannot have issued.
 func checkRef(ref string) error {
 	if !validRef.MatchString(ref) {
 		return fault.New(fault.Invalid, fmt.Sprintf("%q is not the reference of a sandbox at Daytona", ref), "use the one that its creation returned")

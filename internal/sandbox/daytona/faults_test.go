@@ -82,12 +82,12 @@ func TestWhatIsNotKnownIsNotGone(t *testing.T) {
 		{"stopped", nil, sandbox.Live},
 		{"archived", nil, sandbox.Live},
 		{"restoring", nil, sandbox.Live},
-		{"paused", nil, sandbox.Unknown}, // a state of newer servers
+		{"paused", nil, sandbox.Unknown}, // a state that newer servers may report
 		{"error", map[string]any{"recoverable": true}, sandbox.Unknown},
 		{"error", map[string]any{"recoverable": false}, sandbox.Gone},
 		{"build_failed", nil, sandbox.Gone},
 		{"started", map[string]any{"desiredState": "destroyed"}, sandbox.Gone},
-		{"destroying", nil, sandbox.Gone}, // the double then has it no more
+		{"destroying", nil, sandbox.Gone}, // the double then no longer has it
 		{"", nil, sandbox.Gone},
 	} {
 		if state.name != "" {
@@ -106,15 +106,15 @@ func TestACreationThatFailsLeavesNothing(t *testing.T) {
 		prepare  func(*daytonatest.Double)
 		wantCode fault.Code
 	}{
-		"the box fails":             {state: "error", wantCode: fault.Precondition},
-		"its image cannot be built": {state: "build_failed", spec: sandbox.Spec{Image: "image:debian:13"}, wantCode: fault.Precondition},
-		"it is deleted meanwhile":   {state: "destroying", wantCode: fault.NotFound},
-		"it never starts":           {state: "pending_build", wantCode: fault.Unavailable},
-		"the account is full":       {prepare: func(a *daytonatest.Double) { a.Limit(-1) }, wantCode: fault.Exhausted},
-		"the key is refused":        {fault: daytonatest.Fault{On: anything, Status: http.StatusUnauthorized, Times: 2}, wantCode: fault.Precondition},
-		"the service fails":         {fault: daytonatest.Fault{On: creating, Status: http.StatusInternalServerError}, wantCode: fault.Unavailable},
-		"it cannot be prepared":     {fault: daytonatest.Fault{On: executing, Status: http.StatusOK, Body: `{"exitCode":1,"result":"arbe-cannot-prepare"}`}, wantCode: fault.Precondition},
-		"hosts are listed":          {spec: sandbox.Spec{Egress: egress.Policy{Mode: egress.Listed}}, wantCode: fault.Precondition},
+		"the box fails":               {state: "error", wantCode: fault.Precondition},
+		"its image cannot be built":   {state: "build_failed", spec: sandbox.Spec{Image: "image:debian:13"}, wantCode: fault.Precondition},
+		"it is deleted meanwhile":     {state: "destroying", wantCode: fault.NotFound},
+		"it never starts":             {state: "pending_build", wantCode: fault.Unavailable},
+		"the account is full":         {prepare: func(a *daytonatest.Double) { a.Limit(-1) }, wantCode: fault.Exhausted},
+		"the key is refused":          {fault: daytonatest.Fault{On: anything, Status: http.StatusUnauthorized, Times: 2}, wantCode: fault.Precondition},
+		"the service fails":           {fault: daytonatest.Fault{On: creating, Status: http.StatusInternalServerError}, wantCode: fault.Unavailable},
+		"it cannot be prepared":       {fault: daytonatest.Fault{On: executing, Status: http.StatusOK, Body: `{"exitCode":1,"result":"arbe-cannot-prepare"}`}, wantCode: fault.Precondition},
+		"the environment lists hosts": {spec: sandbox.Spec{Egress: egress.Policy{Mode: egress.Listed}}, wantCode: fault.Precondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +207,7 @@ func TestABoxThatWasStoppedIsStartedByItsNextUse(t *testing.T) {
 	if err := d.Launch(t.Context(), ref, "ended-by-it", sandbox.Command{Argv: []string{"sleep", "1000"}}); err != nil {
 		t.Fatal(fault.From(err).Detail())
 	}
-	account.SetState(ref, "stopped", nil) // as Daytona does it
+	account.SetState(ref, "stopped", nil) // as Daytona does
 	result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"test", "-s", "f"}})
 	if err != nil || result.ExitCode != 0 {
 		t.Errorf("%+v, %v", result, err)

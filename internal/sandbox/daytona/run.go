@@ -16,16 +16,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
 
-// toolbox is where a box takes commands.
+// toolbox is the address at which a box takes commands.
 type toolbox struct {
 	url     string
 	process tools.ProcessAPI
 }
 
-// runSeconds is when Daytona ends a program that hangs.
+// runSeconds is the time limit after which Daytona ends a program that hangs.
 const runSeconds = int32(2 * remote.MaxRun / 1e9)
 
-// Run runs a program. Daytona takes a script for a shell, whose input it is, and returns both outputs as one.
+// Run runs a program. Daytona takes a script, feeds it to a shell's input, and returns both outputs as one.
 func (p *provider) Run(ctx context.Context, ref string, argv []string, input []byte) (output []byte, exitCode int, err error) {
 	request := tools.NewExecuteRequest(script(argv, input))
 	request.SetCwd("/")
@@ -40,8 +40,8 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	return output, exitCode, err
 }
 
-// script returns a shell script that runs a program with an input. The input is in the script, so that it is in no argument
-// list: printf is a part of the shell.
+// script returns a shell script that runs a program with an input. The input is part of the script, so that it is never in an
+// argument list: printf is a builtin of the shell.
 func script(argv []string, input []byte) string {
 	var s strings.Builder
 	end := " </dev/null\n"
@@ -58,7 +58,7 @@ func script(argv []string, input []byte) string {
 	return s.String() + end
 }
 
-// Put writes a file. The generated client would want it in a file of the server.
+// Put writes a file. The generated client would need it to be a file on the server.
 func (p *provider) Put(ctx context.Context, ref, path string, content []byte) error {
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -93,8 +93,8 @@ func (p *provider) Put(ctx context.Context, ref, path string, content []byte) er
 
 var errRefused = fault.New(fault.Unavailable, "Daytona did not take a file", "try again later")
 
-// inBox calls do with the toolbox of a running box. A box that was stopped since it was last seen is started, and do called
-// again.
+// inBox calls do with the toolbox of a running box. If the box was stopped since it was last seen, inBox starts it and calls
+// do again.
 func (p *provider) inBox(ctx context.Context, ref string, do func(toolbox) (*http.Response, error)) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *provider) inBox(ctx context.Context, ref string, do func(toolbox) (*htt
 	if failed == nil || ctx.Err() != nil {
 		return failed
 	}
-	// The toolbox does not say whether the box is stopped or gone: its proxy may answer for it.
+	// The toolbox cannot tell a stopped box from a deleted one, because its proxy may answer for it.
 	p.forget(ref)
 	current, err := p.find(ctx, ref)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *provider) inBox(ctx context.Context, ref string, do func(toolbox) (*htt
 	return toolboxError(ctx, response, err)
 }
 
-// toolboxError is [answerError] for an answer of a toolbox, whose word says nothing about its box.
+// toolboxError is [answerError] for an answer of a toolbox, which is no evidence that its box is gone.
 func toolboxError(ctx context.Context, response *http.Response, err error) error {
 	if err = answerError(ctx, response, err); fault.CodeOf(err) == fault.NotFound || fault.CodeOf(err) == fault.Precondition {
 		return unavailable(err)
@@ -135,7 +135,7 @@ func toolboxError(ctx context.Context, response *http.Response, err error) error
 	return err
 }
 
-// toolbox returns the toolbox of a box, which it starts.
+// toolbox returns the toolbox of a box, starting the box if necessary.
 func (p *provider) toolbox(ctx context.Context, ref string) (toolbox, error) {
 	p.mu.Lock()
 	known, ok := p.toolboxes[ref]

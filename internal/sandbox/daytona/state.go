@@ -10,11 +10,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// validRef is the form of Daytona's ids. It also keeps a ref from changing the address of a request.
+// validRef matches Daytona's ids. It also keeps a ref from altering the path of a request.
 var validRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 
-// livenessOf returns what the state of a box says about it. A state that is not known, because Daytona has added it, says
-// nothing.
+// livenessOf returns the liveness that a box's state implies. A state that this driver does not know, because Daytona added
+// it later, is [sandbox.Unknown].
 func livenessOf(box *api.Sandbox) sandbox.Liveness {
 	if box.GetDesiredState() == api.SANDBOXDESIREDSTATE_DESTROYED {
 		return sandbox.Gone
@@ -33,12 +33,12 @@ func livenessOf(box *api.Sandbox) sandbox.Liveness {
 	return sandbox.Live
 }
 
-// broken reports whether a box has failed, so that it exists and can only be deleted.
+// broken reports whether a box has failed: it exists, but can only be deleted.
 func broken(box *api.Sandbox) bool {
 	return box.GetState() == api.SANDBOXSTATE_ERROR || box.GetState() == api.SANDBOXSTATE_BUILD_FAILED
 }
 
-// stopped reports whether a box is stopped with its files.
+// stopped reports whether a box is stopped and has its files.
 func stopped(box *api.Sandbox) bool {
 	return box.GetState() == api.SANDBOXSTATE_STOPPED || box.GetState() == api.SANDBOXSTATE_ARCHIVED
 }

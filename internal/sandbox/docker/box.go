@@ -20,23 +20,26 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// idleLabel says after how long a box that nobody uses is stopped.
+// idleLabel records how long a box may be idle before it is stopped.
 const idleLabel = "arbe.idle"
 
-// quarantined begins the name of a box in quarantine, after [remote.CommonPrefix]. A container's labels cannot be changed.
+// quarantined is the prefix of the name of a box in quarantine. It is followed by [remote.CommonPrefix]. The mark is in the
+// name because a container's labels cannot be changed.
 const quarantined = "quarantine-"
 
-// The parts of a box's memory, in eighths, that files in it may take up: what is left is enough to end what fills them.
+// The shares of a box's memory, in eighths, that files in /tmp and /dev/shm may use. The rest is enough to run the programs
+// that delete them.
 const tmpEighths, shmEighths = 2, 1
 
-// ownPIDs are the processes and threads that a box has besides those of its commands.
+// ownPIDs is the number of processes and threads that a box needs besides those of its commands.
 const ownPIDs = 32
 
-// mostFiles is how many files one process may open. An engine cannot give a box more than it may open itself.
+// mostFiles limits the files that one process may open. An engine cannot grant more than its own limit.
 const mostFiles = 16384
 
-// creation returns the request for a box. It has no files, devices and namespaces of the engine's machine, no capabilities and
-// no way to get any. What it does not say is the engine's own: its system call filter, and user namespaces where they are on.
+// creation returns the request that creates a box. The box shares no files, devices or namespaces with the engine's machine,
+// has no capabilities and cannot gain any. The rest is left to the engine's configuration, such as its system call filter and
+// user namespaces.
 func (p *provider) creation(spec sandbox.Spec, image string, cores int) client.ContainerCreateOptions {
 	limits := spec.Limits
 	limits.MemoryMB, limits.PIDs = cmp.Or(limits.MemoryMB, p.cfg.Limits.MemoryMB), cmp.Or(limits.PIDs, p.cfg.Limits.PIDs)
@@ -58,7 +61,7 @@ func (p *provider) creation(spec sandbox.Spec, image string, cores int) client.C
 			Entrypoint: []string{firstPath, protocol.First}, Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, StopSignal: "SIGKILL",
 		},
 		HostConfig: &container.HostConfig{
-			ExtraHosts:  []string{spec.ID + ":127.0.0.1"}, // without a network, nothing else says what its own name is
+			ExtraHosts:  []string{spec.ID + ":127.0.0.1"}, // without a network, nothing else resolves the box's own name
 			NetworkMode: network, IpcMode: "private", CgroupnsMode: "private", Runtime: p.cfg.Runtime,
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 			LogConfig:     container.LogConfig{Type: "none"},
@@ -74,7 +77,7 @@ func (p *provider) creation(spec sandbox.Spec, image string, cores int) client.C
 	}
 }
 
-// storage asks for a disk of its own size, which not every engine has.
+// storage asks for a disk of limited size, which not every engine supports.
 func storage(megabytes int) map[string]string {
 	if megabytes == 0 {
 		return nil
@@ -82,12 +85,12 @@ func storage(megabytes int) map[string]string {
 	return map[string]string{"size": strconv.Itoa(megabytes) + "M"}
 }
 
-// noStorage reports whether the engine has no disks of their own size.
+// noStorage reports whether err says that the engine cannot limit the size of disks.
 func noStorage(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "storage-opt")
 }
 
-// filter returns the filter for the boxes of this program that have labels.
+// filter returns a filter that matches this program's boxes with the given labels.
 func filter(labels map[string]string) client.Filters {
 	f := client.Filters{}
 	f.Add("label", remote.SandboxLabel)
@@ -97,7 +100,8 @@ func filter(labels map[string]string) client.Filters {
 	return f
 }
 
-// listed returns a box of the engine's list. ours is false if this program has not created it, or if it is being deleted.
+// listed converts an element of the engine's list. ours is false if this program did not create it, or if it is being
+// deleted.
 func listed(from container.Summary) (box sandbox.Box, ours bool) {
 	box, ours = remote.BoxOf(from.Labels)
 	box.Ref, box.CreatedAt = from.ID, time.Unix(from.Created, 0)
@@ -107,20 +111,20 @@ func listed(from container.Summary) (box sandbox.Box, ours bool) {
 	return box, ours && !ending(from.State)
 }
 
-// inQuarantine reports whether a name, which the engine begins with a slash, is that of a box in quarantine.
+// inQuarantine reports whether name belongs to a box in quarantine. The engine puts a slash before names.
 func inQuarantine(name string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(name, "/"), remote.CommonPrefix+quarantined)
 }
 
-// ending reports whether a container only waits to be deleted.
+// ending reports whether a container is about to be deleted.
 func ending(state container.ContainerState) bool {
 	return state == container.StateRemoving || state == container.StateDead
 }
 
-// validRef is the form of a container's id. It also keeps a ref from changing the address of a request.
+// validRef matches a container's id. It also keeps a ref from altering the path of a request.
 var validRef = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// checkRef refuses a reference that this driver cannot have given.
+// checkRef refuses a reference that this driver cannot have issued.
 func checkRef(ref string) error {
 	if !validRef.MatchString(ref) {
 		return fault.Newf(fault.Invalid, "use the one that its creation returned", "%.100q is not the reference of a sandbox in a Docker engine", ref)

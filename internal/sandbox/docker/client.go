@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// connect returns a client of the engine. It does not use it.
+// connect returns a client of the engine. It makes no request.
 func connect(cfg Config) (*client.Client, error) {
 	options := []client.Opt{client.WithHost(cfg.Host)}
 	if cfg.TLS != "" {
@@ -26,10 +26,10 @@ func connect(cfg Config) (*client.Client, error) {
 	return engine, nil
 }
 
-// noSpace is how the system says that a disk is full.
+// noSpace is the system's message for a full disk.
 const noSpace = "no space left on device"
 
-// explain returns what an error of the client means. None says that a box is gone; see [provider.find].
+// explain turns an error of the client into a fault. It never concludes that a box is gone; see [provider.find].
 func explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -39,22 +39,22 @@ func explain(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), noSpace):
 		return fault.New(fault.Exhausted, "the disk of the Docker engine is full", "delete sandboxes and images that are not needed, or ask the operator for a larger disk").Because(err)
 	case errdefs.IsInvalidArgument(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
-		return fault.New(fault.Precondition, "the Docker engine refuses that", "ask the operator to look into the server's log").Because(err)
+		return fault.New(fault.Precondition, "the Docker engine refuses that", "ask the operator to check the server's log").Because(err)
 	}
 	return unavailable(err)
 }
 
 func unavailable(cause error) *fault.Error {
-	return fault.New(fault.Unavailable, "the Docker engine does not answer as expected", "try again later, or ask the operator whether it runs").Because(cause)
+	return fault.New(fault.Unavailable, "the Docker engine does not answer as expected", "try again later, or ask the operator whether it is running").Because(cause)
 }
 
 func gone(cause error) *fault.Error {
 	return fault.New(fault.NotFound, "the sandbox no longer exists in the Docker engine", "run the command again: the thread gets a new sandbox").Because(cause)
 }
 
-// noContainer reports whether the engine says that there is no such container, and not that it does not know the address.
+// noContainer reports whether the engine says that the container does not exist, rather than that it does not know the path.
 func noContainer(err error) bool {
 	return errdefs.IsNotFound(err) && strings.Contains(err.Error(), "No such container")
 }
 
-var errOther = errors.New("the engine is another one than before")
+var errOther = errors.New("this is a different engine from the one before")

@@ -1,15 +1,15 @@
-// Package docker creates sandboxes as containers of a Docker engine, through its official client. How commands run is package
-// remote's: its keeper is process 1 of each container, and comes with the container's creation, so that an image needs nothing
-// but a shell.
+// Package docker creates sandboxes as containers of a Docker engine, through its official client. Package remote runs their
+// commands: its keeper is process 1 of each container. The driver copies the keeper in when it creates the container, so an
+// image needs only a shell.
 //
-// A box has no capabilities, no files of the engine's machine, and its commands an ordinary user. Without a network that the
-// operator names, it has none.
+// A box has no capabilities and no files of the engine's machine, and its commands run as an ordinary user. It has no network
+// unless the operator names one.
 //
-// The package is tested with the engine itself, where one can be started.
+// The tests use a real engine where one can be started.
 //
-// From bottom to top: config.go; client.go says what answers mean; image.go gets images, and what a box has besides; box.go is
-// the configuration of its containers; engine.go finds boxes, starts and stops them; idle.go stops those in which nothing runs;
-// run.go runs programs; this file creates boxes and deletes them.
+// From bottom to top: config.go; client.go interprets the engine's answers; image.go pulls images and prepares the files that
+// every box needs; box.go builds the configuration of containers; engine.go finds, starts and stops boxes; idle.go stops idle
+// ones; run.go runs programs; this file creates and deletes boxes.
 package docker
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// openLimit is how long the engine may take to say who it is.
+// openLimit limits how long the engine takes to identify itself.
 const openLimit = 5 * time.Second
 
-// Open returns a driver for an engine. It asks the engine who it is, because its boxes are nowhere else: an engine that does not
-// answer is a [fault.Unavailable].
+// Open returns a driver for an engine. It asks for the engine's id, because boxes exist in that engine only. If the engine
+// does not answer, the error is [fault.Unavailable].
 func Open(cfg Config) (*remote.Driver, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -61,13 +61,13 @@ func Open(cfg Config) (*remote.Driver, error) {
 	return remote.New(p), nil
 }
 
-// Guarantees states what the engine adds. Whether it has disks of their own size and which runtime it has is the operator's
-// choice, so that neither is promised.
+// Guarantees states what the engine adds. Limits on disks and the choice of runtime are up to the operator, so it promises
+// neither.
 func (p *provider) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{MemoryLimit: true, NoNetwork: true, UserID: userID}
 }
 
-// Machine returns the engine, because only who reaches it reaches its boxes.
+// Machine identifies the engine: its boxes can only be reached through it.
 func (p *provider) Machine() string {
 	sum := sha256.Sum256([]byte(p.id))
 	return "docker-" + hex.EncodeToString(sum[:8])
@@ -76,7 +76,8 @@ func (p *provider) Machine() string {
 // Offline reports whether boxes have no network.
 func (p *provider) Offline() bool { return p.cfg.Network == "" }
 
-// Create creates a box. Its name follows from its id, and an engine has each name once, so that creating it again finds it.
+// Create creates a box. Creating it again finds the first one, because its name is derived from its id and an engine keeps
+// names unique.
 func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, err error) {
 	if spec.Egress.Mode == egress.Listed {
 		return "", fault.New(fault.Precondition, "Docker does not limit a sandbox to the hosts that its environment lists",
@@ -112,7 +113,7 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (ref string, e
 
 var errNeverStarts = errors.New("the limit for the start of a box has passed")
 
-// know remembers whose boxes this server makes.
+// know remembers the installation whose boxes this server creates.
 func (p *provider) know(installation string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +122,7 @@ func (p *provider) know(installation string) {
 	}
 }
 
-// createNamed creates a box, or finds the one that another server has created meanwhile.
+// createNamed creates a box, or finds the one that another server created in the meantime.
 func (p *provider) createNamed(ctx context.Context, spec sandbox.Spec, image string) (string, error) {
 	if err := p.pull(ctx, image); err != nil {
 		return "", err
@@ -136,13 +137,13 @@ func (p *provider) createNamed(ctx context.Context, spec sandbox.Spec, image str
 		})
 		if noStorage(err) {
 			request.HostConfig.StorageOpt = nil
-			return unavailable(err) // and again without
+			return unavailable(err) // the next attempt asks for no storage
 		}
 		if err == nil {
 			ref = made.ID
 			return nil
 		}
-		// It exists, or the answer was lost, so that it may.
+		// The box exists, or may exist because the answer was lost.
 		found, findErr := p.lookup(ctx, spec)
 		switch {
 		case findErr == nil:
@@ -156,7 +157,7 @@ func (p *provider) createNamed(ctx context.Context, spec sandbox.Spec, image str
 	return ref, err
 }
 
-// giveUp deletes a box whose creation failed. Otherwise it would remain without anybody to know of it.
+// giveUp deletes a box whose creation failed. Otherwise it would remain, and nothing would know of it.
 func (p *provider) giveUp(ctx context.Context, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -170,7 +171,7 @@ func (p *provider) giveUp(ctx context.Context, spec sandbox.Spec) error {
 	return p.Destroy(ctx, ref)
 }
 
-// Destroy deletes a box. It deletes no container that this program has not made.
+// Destroy deletes a box. It never deletes a container that this program did not create.
 func (p *provider) Destroy(ctx context.Context, ref string) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -196,18 +197,18 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 		case err == nil, noContainer(err):
 			return nil
 		case strings.Contains(err.Error(), "too many open files"):
-			return fault.New(fault.Exhausted, "the Docker engine cannot delete the directories of the sandbox, because there are too many in one another",
-				"ask the operator to raise the engine's limit of open files and to start it again").Because(err)
+			return fault.New(fault.Exhausted, "the Docker engine cannot delete the directories of the sandbox, because they are nested too deeply",
+				"ask the operator to raise the engine's limit of open files and restart it").Because(err)
 		}
-		return explain(ctx, err) // another removal may be under way, which the next look shows
+		return explain(ctx, err) // another removal may be in progress; the next check shows it
 	})
 }
 
-// emptyLimit is how long a box may take to delete its files itself.
+// emptyLimit limits how long a box takes to delete its own files.
 const emptyLimit = 30 * time.Second
 
-// empty has a box delete what its commands wrote, as far as it can. An engine opens a file for each directory on the way down,
-// so that it cannot delete a tree that is deeper than it may open files, and the box is then neither there nor gone.
+// empty makes a box delete the files that its commands wrote, as far as it can. An engine opens one file per directory level,
+// so it cannot delete a tree deeper than its limit of open files. Such a box would be neither usable nor deleted.
 func (p *provider) empty(ctx context.Context, ref string) {
 	ctx, cancel := context.WithTimeout(ctx, emptyLimit)
 	defer cancel()
@@ -215,7 +216,6 @@ func (p *provider) empty(ctx context.Context, ref string) {
 	_, _, _ = p.Run(ctx, ref, []string{"/bin/sh", "-c", script, "-", sandbox.Workspace, sandbox.Home, protocol.Root}, nil)
 }
 
-// Probe asks whether a box exists.
 func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
 	if err := checkRef(ref); err != nil {
 		return sandbox.Unknown, err
@@ -248,7 +248,6 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	return "Docker: " + name, remote.Insist(ctx, func() error { return p.stop(ctx, ref) })
 }
 
-// List returns boxes of this program.
 func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
 	p.know(want.Installation)
 	found, err := p.list(ctx, filter(remote.Filter(want)))
@@ -260,7 +259,6 @@ func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbo
 	return list, err
 }
 
-// Close releases the connections.
 func (p *provider) Close(context.Context) error {
 	p.close()
 	p.work.Wait()

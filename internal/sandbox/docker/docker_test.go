@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
-// open returns a driver for an engine. Who changes it closes it.
+// open returns a driver for an engine. A test that changes the configuration closes the driver itself.
 func open(t testing.TB, host string, change ...func(*docker.Config)) *remote.Driver {
 	t.Helper()
 	cfg := docker.Config{Host: host, Image: baseImage}
@@ -33,7 +33,7 @@ func open(t testing.TB, host string, change ...func(*docker.Config)) *remote.Dri
 	return driver
 }
 
-// opened is open, and closes the driver with the test.
+// opened is like open, but closes the driver when the test ends.
 func opened(t testing.TB, host string, change ...func(*docker.Config)) *remote.Driver {
 	t.Helper()
 	d := open(t, host, change...)
@@ -58,7 +58,7 @@ func TestLaunchedCommands(t *testing.T) {
 
 var small = sandbox.Limits{MemoryMB: 256, PIDs: 128, CPUs: 1}
 
-// create creates a box of the installation "here" that is destroyed with the test.
+// create creates a box of the installation "here" and destroys it when the test ends.
 func create(t *testing.T, d sandbox.Driver, id string) string {
 	t.Helper()
 	ref, err := d.Create(t.Context(), sandbox.Spec{ID: id, Labels: sandbox.Labels{Installation: "here", House: "house of " + id}, Limits: small})
@@ -69,7 +69,7 @@ func create(t *testing.T, d sandbox.Driver, id string) string {
 	return ref
 }
 
-// run runs a line of shell and returns its output.
+// run runs a line of shell and returns its output and exit code.
 func run(t *testing.T, d sandbox.Driver, ref, script string) (out string, code int) {
 	t.Helper()
 	var said strings.Builder
@@ -102,7 +102,7 @@ func TestACommandReachesNothingOfTheEngine(t *testing.T) {
 	d := opened(t, e.host())
 	ref := create(t, d, "hostile")
 	for name, c := range map[string]struct{ script, want string }{
-		"the user is an ordinary one":              {"id -u", "1000\n"},
+		"the user is unprivileged":                 {"id -u", "1000\n"},
 		"no capability in any set":                 {`grep -c '^Cap.*:[[:space:]]*0000000000000000$' /proc/self/status`, "5\n"},
 		"no new privileges":                        {"grep NoNewPrivs /proc/self/status | tr -d '[:space:]'", "NoNewPrivs:1"},
 		"a system call filter":                     {"grep Seccomp: /proc/self/status | tr -d '[:space:]'", "Seccomp:2"},
@@ -149,7 +149,7 @@ func TestNothingInABoxEndsProcess1(t *testing.T) {
 		t.Errorf("the next command printed %q", got)
 	}
 	if now := inspect(t, e, ref).State.StartedAt; now != begun {
-		t.Errorf("it was started anew at %s, after %s", now, begun)
+		t.Errorf("it was restarted at %s, after %s", now, begun)
 	}
 }
 
@@ -276,18 +276,18 @@ func has(boxes []sandbox.Box, id string) bool {
 
 func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 	t.Parallel()
-	e := ownEngine(t) // because this stops what is idle
+	e := ownEngine(t) // its own engine, because the test stops idle boxes
 	d := opened(t, e.host(), func(c *docker.Config) { c.IdleStop = 200 * time.Millisecond })
 	idle, busy := create(t, d, "idle"), create(t, d, "busy")
 	run(t, d, busy, "sleep 4777 &")
 	run(t, d, idle, "echo kept > kept")
 	for begin := time.Now(); inspect(t, e, idle).State.Running; time.Sleep(20 * time.Millisecond) {
 		if time.Since(begin) > patience {
-			t.Fatal("the idle one runs on")
+			t.Fatal("the idle box is still running")
 		}
 	}
 	if !inspect(t, e, busy).State.Running {
-		t.Error("one in which something runs was stopped")
+		t.Error("a box with a running process was stopped")
 	}
 	if live, err := d.Probe(t.Context(), idle); live != sandbox.Live || err != nil {
 		t.Errorf("%s, %v", live, err)

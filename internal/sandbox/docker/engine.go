@@ -21,16 +21,16 @@ import (
 type provider struct {
 	cfg    Config
 	engine *client.Client
-	// id is the engine's own, and cores how many it has.
+	// id is the engine's id, and cores the number of its cores.
 	id    string
 	cores int
 
 	mu sync.Mutex
-	// installation is that of the boxes that this server makes; empty until it is known.
+	// installation is the label of the boxes that this server creates; empty until it is known.
 	installation string
-	// used is what this server does with boxes, by ref.
+	// used tracks this server's use of boxes, by ref.
 	used map[string]*usage
-	// restarting is held to start a box anew.
+	// restarting is held while a box is restarted.
 	restarting sync.Mutex
 
 	closed context.Context
@@ -38,7 +38,7 @@ type provider struct {
 	work   sync.WaitGroup
 }
 
-// awaitRunning starts a box that does not run, and takes one in quarantine out of it.
+// awaitRunning starts a box if necessary, and releases it from quarantine.
 func (p *provider) awaitRunning(ctx context.Context, ref string) error {
 	return remote.Insist(ctx, func() error {
 		box, err := p.find(ctx, ref)
@@ -60,7 +60,7 @@ func (p *provider) awaitRunning(ctx context.Context, ref string) error {
 				return err
 			}))
 		case container.StateCreated:
-			if err := p.furnish(ctx, box); err != nil {
+			if err := p.prepare(ctx, box); err != nil {
 				return err
 			}
 		}
@@ -68,8 +68,8 @@ func (p *provider) awaitRunning(ctx context.Context, ref string) error {
 	})
 }
 
-// furnish puts into a box that has never run what it has besides its image. Repeating it is harmless.
-func (p *provider) furnish(ctx context.Context, box container.InspectResponse) error {
+// prepare copies the files that every box needs into a box that has never run. Repeating it is harmless.
+func (p *provider) prepare(ctx context.Context, box container.InspectResponse) error {
 	image, err := p.inspectImage(ctx, box.Image)
 	if err != nil {
 		return explain(ctx, err)
@@ -78,7 +78,7 @@ func (p *provider) furnish(ctx context.Context, box container.InspectResponse) e
 	if err != nil {
 		return err
 	}
-	archive, err := furniture(keeper)
+	archive, err := ownFiles(keeper)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (p *provider) furnish(ctx context.Context, box container.InspectResponse) e
 	}))
 }
 
-// start starts a box. One whose start fails although the engine works has something wrong with it.
+// start starts a box. If the engine works but the start fails, the box itself is at fault.
 func (p *provider) start(ctx context.Context, box container.InspectResponse) error {
 	err := p.call(ctx, func(ctx context.Context) error {
 		_, err := p.engine.ContainerStart(ctx, box.ID, client.ContainerStartOptions{})
@@ -102,7 +102,7 @@ func (p *provider) start(ctx context.Context, box container.InspectResponse) err
 	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "network"):
 		return fault.New(fault.Precondition, "the Docker engine does not have the network of sandboxes", "ask the operator to create it, or to correct docker_network").Because(err)
 	case errdefs.IsNotFound(err) && !noContainer(err), errdefs.IsInvalidArgument(err), strings.Contains(err.Error(), "OCI runtime create failed"):
-		return fault.New(fault.Precondition, "the sandbox cannot be started", "correct the environment's image and limits; the server's log says what the engine says").Because(err)
+		return fault.New(fault.Precondition, "the sandbox cannot be started", "correct the environment's image and limits; the server's log has the engine's message").Because(err)
 	}
 	return explain(ctx, err)
 }
@@ -114,7 +114,7 @@ func (p *provider) rename(ctx context.Context, ref, name string) error {
 	}))
 }
 
-// stop ends everything in a box. Its files stay.
+// stop ends all processes of a box. Its files stay.
 func (p *provider) stop(ctx context.Context, ref string) error {
 	return explain(ctx, p.call(ctx, func(ctx context.Context) error {
 		_, err := p.engine.ContainerStop(ctx, ref, client.ContainerStopOptions{Timeout: new(int)})
@@ -122,7 +122,7 @@ func (p *provider) stop(ctx context.Context, ref string) error {
 	}))
 }
 
-// lookup returns the ref of a spec's box, by its labels, because one in quarantine has another name.
+// lookup finds a spec's box by its labels, because a box in quarantine has a different name.
 func (p *provider) lookup(ctx context.Context, spec sandbox.Spec) (string, error) {
 	found, err := p.list(ctx, filter(map[string]string{remote.SandboxLabel: spec.ID}))
 	if err != nil {
@@ -136,7 +136,8 @@ func (p *provider) lookup(ctx context.Context, spec sandbox.Spec) (string, error
 	return "", gone(nil)
 }
 
-// taken reports whether a container has a name that is not this program's. One that is just being created has no labels yet.
+// taken reports whether a container that is not ours has this name. A container that is still being created has no labels
+// yet.
 func (p *provider) taken(ctx context.Context, name string) bool {
 	var found client.ContainerInspectResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {
@@ -146,7 +147,7 @@ func (p *provider) taken(ctx context.Context, name string) bool {
 	return err == nil && found.Container.Config != nil && found.Container.Config.Labels[remote.SandboxLabel] == ""
 }
 
-// list returns containers of this program.
+// list returns this program's containers.
 func (p *provider) list(ctx context.Context, only client.Filters) ([]container.Summary, error) {
 	var found client.ContainerListResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {
@@ -156,7 +157,7 @@ func (p *provider) list(ctx context.Context, only client.Filters) ([]container.S
 	return found.Items, explain(ctx, err)
 }
 
-// find returns a box that is not being deleted.
+// find returns a box unless it is being deleted.
 func (p *provider) find(ctx context.Context, ref string) (container.InspectResponse, error) {
 	box, err := p.inspect(ctx, ref)
 	if err == nil && ending(box.State.Status) {
@@ -165,7 +166,7 @@ func (p *provider) find(ctx context.Context, ref string) (container.InspectRespo
 	return box, err
 }
 
-// inspect returns a container that this program has made.
+// inspect returns a container if this program created it.
 func (p *provider) inspect(ctx context.Context, ref string) (container.InspectResponse, error) {
 	var found client.ContainerInspectResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {
@@ -179,14 +180,14 @@ func (p *provider) inspect(ctx context.Context, ref string) (container.InspectRe
 	case err != nil:
 		return box, explain(ctx, err)
 	case box.ID != ref || box.State == nil || box.Config == nil:
-		return box, unavailable(errors.New("the answer is no container"))
+		return box, unavailable(errors.New("the answer does not describe a container"))
 	case box.Config.Labels[remote.SandboxLabel] == "":
-		return box, fault.New(fault.Precondition, "this container is no sandbox", "use the reference of a sandbox")
+		return box, fault.New(fault.Precondition, "this container is not a sandbox", "use the reference of a sandbox")
 	}
 	return box, nil
 }
 
-// confirmGone returns that a box is gone if the engine is the one that had it.
+// confirmGone returns the fault that a box is gone, but only if this is the engine that had it.
 func (p *provider) confirmGone(ctx context.Context, cause error) error {
 	var about client.SystemInfoResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {
@@ -202,7 +203,7 @@ func (p *provider) confirmGone(ctx context.Context, cause error) error {
 	return gone(cause)
 }
 
-// call makes a request that the engine answers soon.
+// call makes a request that the engine is expected to answer quickly.
 func (p *provider) call(ctx context.Context, do func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, p.cfg.CallLimit)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine is a Docker engine of the tests' own, with its own directory, socket and containers.
+// engine is a Docker engine for tests, with its own directory, socket and containers.
 type engine struct {
 	dir string
 	*client.Client
@@ -35,7 +35,7 @@ type engine struct {
 
 func (e *engine) host() string { return "unix://" + e.dir + "/engine.sock" }
 
-// patience is how long an engine may take to do something.
+// patience limits how long an engine takes to do something.
 const patience = 2 * time.Minute
 
 // shared is the engine that most tests use.
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedEngine returns the engine that most tests use. It skips a test where no engine can be started, and says why.
+// sharedEngine returns the engine that most tests use. It skips the test, with the reason, where no engine can be started.
 func sharedEngine(t testing.TB) *engine {
 	t.Helper()
 	shared.Do(func() { shared.engine, shared.why = newEngine() })
@@ -63,7 +63,7 @@ func sharedEngine(t testing.TB) *engine {
 	return shared.engine
 }
 
-// ownEngine returns an engine that a test may stop.
+// ownEngine returns an engine that the test may stop.
 func ownEngine(t testing.TB) *engine {
 	t.Helper()
 	e, why := newEngine()
@@ -74,7 +74,7 @@ func ownEngine(t testing.TB) *engine {
 	return e
 }
 
-// newEngine starts an engine that has the base image, or says why it cannot.
+// newEngine starts an engine with the base image, or returns why it cannot.
 func newEngine() (e *engine, why string) {
 	switch _, err := exec.LookPath("dockerd"); {
 	case os.Getuid() != 0:
@@ -144,7 +144,7 @@ func (e *engine) start() error {
 	}
 }
 
-// stop stops the engine with all of its containers.
+// stop stops the engine and all of its containers.
 func (e *engine) stop() {
 	if e.ended == nil {
 		return
@@ -158,7 +158,7 @@ func (e *engine) stop() {
 	}
 }
 
-// remove deletes the engine with all that it has.
+// remove deletes the engine and its data.
 func (e *engine) remove() {
 	if e.ended != nil {
 		e.stop()
@@ -174,7 +174,7 @@ func (e *engine) remove() {
 	}
 }
 
-// baseImage is made of programs of this machine, because no registry can be reached.
+// baseImage is built from programs of this machine, because tests cannot reach a registry.
 const baseImage = "arbe-test/base:latest"
 
 func (e *engine) importBase() error {
@@ -191,14 +191,14 @@ func (e *engine) importBase() error {
 	return err
 }
 
-// basePrograms are what the suite uses.
+// basePrograms lists the programs that the suite uses.
 const basePrograms = `sh bash perl awk sed grep find xargs ps pkill pgrep kill cat ls cp mv rm rmdir mkdir touch ln chmod chown head tail sort uniq wc cut tr tee seq sleep true
 	false test echo printf env id stat df du dd od date uname readlink realpath basename dirname mkfifo mknod mktemp sync nohup timeout nice setsid unshare nsenter mount
 	umount chroot prlimit ipcrm ipcs hostname getent tar gzip base64 sha256sum md5sum cmp diff yes expr stty tty whoami pwd comm paste split nproc ldd setcap flock script truncate`
 
 var linked = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
-// base returns a root file system with the programs, and the libraries that they use.
+// base returns a root file system with the programs and their libraries.
 var base = sync.OnceValues(func() ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

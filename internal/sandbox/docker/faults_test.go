@@ -41,18 +41,18 @@ type wire struct {
 	faults []*failure
 }
 
-// failure is what happens to requests.
+// failure describes how requests fail.
 type failure struct {
-	on     *regexp.Regexp // "METHOD path", without the version
-	status int            // answers instead of the engine
+	on     *regexp.Regexp // matches "METHOD path", without the version
+	status int            // is answered instead of asking the engine
 	body   string
-	hang   bool // there is no answer
-	cut    bool // the engine does it, and its answer is lost
-	times  int  // 0 is always
+	hang   bool // the answer never comes
+	cut    bool // the engine acts, but its answer is lost
+	times  int  // 0 means always
 	done   int
 }
 
-// disturb returns a connection to an engine.
+// disturb returns a connection to an engine that fail can disturb.
 func disturb(t *testing.T, e *engine) *wire {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wire")
@@ -97,7 +97,7 @@ func disturb(t *testing.T, e *engine) *wire {
 
 func (w *wire) host() string { return "unix://" + w.dir + "/wire.sock" }
 
-// fail has requests fail until end is called.
+// fail makes requests fail until end is called.
 func (w *wire) fail(f failure) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func TestWhatIsNotKnownIsNotGone(t *testing.T) {
 			defer w.fail(f)()
 			want := sandbox.Unknown
 			if name == "another engine answers" {
-				want = sandbox.Live // as long as it has the box
+				want = sandbox.Live // because it has the box
 			}
 			probe(t, want)
 		})
@@ -262,7 +262,7 @@ func TestABoxThatIsRemovedUnderACommandEndsIt(t *testing.T) {
 	}
 }
 
-// once closes a channel with the first output.
+// once is a writer that closes the channel at the first output.
 type once chan struct{}
 
 func (o once) Write(p []byte) (int, error) {
@@ -304,7 +304,7 @@ func TestAnEngineThatIsStartedAgainUnderACommandEndsIt(t *testing.T) {
 	}
 }
 
-// registryOf serves an image for the engine, and refuses what is below secret/.
+// registryOf serves an image to the engine and refuses everything below secret/.
 func registryOf(t *testing.T) (host string) {
 	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -391,7 +391,7 @@ func TestImages(t *testing.T) {
 	})
 }
 
-// A member cannot have the engine get images from a registry of the operator's machine or network that nobody else reaches.
+// A member cannot make the engine pull from a registry that only the operator's machine or network can reach.
 func TestRegistriesThatAreNotPublic(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)

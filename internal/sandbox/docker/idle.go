@@ -14,18 +14,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
 
-// The pauses between two looks for idle boxes: a part of the time after which they are stopped, within limits.
+// The shortest and longest pause between two checks for idle boxes. The pause is a fraction of the time after which they are
+// stopped.
 const shortestIdleLook, longestIdleLook = 100 * time.Millisecond, time.Minute
 
-// usage is what this server does with a box.
+// usage is this server's use of a box.
 type usage struct {
-	programs int // that run in it
+	programs int // running in it
 	last     time.Time
-	// stopping is closed when the box has been stopped because nobody used it; nil if it is not being stopped.
+	// stopping is closed once the idle box has stopped; nil if no stop is in progress.
 	stopping chan struct{}
 }
 
-// begin notes that a program is going to run in a box. The caller calls end after it. It waits for a stop of the box.
+// begin registers a program that is about to run in a box, after waiting for a stop in progress. The caller calls end when
+// the program is done.
 func (p *provider) begin(ctx context.Context, ref string) (end func(), err error) {
 	for {
 		p.mu.Lock()
@@ -50,7 +52,7 @@ func (p *provider) begin(ctx context.Context, ref string) (end func(), err error
 	}
 }
 
-// usageOf returns the usage of a box. One that is new counts as used now. The caller holds mu.
+// usageOf returns the usage of a box. A box seen for the first time counts as used now. The caller holds mu.
 func (p *provider) usageOf(ref string) *usage {
 	u := p.used[ref]
 	if u == nil {
@@ -60,8 +62,8 @@ func (p *provider) usageOf(ref string) *usage {
 	return u
 }
 
-// stopIdle stops boxes in which nothing runs and that nobody has used for a while, until the driver is closed. A box that is
-// stopped while another server begins to use it is started by that.
+// stopIdle stops idle boxes until the driver is closed. If another server begins to use a box while it is being stopped, that
+// server starts it again.
 func (p *provider) stopIdle() {
 	look := time.NewTicker(min(max(p.cfg.IdleStop/10, shortestIdleLook), longestIdleLook))
 	defer look.Stop()
@@ -75,7 +77,7 @@ func (p *provider) stopIdle() {
 	}
 }
 
-// lookForIdle stops the idle boxes of this server's installation. What fails is tried again at the next look.
+// lookForIdle stops the idle boxes of this server's installation. If that fails, the next check tries again.
 func (p *provider) lookForIdle(ctx context.Context) {
 	p.mu.Lock()
 	installation := p.installation
@@ -96,12 +98,12 @@ func (p *provider) lookForIdle(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.used, func(ref string, u *usage) bool { // what does not run needs no memory
+	maps.DeleteFunc(p.used, func(ref string, u *usage) bool { // stopped boxes need no record
 		return u.programs == 0 && !slices.ContainsFunc(found, func(one container.Summary) bool { return one.ID == ref })
 	})
 }
 
-// stopIfIdle stops a box in which nothing runs and has not for a time.
+// stopIfIdle stops a box in which nothing has run for the given time.
 func (p *provider) stopIfIdle(ctx context.Context, ref string, after time.Duration) {
 	p.mu.Lock()
 	u := p.usageOf(ref)
@@ -113,7 +115,7 @@ func (p *provider) stopIfIdle(ctx context.Context, ref string, after time.Durati
 	u.stopping = stopped
 	p.mu.Unlock()
 	if p.quiet(ctx, ref) {
-		_ = p.stop(ctx, ref) // it is tried again at the next look
+		_ = p.stop(ctx, ref) // the next check tries again
 	}
 	p.mu.Lock()
 	u.stopping = nil
@@ -121,7 +123,7 @@ func (p *provider) stopIfIdle(ctx context.Context, ref string, after time.Durati
 	close(stopped)
 }
 
-// quiet reports whether nothing but process 1 runs in a box.
+// quiet reports whether process 1 is the only process of a box.
 func (p *provider) quiet(ctx context.Context, ref string) bool {
 	var running client.ContainerTopResult
 	err := p.call(ctx, func(ctx context.Context) (err error) {

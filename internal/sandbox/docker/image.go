@@ -20,7 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// checkImage refuses an image that environments may not name. The operator's own needs no permission.
+// checkImage refuses an image that environments may not name. The operator's default image is always allowed.
 func (p *provider) checkImage(image string) error {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -38,8 +38,9 @@ func (p *provider) checkImage(image string) error {
 	return fault.Newf(fault.Precondition, "use one of: "+strings.Join(p.cfg.Images, ", "), "the operator does not allow the image %s", image)
 }
 
-// checkRegistry refuses an image of a registry that is not on the public internet, such as one on the engine's own machine, unless the
-// operator names it. The engine looks the name up itself, and goes where a registry sends it, which this cannot see.
+// checkRegistry refuses an image whose registry is not on the public internet, such as one on the engine's own machine,
+// unless the operator names it. The engine resolves the name itself and follows the registry's redirects, which this check
+// cannot see.
 func (p *provider) checkRegistry(ctx context.Context, image string) error {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -68,10 +69,10 @@ func (p *provider) checkRegistry(ctx context.Context, image string) error {
 	return nil
 }
 
-// dockerHub is the registry of images that name none.
+// dockerHub is the registry of images that do not name one.
 const dockerHub = "docker.io"
 
-// pull gets an image. One that the engine has is not fetched again.
+// pull fetches an image unless the engine already has it.
 func (p *provider) pull(ctx context.Context, image string) error {
 	_, err := p.inspectImage(ctx, image)
 	if !errdefs.IsNotFound(err) {
@@ -94,7 +95,7 @@ func (p *provider) inspectImage(ctx context.Context, image string) (client.Image
 	return p.engine.ImageInspect(ctx, image)
 }
 
-// explainPull returns why an image could not be pulled. The engine passes on what registries say as text.
+// explainPull returns why an image could not be pulled. The engine passes on registries' messages as text.
 func explainPull(ctx context.Context, image string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return explain(ctx, err)
@@ -111,28 +112,28 @@ func explainPull(ctx context.Context, image string, err error) error {
 	case client.IsErrConnectionFailed(err), says(noSpace):
 		return explain(ctx, err)
 	case says("denied", "unauthorized", "authentication required", "no basic auth"):
-		return fault.Newf(fault.Precondition, "check its name, or have the operator pull it on the engine's machine, which may sign in",
-			"the registry does not give the image %s to everybody, or has none", image).Because(err)
+		return fault.Newf(fault.Precondition, "check its name, or ask the operator to log in and pull it on the engine's machine",
+			"the image %s does not exist, or its registry requires a login", image).Because(err)
 	case says("not found", "manifest unknown", "no matching manifest", "name unknown"):
 		return fault.Newf(fault.Precondition, "check its name and tag", "there is no image %s for this machine", image).Because(err)
 	}
-	return fault.Newf(fault.Unavailable, "try again later, or have the operator pull it on the engine's machine", "the image %s cannot be fetched", image).Because(err)
+	return fault.Newf(fault.Unavailable, "try again later, or ask the operator to pull it on the engine's machine", "the image %s cannot be fetched", image).Because(err)
 }
 
-// The user of commands. Process 1 is another's, so that no command reads it or limits it.
+// The user that commands run as. Process 1 runs as another user, so that no command can read or limit it.
 const (
 	userID  = 1000
 	firstID = 65534
 )
 
-// firstPath is the program of process 1. Commands cannot change it.
+// firstPath is the program of process 1. Commands cannot modify it.
 const firstPath = "/.arbe/keeper"
 
-// processors are the processors by what images call them.
+// processors maps the architectures that images name to the system's names for them.
 var processors = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// furniture returns what a box has besides its image, as an archive: the directories of the user, and the keeper.
-func furniture(keeper remote.Program) ([]byte, error) {
+// ownFiles returns an archive of the files that every box needs besides its image: the user's directories and the keeper.
+func ownFiles(keeper remote.Program) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	add := func(name string, kind byte, mode fs.FileMode, owner int, link string, content []byte) error {

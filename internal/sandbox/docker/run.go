@@ -18,18 +18,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// mostOutput limits what a program prints, in bytes.
+// mostOutput limits the output of a program, in bytes.
 const mostOutput = 16 << 20
 
-// A program that something in its box keeps from running is tried again after a pause, before the box is started anew: a few
-// times if there is no room for it, and more often if it was killed, because a command may do that once without meaning it.
+// A program that the state of its box keeps from running is tried again after a pause, before the box is restarted: a few
+// times if the box has no room for it, and more often if it was killed, because a command may do that once by accident.
 const (
 	crowdedAttempts, killedAttempts = 3, 10
 	hinderedPause                   = 200 * time.Millisecond
 )
 
-// Run runs a program. A box in which none can run any more, because a command uses up its processes or its memory, or ends what
-// starts, is started anew: nothing else ends that, and its files stay.
+// Run runs a program. If nothing can run in the box any more, because a command exhausts its processes or memory or kills
+// every new program, Run restarts the box. Nothing else would end that, and the files stay.
 func (p *provider) Run(ctx context.Context, ref string, argv []string, input []byte) (out []byte, code int, err error) {
 	if err := checkRef(ref); err != nil {
 		return nil, 0, err
@@ -43,7 +43,7 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	for attempt, tries := 1, 1; ; attempt, tries = attempt+1, tries+1 {
 		out, code, err = p.execute(ctx, ref, argv, input)
 		if fault.CodeOf(err) == fault.NotFound && tries > 1 {
-			err = unavailable(err) // an earlier try may have done something, which a box that is not there denies
+			err = unavailable(err) // an earlier attempt may have had an effect, so "gone" would be wrong
 		}
 		if err != nil {
 			return nil, 0, err
@@ -73,10 +73,10 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	}
 }
 
-// killed is the exit code of a program that SIGKILL has ended.
+// killed is the exit code of a program that SIGKILL ended.
 const killed = 137
 
-// attempts returns how often a program is tried that ended so: 0 if nothing in the box has kept it from running to its end.
+// attempts returns how often to try a program that ended this way: 0 if the box did not keep it from running to its end.
 func (p *provider) attempts(ctx context.Context, ref string, out []byte, code int) int {
 	switch {
 	case notStarted(out, code), code != 0 && p.full(ctx, ref):
@@ -87,8 +87,7 @@ func (p *provider) attempts(ctx context.Context, ref string, out []byte, code in
 	return 0
 }
 
-// notStarted reports whether the runtime could not start a program for want of something, and not because there is no such
-// program.
+// notStarted reports whether the runtime lacked the resources to start a program, as opposed to the program not existing.
 func notStarted(out []byte, code int) bool {
 	text := string(out[:min(len(out), 2000)])
 	if code < 126 || !strings.HasPrefix(text, "OCI runtime exec failed") {
@@ -102,7 +101,7 @@ func notStarted(out []byte, code int) bool {
 	return true
 }
 
-// full reports whether a box has little left of its processes or its memory.
+// full reports whether a box has almost used up its processes or memory.
 func (p *provider) full(ctx context.Context, ref string) bool {
 	var use container.StatsResponse
 	err := p.call(ctx, func(ctx context.Context) error {
@@ -114,11 +113,11 @@ func (p *provider) full(ctx context.Context, ref string) bool {
 		return json.NewDecoder(io.LimitReader(answer.Body, 1<<20)).Decode(&use)
 	})
 	m := use.MemoryStats
-	kept := m.Usage - min(m.Usage, max(m.Stats["total_inactive_file"], m.Stats["inactive_file"])) // the rest makes room
+	kept := m.Usage - min(m.Usage, max(m.Stats["total_inactive_file"], m.Stats["inactive_file"])) // the rest can be reclaimed
 	return err == nil && (use.PidsStats.Limit > 0 && use.PidsStats.Current+ownPIDs/2 > use.PidsStats.Limit || m.Limit > 0 && kept > m.Limit/16*15)
 }
 
-// restart ends everything in a box and starts it again, unless somebody has done so since.
+// restart stops a box and starts it again, unless someone has done so since begun.
 func (p *provider) restart(ctx context.Context, ref, begun string) error {
 	p.restarting.Lock()
 	defer p.restarting.Unlock()
@@ -132,7 +131,7 @@ func (p *provider) restart(ctx context.Context, ref, begun string) error {
 	return p.awaitRunning(ctx, ref)
 }
 
-// execute runs a program once. It starts a box that is stopped.
+// execute runs a program once, starting its box if it is stopped.
 func (p *provider) execute(ctx context.Context, ref string, argv []string, input []byte) ([]byte, int, error) {
 	id, err := p.prepareExec(ctx, ref, argv)
 	if stopped(err) {
@@ -155,10 +154,10 @@ func (p *provider) execute(ctx context.Context, ref string, argv []string, input
 	return out, code, nil
 }
 
-// stopped reports whether a program could not be started because the container does not run.
+// stopped reports whether a program could not start because the container is not running.
 func stopped(err error) bool { return errdefs.IsConflict(err) }
 
-// lost returns what it means that a program could not be run: that the box is gone, or that it can be tried again.
+// lost returns the fault for a program that could not be run: its box is gone, or it can be tried again.
 func (p *provider) lost(ctx context.Context, ref string, cause error) error {
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err())
@@ -204,10 +203,10 @@ func (p *provider) exchange(ctx context.Context, id string, input []byte) ([]byt
 	return out.Bytes(), ctx.Err()
 }
 
-// bounded keeps an output of limited size.
+// bounded is a buffer of limited size.
 type bounded struct{ bytes.Buffer }
 
-// Write fails when there is too much.
+// Write fails once there is too much output.
 func (b *bounded) Write(text []byte) (int, error) {
 	if b.Len()+len(text) > mostOutput {
 		return 0, errTooMuch
@@ -217,13 +216,13 @@ func (b *bounded) Write(text []byte) (int, error) {
 
 var (
 	errTooMuch = errors.New("a program printed too much")
-	errUnknown = errors.New("nobody knows how a program ended")
+	errUnknown = errors.New("the exit code of a program is unknown")
 )
 
-// endLimit is how long after the end of a program's output its exit code is waited for.
+// endLimit limits the wait for a program's exit code after the end of its output.
 const endLimit = 10 * time.Second
 
-// exitCode returns how a program ended. The engine may say so a moment after the end of the output.
+// exitCode returns a program's exit code. The engine may know it a moment after the output has ended.
 func (p *provider) exitCode(ctx context.Context, id string) (int, error) {
 	for begin := time.Now(); ; {
 		var state client.ExecInspectResult

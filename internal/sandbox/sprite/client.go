@@ -15,23 +15,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// mostAnswer limits an answer, in bytes, because the SDK reads it into memory.
+// mostAnswer limits the size of an answer, because the SDK reads it into memory.
 const mostAnswer = 16 << 20
 
-// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+// newTransport returns a transport that gives up on stalled connections. Callers limit how long an answer may take.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	return t
 }
 
-// throttled waits when the service says that there are too many requests, as long as it says, and makes the request again.
+// throttled repeats requests that were refused with "too many requests", after the wait that the service asks for.
 type throttled struct {
 	http.RoundTripper
 	limit time.Duration // for all waits of one request
 }
 
-// RoundTrip makes a request. If it would wait too long, or waiting does not help, the answer is returned.
+// RoundTrip makes a request. If the wait would be too long, or waiting does not help, it returns the answer.
 func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
 	for left := t.limit; ; {
 		response, err := t.RoundTripper.RoundTrip(request)
@@ -69,14 +69,14 @@ func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// throttle returns how long an answer says to wait: at least a second, so that one that says nothing is not asked for without
-// end. passes is false if the organization has as many boxes as it may, which waiting does not change.
+// throttle returns how long an answer asks to wait: at least a second, so that an answer without a time is not retried in a
+// busy loop. passes is false if the organization has reached its number of boxes, because waiting does not change that.
 func throttle(answer *sprites.APIError) (wait time.Duration, passes bool) {
 	seconds := min(answer.GetRetryAfterSeconds(), 1e6)
 	return max(time.Second, time.Duration(seconds)*time.Second), !answer.IsConcurrentLimitExceeded()
 }
 
-// pause waits, or until ctx ends.
+// pause waits for a time, or until ctx ends.
 func pause(ctx context.Context, wait time.Duration) error {
 	select {
 	case <-time.After(wait):
@@ -86,7 +86,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// explain returns what an error of the SDK means. None says that a box is gone; see [provider.find].
+// explain turns an error of the SDK into a fault. It never concludes that a box is gone; see [provider.find].
 func explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -104,7 +104,7 @@ func explain(ctx context.Context, err error) error {
 		return fault.New(fault.Exhausted, "the Sprites organization is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the organization's limit").Because(err)
 	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusPaymentRequired, answer.StatusCode == http.StatusUnprocessableEntity,
 		answer.StatusCode == http.StatusBadRequest:
-		return fault.New(fault.Precondition, "Sprites refuses that", "ask the operator to look into the organization's account").Because(errors.New(strconv.Itoa(answer.StatusCode) + ": " + answer.Error()))
+		return fault.New(fault.Precondition, "Sprites refuses that", "ask the operator to check the organization's account").Because(errors.New(strconv.Itoa(answer.StatusCode) + ": " + answer.Error()))
 	}
 	return unavailable(err)
 }
@@ -113,11 +113,11 @@ func unavailable(cause error) *fault.Error {
 	return fault.New(fault.Unavailable, "Sprites does not answer as expected", "try again later").Because(cause)
 }
 
-// answerOf returns the error of an answer that is no success.
+// answerOf returns the error of an answer that does not report success.
 func answerOf(response *http.Response) *sprites.APIError {
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // what is missing only makes the message shorter
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // a cut body only shortens the message
 	if answer := sprites.ParseAPIError(response, text); answer != nil {
 		return answer
 	}
-	return &sprites.APIError{StatusCode: response.StatusCode, Message: "the answer is no connection: " + response.Status}
+	return &sprites.APIError{StatusCode: response.StatusCode, Message: "the server did not accept the connection: " + response.Status}
 }

@@ -10,13 +10,13 @@ import (
 type Config struct {
 	// Token is a token of the organization. Required.
 	Token string
-	// URL is the address of the API. Defaults to that of Sprites.
+	// URL is the address of the API. Defaults to the service's own.
 	URL string
-	// PerHouse is how many boxes a house may have. Defaults to 20.
+	// PerHouse limits the boxes of a house. Defaults to 20.
 	PerHouse int
-	// StartLimit is how long a box may take to run its first program. Defaults to 3 minutes.
+	// StartLimit limits how long a box takes to run its first program. Defaults to 3 minutes.
 	StartLimit time.Duration
-	// ThrottleLimit is how long a request waits at most when the service says that there are too many. Defaults to a minute.
+	// ThrottleLimit limits how long a request waits when the service says that there are too many. Defaults to a minute.
 	ThrottleLimit time.Duration
 }
 
@@ -28,11 +28,11 @@ const (
 	defaultThrottle   = time.Minute
 )
 
-// Settings are what an operator can set of the driver.
+// Settings returns the driver's settings for operators.
 func Settings() []setting.Setting[Config] {
 	return []setting.Setting[Config]{
 		setting.Text("sprite_token", "", "token of the Sprites organization whose sandboxes environments may use with the driver sprite", func(c *Config) *string { return &c.Token }).At("SPRITES_TOKEN").Masked(),
-		setting.Text("sprite_api_url", defaultURL, "address of the API of Sprites", func(c *Config) *string { return &c.URL }),
+		setting.Text("sprite_api_url", defaultURL, "address of the Sprites API", func(c *Config) *string { return &c.URL }),
 		setting.Count("sprite_per_house", "20", "Sprites that one house may have", func(c *Config) *int { return &c.PerHouse }),
 	}
 }

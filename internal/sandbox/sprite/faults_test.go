@@ -74,14 +74,14 @@ func TestWhatIsNotKnownIsNotGone(t *testing.T) {
 			probe(sandbox.Unknown)
 		})
 	}
-	end := account.Fail(spritetest.Fault{On: getting, Status: http.StatusNotFound}) // and it is in the list
+	end := account.Fail(spritetest.Fault{On: getting, Status: http.StatusNotFound}) // but the list still has it
 	probe(sandbox.Live)
 	end()
 	probe(sandbox.Live)
 	account.Sleep(ref)
 	probe(sandbox.Live)
 	if got := account.Boxes()[ref].Status; got != "cold" {
-		t.Errorf("probing has woken it: %s", got)
+		t.Errorf("probing woke it: %s", got)
 	}
 	if err := d.Destroy(t.Context(), ref); err != nil {
 		t.Fatal(err)

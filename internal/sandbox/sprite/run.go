@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// The first byte of a message says what it carries.
+// The first byte of a message identifies its contents.
 const (
 	streamInput byte = iota
 	streamOutput
@@ -25,13 +25,13 @@ const (
 )
 
 const (
-	// mostOutput limits what a program prints, in bytes.
+	// mostOutput limits the output of a program, in bytes.
 	mostOutput = 16 << 20
-	// inputPiece is how much input one message carries, in bytes.
+	// inputPiece is the most input that one message carries, in bytes.
 	inputPiece = 64 << 10
 )
 
-// Run runs a program, which wakes its box if it sleeps.
+// Run runs a program. This wakes its box.
 func (p *provider) Run(ctx context.Context, ref string, argv []string, input []byte) ([]byte, int, error) {
 	if err := checkRef(ref); err != nil {
 		return nil, 0, err
@@ -56,7 +56,7 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 	return out, code, err
 }
 
-// dial starts a program. Its words are in the address, so they must not be secret.
+// dial starts a program. Its arguments become part of the address, so they must not be secret.
 func (p *provider) dial(ctx context.Context, ref string, argv []string) (*websocket.Conn, error) {
 	query := url.Values{"cmd": argv, "path": argv[:1], "dir": {"/"}, "stdin": {"true"}}
 	address := "ws" + strings.TrimPrefix(p.cfg.URL, "http") + "/v1/sprites/" + ref + "/exec?" + query.Encode()
@@ -74,7 +74,7 @@ func (p *provider) dial(ctx context.Context, ref string, argv []string) (*websoc
 		answer := answerOf(response)
 		response.Body.Close()
 		switch response.StatusCode {
-		case http.StatusNotFound: // it does not say what was not found
+		case http.StatusNotFound: // the answer does not say what was not found
 			_, err := p.find(ctx, ref)
 			if err == nil {
 				err = unavailable(answer)
@@ -105,8 +105,8 @@ func send(conn *websocket.Conn, input []byte) {
 	_ = conn.WriteMessage(websocket.BinaryMessage, []byte{streamInputEnd}) // the program may have ended
 }
 
-// receive returns what a program prints, and its exit code. Without one the connection was lost, and nobody knows how the
-// program ended.
+// receive returns a program's output and exit code. If the connection is lost before the exit code arrives, it is unknown how
+// the program ended.
 func receive(conn *websocket.Conn) ([]byte, int, error) {
 	var out bytes.Buffer
 	for {

@@ -1,12 +1,13 @@
-// Package sprite creates sandboxes as Sprites, through their official Go SDK. Programs are run over a connection of the
-// package's own: the SDK changes the settings that all users of its WebSocket library share, and does so for each program.
-// How commands run is package remote's.
+// Package sprite creates sandboxes as Sprites, through their official Go SDK. It runs programs over connections of its own,
+// because for each program the SDK changes settings that all users of its WebSocket library share. Package remote runs the
+// commands.
 //
-// A Sprite sleeps when nobody uses it, at first with what runs in it, and later without. The next program wakes it.
+// A Sprite sleeps when nobody uses it. At first its processes are kept; later they are lost. The next program wakes it.
 //
-// The package is tested with a double of the service that runs commands (package spritetest).
+// The tests use a double of the service that runs real commands (package spritetest).
 //
-// From bottom to top: config.go; client.go says what answers mean; this file has the life of a box; run.go runs programs.
+// From bottom to top: config.go; client.go interprets answers; this file creates, finds and deletes boxes; run.go runs
+// programs.
 package sprite
 
 import (
@@ -37,11 +38,11 @@ type provider struct {
 	dialer *websocket.Dialer
 
 	mu sync.Mutex
-	// used are the boxes that are known to be in no quarantine.
+	// used holds the boxes that are known not to be in quarantine.
 	used map[string]bool
 }
 
-// Open returns a driver for the organization of a token. It does not use the service, so that a server starts without it.
+// Open returns a driver for the organization of a token. It makes no request, so a server starts without the service.
 func Open(cfg Config) (*remote.Driver, error) {
 	if cfg.Token == "" {
 		return nil, fault.New(fault.Precondition, "this server has no Sprites", "use another driver, or ask the operator to set sprite_token")
@@ -61,17 +62,17 @@ func Open(cfg Config) (*remote.Driver, error) {
 	return remote.New(p), nil
 }
 
-// Guarantees states what Sprites adds. Each box is a virtual machine, whose size nobody chooses, and which a double cannot
-// prove. Sprites limits the names that a box resolves and not the addresses that it reaches.
+// Guarantees states what Sprites adds. Each box is a virtual machine of a fixed size, which a double cannot prove. Sprites
+// limits the names that a box resolves, but not the addresses that it reaches.
 func (p *provider) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{StopsIdle: true, UserID: -1}
 }
 
-// Create creates a box. Its name follows from its id, and an organization has each name once, so that creating it again
-// finds it.
+// Create creates a box. Creating it again finds the first one, because its name is derived from its id and an organization
+// keeps names unique.
 func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
 	if spec.Image != "" {
-		return "", fault.New(fault.Precondition, "Sprites have no images", "leave the environment's image out, and install what it needs in its setup script")
+		return "", fault.New(fault.Precondition, "Sprites have no images", "remove the image from the environment, and install what it needs in its setup script")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.StartLimit, errNeverStarts)
 	defer cancel()
@@ -102,19 +103,19 @@ func (p *provider) Create(ctx context.Context, spec sandbox.Spec) (string, error
 
 var errNeverStarts = errors.New("the limit for the start of a box has passed")
 
-// createNamed creates a box, or finds the one that another server has created meanwhile.
+// createNamed creates a box, or finds the one that another server created in the meantime.
 func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Spec) (sprites.SpriteInfo, error) {
 	_, err := p.client.CreateSpriteWithOrg(ctx, name, nil, nil, labelsOf(spec))
 	if err == nil {
 		return sprites.SpriteInfo{Name: name, Labels: labelsOf(spec)}, nil
 	}
-	if box, findErr := p.find(ctx, name); findErr == nil { // it exists, or the answer was lost
+	if box, findErr := p.find(ctx, name); findErr == nil { // it exists; perhaps only the answer was lost
 		return box, nil
 	}
 	return sprites.SpriteInfo{}, explain(ctx, err)
 }
 
-// setPolicy has Sprites resolve what a policy allows, and nothing else. A policy of Sprites has no ports.
+// setPolicy makes Sprites resolve only the names that a policy allows. Policies of Sprites do not cover ports.
 func (p *provider) setPolicy(ctx context.Context, name string, policy egress.Policy) error {
 	rules := []sprites.NetworkPolicyRule{{Domain: "*", Action: "deny"}}
 	switch policy.Mode {
@@ -149,7 +150,7 @@ func (p *provider) awaitRunning(ctx context.Context, name string) error {
 	})
 }
 
-// giveUp deletes a box whose creation failed, if it is this one's. Otherwise it would remain without anybody to know of it.
+// giveUp deletes a box whose creation failed, if it is the spec's. Otherwise it would remain, and nothing would know of it.
 func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -165,7 +166,6 @@ func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) e
 	return p.Destroy(ctx, name)
 }
 
-// Destroy deletes a box.
 func (p *provider) Destroy(ctx context.Context, ref string) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -183,13 +183,13 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 	})
 }
 
-// find returns a box. The service answers for one that is gone as for an address that does not exist, so only the list of
-// boxes says that it is gone.
+// find returns a box. The service answers alike for a deleted box and for a wrong path, so only the list of boxes proves that
+// it is gone.
 func (p *provider) find(ctx context.Context, name string) (sprites.SpriteInfo, error) {
 	box, err := p.client.GetSprite(ctx, name)
 	if err == nil {
 		if box.Name() != name {
-			return sprites.SpriteInfo{}, unavailable(errors.New("the answer is another one's"))
+			return sprites.SpriteInfo{}, unavailable(errors.New("the answer is about another Sprite"))
 		}
 		return sprites.SpriteInfo{Name: name, Status: box.Status, Labels: box.Labels, CreatedAt: box.CreatedAt}, nil
 	}
@@ -201,14 +201,14 @@ func (p *provider) find(ctx context.Context, name string) (sprites.SpriteInfo, e
 		return sprites.SpriteInfo{}, listErr
 	}
 	for _, box := range found {
-		if box.Name == name { // it was created meanwhile
+		if box.Name == name { // it was created in the meantime
 			return box, nil
 		}
 	}
 	return sprites.SpriteInfo{}, fault.New(fault.NotFound, "the sandbox no longer exists at Sprites", "run the command again: the thread gets a new sandbox").Because(err)
 }
 
-// mostPages is how many pages of the list are read.
+// mostPages limits the pages of the list that are read.
 const mostPages = 1000
 
 // listAll returns the boxes whose names begin with a prefix.
@@ -219,7 +219,7 @@ func (p *provider) listAll(ctx context.Context, prefix string) (all []sprites.Sp
 		if err != nil {
 			return nil, explain(ctx, err)
 		}
-		if page.Sprites == nil { // an answer of something else has none
+		if page.Sprites == nil { // anything but Sprites answers without a list
 			return nil, unavailable(errors.New("the answer has no list"))
 		}
 		all = append(all, page.Sprites...)
@@ -230,7 +230,7 @@ func (p *provider) listAll(ctx context.Context, prefix string) (all []sprites.Sp
 	return nil, fault.New(fault.Exhausted, "the organization has too many Sprites", "delete some")
 }
 
-// Probe asks whether a box exists. That does not wake it.
+// Probe asks whether a box exists. This does not wake it.
 func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, error) {
 	if err := checkRef(ref); err != nil {
 		return sandbox.Unknown, err
@@ -244,7 +244,7 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 	return sandbox.Live, nil
 }
 
-// Quarantine marks a box and ends what runs in it, so that it sleeps.
+// Quarantine marks a box and ends its processes, so that it falls asleep.
 func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := checkRef(ref); err != nil {
 		return "", err
@@ -254,7 +254,7 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 		return "", err
 	}
 	if !slices.Contains(box.Labels, quarantineLabel) {
-		// This may end what runs it, too. Nothing else keeps a box awake.
+		// This may also end the process that runs it. Nothing else keeps a box awake.
 		if _, _, err := p.Run(ctx, ref, []string{"/bin/sh", "-c", "kill -9 -1"}, nil); fault.CodeOf(err) == fault.NotFound {
 			return "", err
 		}
@@ -266,7 +266,7 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	return "Sprites: " + ref, nil
 }
 
-// leaveQuarantine takes a box out of quarantine before its first use.
+// leaveQuarantine releases a box from quarantine before its first use.
 func (p *provider) leaveQuarantine(ctx context.Context, ref string) error {
 	p.mu.Lock()
 	used := p.used[ref]
@@ -299,7 +299,6 @@ func (p *provider) setUsed(ref string, used bool) {
 	}
 }
 
-// List returns boxes of this program.
 func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
 	prefix := remote.CommonPrefix
 	if want.Installation != "" {
@@ -314,13 +313,12 @@ func (p *provider) List(ctx context.Context, want sandbox.Labels) (list []sandbo
 	return list, err
 }
 
-// Close releases the connections.
 func (p *provider) Close(context.Context) error {
 	p.http.CloseIdleConnections()
 	return nil
 }
 
-// Labels at the provider; see [sandbox.Labels]. There they have no values, so that each begins with its name.
+// Labels at the provider; see [sandbox.Labels]. Sprites labels have no values, so each one begins with its name.
 const (
 	installationLabel = remote.InstallationLabel + "="
 	houseLabel        = remote.HouseLabel + "="
@@ -335,12 +333,12 @@ func labelsOf(spec sandbox.Spec) []string {
 	return []string{installationLabel + l.Installation, houseLabel + l.House, threadLabel + l.Thread, environmentLabel + l.Environment, sandboxLabel + spec.ID}
 }
 
-// labelled reports whether a box is that of a spec.
+// labelled reports whether a box belongs to a spec.
 func labelled(box sprites.SpriteInfo, spec sandbox.Spec) bool {
 	return slices.Contains(box.Labels, sandboxLabel+spec.ID) && slices.Contains(box.Labels, installationLabel+spec.Labels.Installation)
 }
 
-// boxOf returns a box of the list. ours is false if this program has not created it.
+// boxOf converts an element of the list. ours is false if this program did not create it.
 func boxOf(from sprites.SpriteInfo) (box sandbox.Box, ours bool) {
 	box = sandbox.Box{Ref: from.Name, CreatedAt: from.CreatedAt, Quarantined: slices.Contains(from.Labels, quarantineLabel)}
 	for _, label := range from.Labels {
@@ -356,10 +354,10 @@ func boxOf(from sprites.SpriteInfo) (box sandbox.Box, ours bool) {
 	return box, box.ID != ""
 }
 
-// validRef is the form of a box's name. It also keeps a ref from changing the address of a request.
+// validRef matches a box's name. It also keeps a ref from altering the path of a request.
 var validRef = regexp.MustCompile(`^arbe-[0-9a-f]{8}-[a-z0-9-]{1,40}$`)
 
-// checkRef refuses a reference that this driver cannot have given.
+// checkRef refuses a reference that this driver cannot have issued.
 func checkRef(ref string) error {
 	if !validRef.MatchString(ref) {
 		return fault.Newf(fault.Invalid, "use the one that its creation returned", "%.100q is not the reference of a Sprite", ref)

@@ -3,9 +3,9 @@
 // Package daytonatest is a double of Daytona on loopback, for tests. It follows the published API as far as the driver uses
 // it, really runs commands, and fails as a test asks it to.
 //
-// What it does where the API's description is silent was observed with the official SDK: names are unique, creating and
-// starting take a moment, a script is its shell's input, both outputs come as one text, and deleting a box that is
-// changing is refused.
+// Where the API's description is silent, it does what was observed with the official SDK: names are unique, creating and
+// starting take a moment, a script is its shell's input, both outputs come as one text, and deleting a box that is changing
+// is refused.
 package daytonatest
 
 import (
@@ -42,9 +42,9 @@ type Double struct {
 	boxes  map[string]*box // by id
 	faults []*Fault
 	calls  []string
-	// starts is what becomes of new boxes: "started", or the state in which they stay.
+	// starts is the state that new boxes reach and stay in, usually "started".
 	starts string
-	// most is how many boxes the account may have; 0 for any number, and less for none.
+	// most limits the boxes of the account: 0 means no limit, and a negative number no boxes.
 	most int
 }
 
@@ -55,28 +55,28 @@ type box struct {
 	labels  map[string]string
 	state   string
 	created time.Time
-	// pending is how many looks it still takes until the state is next.
+	// pending is the number of requests until the state becomes next.
 	pending int
 	next    string
 }
 
-// Fault is what goes wrong.
+// Fault describes how requests fail.
 type Fault struct {
-	// On is the method and the path of the requests that it hits, as a regular expression.
+	// On is a regular expression that matches the method and path of the requests to fail.
 	On *regexp.Regexp
-	// Times is how often; 0 for always.
+	// Times is how many requests fail; 0 means all.
 	Times int
-	// Status, Header and Body are the answer. With the status 0, the connection is cut.
+	// Status, Header and Body are the answer. If Status is 0, the connection is cut.
 	Status int
 	Header http.Header
 	Body   string
-	// After makes the request work, and only its answer fail. With Cut, half of the answer arrives.
+	// After lets the request take effect and fails only its answer. Cut delivers half of the answer.
 	After, Cut bool
 	// Hang holds the answer until the request ends.
 	Hang bool
 }
 
-// New returns an account that ends with the test.
+// New returns an account that is closed when the test ends.
 func New(t testing.TB) *Double {
 	d := &Double{t: t, host: hostbox.New(t), boxes: map[string]*box{}, starts: "started"}
 	server := httptest.NewServer(http.HandlerFunc(d.serve))
@@ -94,7 +94,7 @@ func New(t testing.TB) *Double {
 	return d
 }
 
-// Fail has requests fail. The result ends that.
+// Fail makes requests fail until end is called.
 func (d *Double) Fail(f Fault) (end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +106,7 @@ func (d *Double) Fail(f Fault) (end func()) {
 	}
 }
 
-// NewBoxes has new boxes stay in a state.
+// NewBoxes makes new boxes stay in a state.
 func (d *Double) NewBoxes(state string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func (d *Double) Limit(most int) {
 	d.most = most
 }
 
-// SetState sets the state of a box, and a field besides.
+// SetState sets the state of a box, and other fields.
 func (d *Double) SetState(id, state string, fields map[string]any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -394,7 +394,7 @@ func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, name, call stri
 			return
 		}
 		b.machine.Stop()
-		d.removing.Go(func() { _ = b.machine.Remove() }) // as the service does it: later
+		d.removing.Go(func() { _ = b.machine.Remove() }) // later, as the service does
 		b.state = "destroying"
 	case "POST start":
 		if b.state != "stopped" && b.state != "archived" {
@@ -433,5 +433,5 @@ func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, name, call stri
 	reply(w, http.StatusOK, b.show())
 }
 
-// errStopped is what the proxy of the toolboxes says of a box that does not run.
+// errStopped is the answer of the toolboxes' proxy for a box that is not running.
 var errStopped = errors.New("bad request: failed to resolve container IP after 3 attempts: no IP address found. Is the Sandbox started?")

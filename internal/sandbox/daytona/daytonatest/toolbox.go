@@ -14,13 +14,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
 )
 
-// toolbox answers a request to the program that runs in each box.
+// toolbox answers a request to the server that runs in each box.
 func (d *Double) toolbox(w http.ResponseWriter, r *http.Request, id, call string) {
 	d.mu.Lock()
 	b, ok := d.boxes[id]
 	running := ok && b.state != "stopped" && b.state != "archived" && b.state != "destroying"
 	d.mu.Unlock()
-	if !running { // its proxy does not tell them apart
+	if !running { // the proxy cannot tell stopped from deleted
 		refuse(w, http.StatusBadRequest, errStopped.Error())
 		return
 	}
@@ -43,8 +43,8 @@ func (d *Double) toolbox(w http.ResponseWriter, r *http.Request, id, call string
 	}
 }
 
-// execute runs a script: it is the input of a shell, the outputs are one text, and an end by a signal is the code -1. When
-// the caller is gone, the script runs on until its time limit.
+// execute runs a script as the input of a shell. It returns both outputs as one text, and the code -1 for an end by a signal.
+// If the caller disconnects, the script runs on until its time limit.
 func execute(w http.ResponseWriter, r *http.Request, machine *hostbox.Box) {
 	var request struct {
 		Command string            `json:"command"`

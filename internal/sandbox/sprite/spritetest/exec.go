@@ -17,11 +17,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
 )
 
-// outlives is how long a program runs on whose connection is lost.
+// outlives is how long a program runs on after its connection is lost.
 const outlives = 10 * time.Second
 
-// exec wakes a box and runs a program in it. The first byte of a message says what it carries: 0 input, 1 output, 2 errors,
-// 3 the exit code, 4 the end of the input.
+// exec wakes a box and runs a program in it. The first byte of a message identifies its contents: 0 input, 1 output, 2
+// errors, 3 the exit code, 4 the end of the input.
 func (d *Double) exec(w http.ResponseWriter, r *http.Request, name string, f *Fault) {
 	d.mu.Lock()
 	b, ok := d.boxes[name]
@@ -86,13 +86,13 @@ func run(conn *websocket.Conn, cmd *exec.Cmd, end func(), f *Fault) {
 		if f.Cut {
 			to.send(append([]byte{1}, to.held.Bytes()[:to.held.Len()/2]...))
 		}
-		return // and the connection is cut
+		return // this cuts the connection
 	}
 	to.send([]byte{3, byte(code)})
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 }
 
-// feed gives a program its input. A program whose connection is lost is ended some time later.
+// feed writes a program's input. If the connection is lost, feed ends the program some time later.
 func feed(conn *websocket.Conn, stdin io.WriteCloser, ended <-chan struct{}, end func()) {
 	for {
 		_, message, err := conn.ReadMessage()
@@ -100,7 +100,7 @@ func feed(conn *websocket.Conn, stdin io.WriteCloser, ended <-chan struct{}, end
 			break
 		}
 		if len(message) > 0 && message[0] == 0 {
-			_, _ = stdin.Write(message[1:]) // it need not read
+			_, _ = stdin.Write(message[1:]) // the program may not read it
 		}
 		if len(message) > 0 && message[0] == 4 {
 			stdin.Close()
@@ -113,7 +113,7 @@ func feed(conn *websocket.Conn, stdin io.WriteCloser, ended <-chan struct{}, end
 	}
 }
 
-// messages are written to a connection by several goroutines.
+// messages writes to a connection that several goroutines share.
 type messages struct {
 	mu   sync.Mutex
 	conn *websocket.Conn
@@ -127,7 +127,7 @@ func (m *messages) send(message []byte) {
 	_ = m.conn.WriteMessage(websocket.BinaryMessage, message) // the program runs on without its connection
 }
 
-// stream returns a writer that sends what is written as one kind of message, or holds it.
+// stream returns a writer that sends its input as messages of one kind, or holds them.
 func (m *messages) stream(kind byte) io.Writer { return stream{m, kind} }
 
 type stream struct {

@@ -31,7 +31,7 @@ type Double struct {
 
 	t    testing.TB
 	host *hostbox.Host
-	// busy are the programs that run, and the boxes that are being deleted.
+	// busy counts running programs and boxes that are being deleted.
 	busy sync.WaitGroup
 
 	mu     sync.Mutex
@@ -39,9 +39,9 @@ type Double struct {
 	boxes  map[string]*box // by name
 	faults []*Fault
 	calls  []string
-	// most is how many boxes the organization may have; 0 for any number, and less for none.
+	// most limits the boxes of the organization: 0 means no limit, and a negative number no boxes.
 	most int
-	// never has new boxes never start.
+	// never keeps new boxes from starting.
 	never bool
 }
 
@@ -53,23 +53,23 @@ type box struct {
 	never   bool
 }
 
-// Fault is what goes wrong.
+// Fault describes how requests fail.
 type Fault struct {
-	// On is the method and the path of the requests that it hits, as a regular expression.
+	// On is a regular expression that matches the method and path of the requests to fail.
 	On *regexp.Regexp
-	// Times is how often; 0 for always.
+	// Times is how many requests fail; 0 means all.
 	Times int
-	// Status, Header and Body are the answer. With the status 0, the connection is cut.
+	// Status, Header and Body are the answer. If Status is 0, the connection is cut.
 	Status int
 	Header http.Header
 	Body   string
-	// After makes the request work, and only its answer fail. With Cut, half of the answer arrives.
+	// After lets the request take effect and fails only its answer. Cut delivers half of the answer.
 	After, Cut bool
 	// Hang holds the answer until the request ends.
 	Hang bool
 }
 
-// New returns an organization that ends with the test.
+// New returns an organization that is closed when the test ends.
 func New(t testing.TB) *Double {
 	d := &Double{t: t, host: hostbox.New(t), boxes: map[string]*box{}}
 	server := httptest.NewServer(http.HandlerFunc(d.serve))
@@ -90,7 +90,7 @@ func New(t testing.TB) *Double {
 	return d
 }
 
-// Fail has requests fail. The result ends that.
+// Fail makes requests fail until end is called.
 func (d *Double) Fail(f Fault) (end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,14 +109,14 @@ func (d *Double) Limit(most int) {
 	d.most = most
 }
 
-// NeverStart has new boxes never start.
+// NeverStart keeps new boxes from starting.
 func (d *Double) NeverStart() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.never = true
 }
 
-// Sleep has a box fall asleep for so long that what runs in it is lost.
+// Sleep lets a box sleep for so long that its processes are lost.
 func (d *Double) Sleep(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
