@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// The labels of boxes at a provider that has names and values for them; see [sandbox.Labels].
+// The labels of boxes at a provider whose labels have names and values; see [sandbox.Labels].
 const (
 	InstallationLabel = "arbe.installation"
 	HouseLabel        = "arbe.house"
@@ -26,7 +26,7 @@ func LabelsOf(spec sandbox.Spec) map[string]string {
 	return all
 }
 
-// Filter returns the labels that boxes must have to match.
+// Filter returns the labels that a box must have to match.
 func Filter(want sandbox.Labels) map[string]string {
 	filter := map[string]string{}
 	for name, value := range map[string]string{
@@ -39,43 +39,43 @@ func Filter(want sandbox.Labels) map[string]string {
 	return filter
 }
 
-// Labelled reports whether labels are those of a spec's box.
+// Labelled reports whether labels belong to a spec's box.
 func Labelled(labels map[string]string, spec sandbox.Spec) bool {
 	return labels[SandboxLabel] == spec.ID && labels[InstallationLabel] == spec.Labels.Installation
 }
 
-// BoxOf returns the box that has these labels, without its ref. ours is false if no such program as this has created it.
+// BoxOf returns the box that labels describe, without its ref. ours is false if arbe did not create it.
 func BoxOf(labels map[string]string) (box sandbox.Box, ours bool) {
 	return sandbox.Box{ID: labels[SandboxLabel], Labels: sandbox.Labels{
 		Installation: labels[InstallationLabel], House: labels[HouseLabel], Thread: labels[ThreadLabel], Environment: labels[EnvironmentLabel],
 	}}, labels[SandboxLabel] != ""
 }
 
-// CommonPrefix begins the name of every box.
+// CommonPrefix is the prefix of every box's name.
 const CommonPrefix = "arbe-"
 
-// Prefix begins the names of an installation's boxes. Several may share an account.
+// Prefix returns the prefix of the names of an installation's boxes. Several installations may share an account.
 func Prefix(installation string) string {
 	sum := sha256.Sum256([]byte(installation))
 	return CommonPrefix + hex.EncodeToString(sum[:4]) + "-"
 }
 
-// CheckHouse refuses a box beyond the most that a house may have. boxes is what the provider calls them.
+// CheckHouse returns an error if a house already has as many boxes as it may. boxes is the provider's word for them.
 func CheckHouse(ctx context.Context, p Provider, of sandbox.Labels, most int, boxes string) error {
 	if of.House == "" {
 		return nil
 	}
 	found, err := p.List(ctx, sandbox.Labels{Installation: of.Installation, House: of.House})
 	if err == nil && len(found) >= most {
-		err = fault.Newf(fault.Exhausted, "delete one that is not needed: arbe sandbox list", "the house has %d %s, which is the most that this server allows", len(found), boxes)
+		err = fault.Newf(fault.Exhausted, "delete one that is not needed: arbe sandbox list", "the house has %d %s, the most that this server allows", len(found), boxes)
 	}
 	return err
 }
 
-// Insistence is how long a change is asked for that a provider refuses or does not answer.
+// Insistence limits how long a change is retried while the provider refuses it or does not answer.
 const Insistence = 2 * time.Minute
 
-// Insist repeats what fails with a [fault.Unavailable].
+// Insist retries do while it fails with a [fault.Unavailable].
 func Insist(ctx context.Context, do func() error) error {
 	begin := time.Now()
 	for pause := shortestPause; ; pause = min(2*pause, 5*time.Second) {

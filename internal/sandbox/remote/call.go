@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// MaxRun is how long one run takes at most, unless its box has to be started first. Providers end longer calls.
+	// MaxRun limits one run, unless its box has to be started first. Providers end longer calls.
 	MaxRun = 30 * time.Second
-	// longestWait is how long a request waits for something to happen before it is repeated.
+	// longestWait limits how long a request waits for something to happen before it is repeated.
 	longestWait = 20 * time.Second
-	// runLimit is how long a run is waited for, including the start of its box.
+	// runLimit limits a run together with the start of its box.
 	runLimit = 3 * time.Minute
-	// persistence is how long a provider that does not answer is asked again.
+	// persistence limits how long requests are retried while a provider does not answer.
 	persistence = 2 * time.Minute
-	// The pauses before that: the first, and the longest, to which they grow.
+	// The pauses between these retries, which grow from the first to the longest.
 	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
-	// inlineData is how much data is a part of a request. More is sent to the inbox first.
+	// inlineData is the most data that a request itself carries. More is sent to the inbox first.
 	inlineData = 64 << 10
-	// interrupted is how often a run is repeated that the box itself has ended, because a command in it kills what it can.
+	// interrupted limits the retries of a run that was killed inside the box, by a command that kills everything it can.
 	interrupted = 40
 )
 
-// patiently repeats what fails with a [fault.Unavailable].
+// patiently retries do while it fails with a [fault.Unavailable].
 func (d *Driver) patiently(ctx context.Context, do func(context.Context) error) error {
 	begin, pause := time.Now(), shortestPause
 	for {
@@ -56,7 +56,7 @@ func (d *Driver) patiently(ctx context.Context, do func(context.Context) error) 
 	}
 }
 
-// wait waits for a pause, or until ctx ends.
+// wait pauses, or returns early when ctx ends.
 func wait(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-time.After(pause):
@@ -66,7 +66,7 @@ func wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// run runs a program, and tries again if the provider does not answer.
+// run runs a program and retries while the provider does not answer.
 func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byte) (out []byte, code int, err error) {
 	err = d.patiently(ctx, func(ctx context.Context) (err error) {
 		out, code, err = d.provider.Run(ctx, ref, argv, input)
@@ -75,9 +75,9 @@ func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byt
 	return out, code, err
 }
 
-// call asks the keeper of a box. A [fault.NotFound] promises that nothing was started.
+// call sends a request to the keeper of a box. A [fault.NotFound] promises that nothing was started.
 func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (reply protocol.Reply, err error) {
-	uncertain := false // an earlier attempt may have arrived, and have started something
+	uncertain := false // an earlier attempt may have arrived and started something
 	for attempt := 1; ; attempt++ {
 		if attempt > 1 {
 			if err := wait(ctx, min(time.Duration(attempt)*5*time.Millisecond, shortestPause)); err != nil {
@@ -86,7 +86,7 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 		}
 		keeper, err := d.keeper(ctx, ref)
 		if fault.CodeOf(err) == fault.Exhausted && attempt < interrupted {
-			continue // it was ended, too
+			continue // the run was killed, too
 		}
 		if err != nil {
 			return reply, doubted(err, uncertain)
@@ -121,15 +121,15 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 	}
 }
 
-// doubted takes back the promise of a [fault.NotFound] if it cannot be kept.
+// doubted replaces a [fault.NotFound] whose promise cannot be kept.
 func doubted(err error, uncertain bool) error {
 	if uncertain && fault.CodeOf(err) == fault.NotFound {
-		return fault.New(fault.Unavailable, "the sandbox disappeared while it was asked", "run the command again").Because(err)
+		return fault.New(fault.Unavailable, "the sandbox disappeared during a request", "run the command again").Because(err)
 	}
 	return err
 }
 
-// keeper returns the path of the keeper in a box, and prepares the box if that is not known.
+// keeper returns the path of the keeper in a box, after preparing the box if necessary.
 func (d *Driver) keeper(ctx context.Context, ref string) (string, error) {
 	find := func() (string, bool) {
 		d.mu.Lock()
@@ -147,7 +147,7 @@ func (d *Driver) keeper(ctx context.Context, ref string) (string, error) {
 	return path, nil
 }
 
-// lose has a box prepared again before the next request.
+// lose makes the next request prepare the box again.
 func (d *Driver) lose(ref string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,12 +166,12 @@ func (d *Driver) encode(ctx context.Context, ref string, r protocol.Request) ([]
 	return protocol.EncodeRequest(r)
 }
 
-// unanswered is the error for a run that has printed no answer.
+// unanswered is the error for a run that printed no reply.
 func unanswered(out []byte, code int) *fault.Error {
 	const most = 1000
 	if len(out) > most {
 		out = out[len(out)-most:]
 	}
-	return fault.New(fault.Exhausted, "the sandbox does not answer: something in it may use up its memory or processes, or end what starts",
-		"end what runs in it, or replace the sandbox").Because(fmt.Errorf("exit code %d: %s", code, out))
+	return fault.New(fault.Exhausted, "the sandbox does not answer: something in it may exhaust its memory or processes, or kill every new process",
+		"end the commands that run in it, or replace the sandbox").Because(fmt.Errorf("exit code %d: %s", code, out))
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
 )
 
-// provider is the least that a provider can be. Several drivers may use one.
+// provider is a minimal provider. Several drivers may share one.
 type provider struct {
 	host *hostbox.Host
 
 	mu    sync.Mutex
 	boxes map[string]*rented // by id
 
-	// before and after are called around each run, and make it fail; nil does not.
+	// before and after, unless nil, are called around each run and can make it fail.
 	before, after func(argv []string) error
 }
 
@@ -53,7 +53,7 @@ func (p *provider) Create(_ context.Context, spec sandbox.Spec) (string, error) 
 	return spec.ID, err
 }
 
-// use returns the machine of a box, which it starts.
+// use returns the machine of a box, starting it if necessary.
 func (p *provider) use(ref string) (*hostbox.Box, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

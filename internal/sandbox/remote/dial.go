@@ -15,18 +15,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// Wake does nothing: the provider starts a box that it has stopped with its next run, and does not say so.
+// Wake does nothing: the provider starts a stopped box at its next run, without saying so.
 func (d *Driver) Wake(context.Context, string) (woke bool, err error) { return false, nil }
 
-// Dial connects to a port of a box: it runs the keeper there, which passes the connection on through its input and output; see
-// [sandbox.Dialer]. What is sent is a run of the provider, so that it works with each and is fast with none.
+// Dial connects to a port of a box. It runs the keeper there, which forwards the connection through its input and output; see
+// [sandbox.Dialer]. Everything sent is a run of the provider, so this works with every provider and is fast with none of
+// them.
 func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Conn, error) {
 	keeper, err := d.keeper(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, cancel)() // until it is connected
+	defer context.AfterFunc(ctx, cancel)() // applies until the connection is made
 	input, feed := io.Pipe()
 	output, print := io.Pipe()
 	ended := make(chan error, 1)
@@ -38,7 +39,7 @@ func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Con
 			err = fault.New(fault.Unavailable, "the connection to the sandbox broke off", "connect again")
 		}
 		ended <- err
-		print.CloseWithError(err) // without an error it is the end
+		print.CloseWithError(err) // a nil error means the end
 		input.CloseWithError(io.ErrClosedPipe)
 		cancel()
 	}()
@@ -60,7 +61,7 @@ func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Con
 	})}, nil
 }
 
-// conn is a connection that a keeper passes on. It has no deadlines.
+// conn is a connection that a keeper forwards. It has no deadlines.
 type conn struct {
 	feed   *io.PipeWriter
 	output *io.PipeReader

@@ -12,13 +12,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// codeTimedOut is the exit code of a command whose time limit has passed.
+// codeTimedOut is the exit code of a command that exceeded its time limit.
 const codeTimedOut = 124
 
-// endPatience is how long the end of a command is waited for that nobody wants any more.
+// endPatience limits the wait for the end of a command that nobody wants any more.
 const endPatience = 2 * time.Minute
 
-// Exec runs a command: it launches it, follows it and forgets it. A short command is one request.
+// Exec runs a command: it launches the command, follows it and forgets it. A short command takes one request.
 //
 // A goroutine reads cmd.Stdin. It ends when Stdin returns after the command has ended. Exec does not wait for it, because a
 // Read of Stdin cannot be cancelled.
@@ -38,7 +38,7 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	run := &execution{d: d, ref: ref, cmd: cmd, id: "x-" + strings.ToLower(rand.Text())}
 	end, err := run.do(limited)
 	result := sandbox.Result{ExitCode: end.ExitCode, OutOfMemory: end.OutOfMemory}
-	if ended := limited.Err() != nil; run.started || ended { // it may run without an answer that says so
+	if ended := limited.Err() != nil; run.started || ended { // it may be running although no answer says so
 		if ended {
 			run.stop(context.WithoutCancel(ctx))
 		} else if fault.CodeOf(err) == fault.NotFound { // the box disappeared while the command ran
@@ -71,7 +71,7 @@ type execution struct {
 func (e *execution) do(ctx context.Context) (end sandbox.Record, err error) {
 	r := launchRequest(e.id, e.cmd)
 	r.Complete, r.Input = true, e.cmd.Stdin != nil
-	if r.Input { // it is sent meanwhile
+	if r.Input { // it is sent in the meantime
 		r.Wait = 0
 	} else {
 		r.Wait, r.Most = longestWait, mostFollowed
@@ -98,7 +98,7 @@ func (e *execution) follow(ctx context.Context) (sandbox.Record, error) {
 	}, e.write)
 }
 
-// feed sends the input. A command need not read it.
+// feed sends the input. The command may not read it.
 func (e *execution) feed(ctx context.Context) {
 	in := &input{d: e.d, ref: e.ref, id: e.id}
 	buffer := make([]byte, MaxInput/4)
@@ -112,7 +112,7 @@ func (e *execution) feed(ctx context.Context) {
 			sent += int(in.at - before)
 		}
 		if err != nil && err != io.EOF {
-			return // the command sees no end, because what it has read is not all
+			return // do not close the input: the command has not received all of it
 		}
 		if err == io.EOF {
 			_ = in.Close() // fails if the command has ended
@@ -121,7 +121,7 @@ func (e *execution) feed(ctx context.Context) {
 	}
 }
 
-// write passes output on.
+// write forwards output.
 func (e *execution) write(r sandbox.Record) error {
 	e.position = max(e.position, r.Next)
 	to := &e.cmd.Stdout
@@ -136,7 +136,7 @@ func (e *execution) write(r sandbox.Record) error {
 	return nil
 }
 
-// stop ends the command, and delivers what it wrote until then.
+// stop ends the command and delivers its output up to then.
 func (e *execution) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
@@ -151,7 +151,7 @@ func (d *Driver) abandon(ref, id string) {
 		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 		defer cancel()
 		if d.End(ctx, ref, id, 0) == nil {
-			_ = d.Forget(ctx, ref, id) // it stays in the box, where it harms nobody
+			_ = d.Forget(ctx, ref, id) // a record left in the box does no harm
 		}
 	})
 }
@@ -162,6 +162,6 @@ func (d *Driver) forgetLater(ref, id string) {
 	d.forgetting.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), MaxRun)
 		defer cancel()
-		_ = d.Forget(ctx, ref, id) // it stays in the box, where it harms nobody
+		_ = d.Forget(ctx, ref, id) // a record left in the box does no harm
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// Upload writes a file into a box. It is sent in pieces, and appears when all have arrived.
+// Upload writes a file into a box. It sends the file in pieces; the file appears when all have arrived.
 func (d *Driver) Upload(ctx context.Context, ref, name string, mode fs.FileMode, content io.Reader) error {
 	name, err := boxPath(name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// Download opens a file of a box. It is read in parts, as they are needed.
+// Download opens a file of a box. It is read in parts, on demand.
 func (d *Driver) Download(ctx context.Context, ref, name string) (io.ReadCloser, error) {
 	name, err := boxPath(name)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // mostFollowed limits the output in one answer, in bytes.
 const mostFollowed = 2 << 20
 
-// validLaunch is the form of a command's id, which is also a file name.
+// validLaunch matches a command's id, which is also a file name.
 var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 func checkLaunch(id string) error {
@@ -29,14 +29,13 @@ func checkLaunch(id string) error {
 	return nil
 }
 
-// check refuses what cannot be passed to a program exactly as given, because an argument ends with NUL, and requests are
-// UTF-8.
+// check refuses arguments that a program cannot be given unchanged: an argument ends at NUL, and requests are UTF-8.
 func check(cmd sandbox.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
 	}
 	if cmd.Merged && cmd.Stderr != nil {
-		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
+		return fault.New(fault.Invalid, "a command with merged outputs has no separate standard error", "leave Stderr out")
 	}
 	if cmd.Terminal != nil {
 		return fault.New(fault.Precondition, "commands of this sandbox cannot have a terminal", "run it without one, or in a sandbox of the driver local")
@@ -68,7 +67,7 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
 	_, err := d.start(ctx, ref, launchRequest(id, cmd))
-	if err != nil && ctx.Err() != nil { // it may run, and nobody wants it any more
+	if err != nil && ctx.Err() != nil { // it may be running, and nobody wants it any more
 		d.abandon(ref, id)
 	}
 	return err
@@ -120,7 +119,7 @@ func explain(reply protocol.Reply, r protocol.Request) error {
 		err = fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input")
 	case protocol.NoRoom:
 		err = fault.New(fault.Exhausted, "the sandbox has no room for another process: its memory or process limit is used up",
-			"end something that runs in it, or raise the environment's limits")
+			"end a process in it, or raise the environment's limits")
 	case protocol.Unknown:
 		err = fault.New(fault.NotFound, "the command "+r.ID+" was not launched in this sandbox, or was forgotten", "launch it")
 	case protocol.NoInput:
@@ -147,7 +146,7 @@ func (d *Driver) Input(ctx context.Context, ref, id string) (io.WriteCloser, err
 		return nil, inputGone()
 	}
 	in := &input{d: d, ref: ref, id: id}
-	// An empty piece tells whether it reads input.
+	// Sending an empty piece finds out whether it reads input.
 	return in, in.send(ctx, nil, false)
 }
 
@@ -191,23 +190,22 @@ func (i *input) Close() error {
 	return err
 }
 
-// send sends a piece, and moves the position to what was taken of it.
+// send sends a piece and advances the position by what was accepted.
 func (i *input) send(ctx context.Context, piece []byte, last bool) error {
 	r := protocol.Request{Op: protocol.Input, ID: i.id, Position: i.at, Data: piece, Last: last, Wait: longestWait}
 	reply, err := i.d.call(ctx, i.ref, r)
 	if err != nil {
 		return err
 	}
-	i.at = min(max(i.at, reply.Accepted), i.at+int64(len(piece))) // a box may say anything
+	i.at = min(max(i.at, reply.Accepted), i.at+int64(len(piece))) // do not trust the box's number
 	return explain(reply, r)
 }
 
-// Release releases a part of a command's record.
 func (d *Driver) Release(ctx context.Context, ref, id string, position int64) error {
 	return d.tell(ctx, ref, protocol.Request{Op: protocol.Release, ID: id, Position: position})
 }
 
-// Extend lets the record of a command become longer.
+// Extend raises the limit of a command's record.
 func (d *Driver) Extend(ctx context.Context, ref, id string, size int64) error {
 	return d.tell(ctx, ref, protocol.Request{Op: protocol.Extend, ID: id, Position: size})
 }
@@ -223,7 +221,7 @@ func (d *Driver) Forget(ctx context.Context, ref, id string) error {
 	return d.tell(ctx, ref, protocol.Request{Op: protocol.Forget, ID: id})
 }
 
-// tell makes a request about a command.
+// tell sends a request about a command.
 func (d *Driver) tell(ctx context.Context, ref string, r protocol.Request) error {
 	if err := checkLaunch(r.ID); err != nil {
 		return err
@@ -261,7 +259,7 @@ func (d *Driver) Follow(ctx context.Context, ref, id string, from int64, to func
 	return err
 }
 
-// follow repeats a request to follow until the command has ended, and returns its end.
+// follow repeats Follow requests until the command has ended, and returns how it ended.
 func (d *Driver) follow(ctx context.Context, ref string, r protocol.Request, to func(sandbox.Record) error) (sandbox.Record, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -281,8 +279,8 @@ func (d *Driver) follow(ctx context.Context, ref string, r protocol.Request, to 
 	}
 }
 
-// deliver passes on the records of a reply and moves the position after them. It returns the last one. What is in a reply is
-// the box's, so it may be anything.
+// deliver delivers the records of a reply, advances the position past them, and returns the last one. The reply comes from
+// the box, so nothing in it is trusted.
 func deliver(reply protocol.Reply, position *int64, to func(sandbox.Record) error) (last sandbox.Record, err error) {
 	data := reply.Data
 	for _, record := range reply.Records {

@@ -14,8 +14,8 @@ import (
 // MaxInput limits the input of a run, in bytes.
 const MaxInput = 1 << 20
 
-// setup makes the directories of a box, as the user that commands run as. It prints the processor and the keepers that are
-// there. An image need not have the directories if its user is root or may use sudo.
+// setup creates the directories of a box as the user that commands run as, and prints the processor and the keepers that are
+// there. If the image's user is root or may use sudo, the image need not have the directories.
 const setup = `umask 022
 user="$(id -u):$(id -g)"
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
@@ -29,10 +29,10 @@ uname -m
 ls ` + protocol.Root + `
 `
 
-// setupFailed is what setup prints if the image is why it fails.
+// setupFailed is what setup prints if it fails because of the image.
 const setupFailed = "arbe-cannot-prepare"
 
-// prepare makes a box ready for requests, and finds its keeper. Repeating it is harmless.
+// prepare gets a box ready for requests and finds its keeper. Repeating it is harmless.
 func (d *Driver) prepare(ctx context.Context, ref string) error {
 	out, code, err := d.run(ctx, ref, []string{"/bin/sh", "-c", setup}, nil)
 	if err != nil {
@@ -66,7 +66,7 @@ func (d *Driver) prepare(ctx context.Context, ref string) error {
 	return nil
 }
 
-// install puts the keeper into a box. It appears completely or not at all.
+// install copies the keeper into a box, so that it appears completely or not at all.
 func (d *Driver) install(ctx context.Context, ref string, keeper Program) error {
 	var parcel parcel
 	for text := keeper.Text; len(text) > 0; {

@@ -16,8 +16,8 @@ import (
 
 //go:generate go run ../build keeper ./keeper
 
-// The keeper, built for each processor that boxes may have, whatever this server's is. The packed programs are committed,
-// because go build needs no generator and no second build; sandbox/build keeps them current.
+// The keeper, built for every processor that boxes may have, whatever this server's own is. The packed programs are
+// committed, so that go build needs neither a generator nor a second build; sandbox/build checks that they are current.
 var (
 	//go:embed keeper_amd64.gz
 	keeperAMD64 []byte
@@ -27,13 +27,13 @@ var (
 
 // Program is a keeper for one processor.
 type Program struct {
-	// Path is where it is in a box. It names the contents, so that servers of different versions may share a box.
+	// Path is its path in a box. It is derived from the contents, so that servers of different versions can share a box.
 	Path string
 	Text []byte
 }
 
-// ProgramFor returns the keeper for a processor, as uname names it. A [Provider] that puts it into its boxes saves the
-// driver from sending it.
+// ProgramFor returns the keeper for a processor, as uname names it. A [Provider] that puts the keeper into its boxes saves
+// the driver from sending it.
 func ProgramFor(processor string) (Program, error) {
 	all, err := programs()
 	if err != nil {
@@ -46,7 +46,7 @@ func ProgramFor(processor string) (Program, error) {
 	return keeper, nil
 }
 
-// programs are the keepers by what uname calls the processor.
+// programs holds the keepers by uname's name of the processor.
 var programs = sync.OnceValues(func() (map[string]Program, error) {
 	list := map[string]Program{}
 	for machine, packed := range map[string][]byte{"x86_64": keeperAMD64, "aarch64": keeperARM64} {

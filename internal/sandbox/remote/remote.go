@@ -1,13 +1,14 @@
-// Package remote makes a sandbox driver of any provider whose boxes can run a short program.
+// Package remote turns any provider whose boxes can run a short program into a sandbox driver.
 //
-// A provider's own ways to run commands differ in what they lose: output that is not text, the order of two outputs, input,
-// exit codes, what a command leaves, and commands whose connection ends. This package uses none of it. It puts a program into
-// each box, the keeper (package keeper, below), and asks it everything by running it: each request is one short run with its
-// answer in the output. The keeper launches commands and stays with them, so that they outlive the server and each
-// connection; a lost answer is asked for again. What is promised of drivers is therefore promised, and tested, once.
+// Providers' own ways to run commands lose different things: binary output, the order of two outputs, input, exit codes,
+// background processes, or commands whose connection breaks. This package depends on none of them. It puts a program into
+// each box, the keeper (package keeper, below), and makes every request by running it: each request is one short run with its
+// reply in the output. The keeper launches commands and stays with them, so that they outlive the server and every
+// connection. A request whose reply is lost is repeated. The promises of drivers are therefore kept, and tested, in one
+// place.
 //
-// From bottom to top: program.go has the keeper; prepare.go makes a box ready for it; call.go asks it; launch.go, exec.go and
-// files.go implement [sandbox.Launcher], and dial.go [sandbox.Dialer].
+// From bottom to top: program.go holds the keeper; prepare.go gets a box ready for it; call.go sends it requests; launch.go,
+// exec.go and files.go implement [sandbox.Launcher], and dial.go [sandbox.Dialer].
 package remote
 
 import (
@@ -19,18 +20,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Provider creates boxes, runs short programs in them, and deletes them. Its methods are safe for concurrent use, also for
-// one box. If a box is gone, Run and Quarantine fail with [fault.NotFound]. What may work later fails with
-// [fault.Unavailable], and is repeated. Errors are [*fault.Error]s that people may read.
+// Provider creates boxes, runs short programs in them, and deletes them. Its methods are safe for concurrent use, also on the
+// same box. If a box is gone, Run and Quarantine fail with [fault.NotFound]. Failures that may pass are a
+// [fault.Unavailable], and are retried. Errors are [*fault.Error]s written for people.
 //
-// Where nothing else is said, the promises are those of [sandbox.Driver].
+// Otherwise, the promises are those of [sandbox.Driver].
 type Provider interface {
-	// Create creates a box, which Run can use when it returns. The Spec's ID is valid.
+	// Create creates a box that is ready for Run. The Spec's ID is valid.
 	Create(ctx context.Context, spec sandbox.Spec) (ref string, err error)
 
-	// Run runs a program of the box as its user, with an input of at most [MaxInput] bytes, and returns what it printed,
+	// Run runs a program of the box as its user, with an input of at most [MaxInput] bytes. It returns the program's output,
 	// which is text, and its exit code. It starts a box that is stopped or in quarantine. It takes less than [MaxRun], unless
-	// the box has to be started. If ctx ends, Run returns at once and the program may run on.
+	// the box has to be started. If ctx ends, Run returns at once, and the program may run on.
 	Run(ctx context.Context, ref string, argv []string, input []byte) (output []byte, exitCode int, err error)
 
 	Probe(ctx context.Context, ref string) (sandbox.Liveness, error)
@@ -43,7 +44,7 @@ type Provider interface {
 	Guarantees() sandbox.Guarantees
 }
 
-// Putter is a [Provider] with a way of its own for files, because its Run is slow with a large input.
+// Putter is a [Provider] with its own way to write files, because its Run is slow with a large input.
 type Putter interface {
 	Provider
 
@@ -51,11 +52,11 @@ type Putter interface {
 	Put(ctx context.Context, ref, path string, content []byte) error
 }
 
-// Near is a [Provider] whose boxes only some servers reach, or reach no server.
+// Near is a [Provider] whose boxes can be reached by some servers only, or have no network.
 type Near interface {
 	Provider
 
-	// Machine is that of [sandbox.Bound], and Offline that of [sandbox.Offline].
+	// Machine is the method of [sandbox.Bound], and Offline the one of [sandbox.Offline].
 	Machine() string
 	Offline() bool
 }
@@ -65,13 +66,13 @@ type Driver struct {
 	provider Provider
 
 	mu sync.Mutex
-	// keepers are the paths of the keepers in the boxes that are known to be prepared.
+	// keepers holds the paths of the keepers in boxes that are known to be prepared.
 	keepers map[string]string
-	// inputs are the commands that this driver launched with Input.
+	// inputs holds the commands that this driver launched with Input.
 	inputs map[launchKey]bool
 	closed context.Context
 	close  context.CancelFunc
-	// forgetting are the records of commands that are being deleted.
+	// forgetting counts the records of commands that are being deleted.
 	forgetting sync.WaitGroup
 }
 
@@ -91,7 +92,7 @@ func New(p Provider) *Driver {
 	return d
 }
 
-// validID is the form of a sandbox's id.
+// validID matches a sandbox's id.
 var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
 // Create creates a box and puts the keeper into it.
@@ -152,7 +153,7 @@ func (d *Driver) Guarantees() sandbox.Guarantees {
 	return g
 }
 
-// Machine returns the machine to which the boxes are bound; empty if every server reaches them.
+// Machine identifies the machine to which the boxes are bound; empty if every server reaches them.
 func (d *Driver) Machine() string {
 	if near, ok := d.provider.(Near); ok {
 		return near.Machine()
@@ -166,7 +167,7 @@ func (d *Driver) Offline() bool {
 	return ok && near.Offline()
 }
 
-// Close releases the driver. What runs in its boxes continues.
+// Close releases the driver. Processes in its boxes run on.
 func (d *Driver) Close(ctx context.Context) error {
 	d.close()
 	done := make(chan struct{})

@@ -11,9 +11,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// passOn connects to a port of the box's loopback, and passes its standard input and output on. What it prints begins with
-// [protocol.Connected]. It returns the exit code: [protocol.NobodyListens] if nothing accepted the connection. Package net is not
-// used, because it would make this program larger.
+// passOn connects to a port of the box's loopback and forwards its standard input and output. It first prints
+// [protocol.Connected]. It returns the exit code: [protocol.NobodyListens] if nothing accepted the connection. It avoids
+// package net, which would make this program larger.
 func passOn(port string) int {
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -31,7 +31,7 @@ func passOn(port string) int {
 	}
 	conn := os.NewFile(uintptr(fd), "connection")
 	go func() {
-		_, _ = io.Copy(conn, os.Stdin) // if it fails, reading fails, too, or the program still sends
+		_, _ = io.Copy(conn, os.Stdin) // if it fails, reading fails too, or the program is still sending
 		_ = syscall.Shutdown(fd, syscall.SHUT_WR)
 	}()
 	_, err = io.Copy(os.Stdout, conn)

@@ -15,8 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// place puts a file that has arrived in the inbox where it belongs. It is written under another name in the same directory
-// and then renamed, so that it appears completely or not at all.
+// place moves a file from the inbox to its destination. It writes the file under another name in the same directory and
+// renames it, so that it appears completely or not at all.
 func place(r protocol.Request) protocol.Reply {
 	defer drop(r)
 	defer sweepInbox()
@@ -67,14 +67,14 @@ func appendFile(to *os.File, name string) error {
 
 func pieceOf(parcel string, i int) string { return fmt.Sprintf("%s.%d", inboxName(parcel), i) }
 
-// drop removes what has arrived of a file.
+// drop removes the pieces of a file from the inbox.
 func drop(r protocol.Request) {
 	for i := range r.Pieces {
 		_ = os.Remove(pieceOf(r.Parcel, i)) // it may not have arrived
 	}
 }
 
-// abandoned is the age at which a piece in the inbox belongs to a server that was killed.
+// abandoned is the age at which a piece in the inbox is taken to belong to a server that was killed.
 const abandoned = 24 * time.Hour
 
 func sweepInbox() {
@@ -89,7 +89,7 @@ func sweepInbox() {
 	}
 }
 
-// The kernel's file systems, whose files look regular, but reading one asks the kernel.
+// File systems of the kernel. Their files look regular, but reading one asks the kernel.
 const procMagic, sysfsMagic = 0x9fa0, 0x62656572
 
 // fetch reads a part of a file.
@@ -127,7 +127,7 @@ func fetch(r protocol.Request) protocol.Reply {
 	return reply
 }
 
-// fileFailed is the reply for an error with a file.
+// fileFailed returns the reply for a file error.
 func fileFailed(err error) protocol.Reply {
 	reply := failed(err)
 	reply.Reason = protocol.FileError

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// first is process 1 of a box. It reaps what nobody else does. No command can kill it: the kernel keeps a process 1 from
-// SIGKILL, and what it receives besides has no effect.
+// first is process 1 of a box. It reaps orphans. No command can kill it: the kernel protects process 1 from SIGKILL, and
+// other signals have no effect on it.
 func first() {
 	runtime.GOMAXPROCS(1)
 	signals := make(chan os.Signal, 1)
@@ -21,6 +21,6 @@ func first() {
 				break
 			}
 		}
-		<-signals // one that is dropped, because this waits for another, is no loss
+		<-signals // a signal dropped during the wait for another is no loss
 	}
 }

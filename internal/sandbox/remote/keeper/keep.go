@@ -19,16 +19,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// keepArgument makes the program the process that stays with a command. It reads the request from its standard input.
+// keepArgument makes the program act as the process that stays with a command. It reads the request from its standard input.
 const keepArgument = "keep"
 
-// The files that it gets besides: the locked lock of the record, and a pipe for the reply.
+// Its inherited files: the locked lock file of the record, and a pipe for the reply.
 const lockDescriptor, replyDescriptor = 3, 4
 
 // Numbers of prctl.
 const prSetDumpable, prSetChildSubreaper = 4, 36
 
-// kept is a command with which this process stays.
+// kept is the command that this process stays with.
 type kept struct {
 	record *recorder
 	pid    int
@@ -36,26 +36,26 @@ type kept struct {
 
 	outputs []*output
 	ended   chan struct{} // closed when the command has ended and its end is recorded
-	idle    chan struct{} // closed when nothing that it started runs
+	idle    chan struct{} // closed when no process that it started is running
 
 	mu       sync.Mutex // guards what follows
 	hasEnded bool
-	asked    time.Time // when it was first asked to end
+	asked    time.Time // when the first request to end it came
 
 	inputMu sync.Mutex // guards what follows
-	input   *os.File   // nil if it has ended, or if there is none
+	input   *os.File   // nil if there is none, or it has ended
 	taken   int64      // bytes of input that were taken
 }
 
-// keep stays with a command until nothing of it is left.
+// keep stays with a command until none of its processes is left.
 func keep() {
 	runtime.GOMAXPROCS(2)
 	debug.SetGCPercent(20) // a box may have many of these
 	syscall.CloseOnExec(lockDescriptor)
 	syscall.CloseOnExec(replyDescriptor)
 	syscall.Umask(0o022)
-	// Other commands must not read this process: it has the command's environment. Orphans must come to it, so that nothing
-	// that the command starts can hide. No core is dumped into the working tree.
+	// Other commands must not read this process, because it has the command's environment. It adopts orphans, so that nothing
+	// the command starts can hide. It must not dump a core into the working tree.
 	for option, value := range map[uintptr]uintptr{prSetDumpable: 0, prSetChildSubreaper: 1} {
 		_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, option, value, 0)
 	}
@@ -63,7 +63,7 @@ func keep() {
 
 	replies := os.NewFile(replyDescriptor, "reply")
 	say := func(reply protocol.Reply) {
-		_ = json.NewEncoder(replies).Encode(reply) // nobody reads it if the caller was killed
+		_ = json.NewEncoder(replies).Encode(reply) // if the caller was killed, nobody reads it
 		replies.Close()
 	}
 	text, err := io.ReadAll(os.Stdin)
@@ -87,7 +87,7 @@ func keep() {
 	k.reap()
 }
 
-// begin starts the command. k is nil if there is nothing to stay with.
+// begin starts the command. k is nil if it could not be started.
 func begin(r protocol.Request) (k *kept, reply protocol.Reply) {
 	dir := r.Dir
 	if !filepath.IsAbs(dir) {
@@ -131,7 +131,7 @@ func begin(r protocol.Request) (k *kept, reply protocol.Reply) {
 	return k, protocol.Reply{}
 }
 
-// notStarted records that the command could not be started, as a shell reports it, or returns why not.
+// notStarted records, as a shell reports it, that the command could not be started, or returns the reason.
 func (k *kept) notStarted(r protocol.Request, err error) protocol.Reply {
 	code, words, ok := shellCode(err)
 	switch {
@@ -151,7 +151,7 @@ func (k *kept) notStarted(r protocol.Request, err error) protocol.Reply {
 	return protocol.Reply{}
 }
 
-// pipes creates the pipes of the command, and returns its ends.
+// pipes creates the pipes of the command and returns its ends of them.
 func (k *kept) pipes(r protocol.Request) (std [3]*os.File, err error) {
 	if r.Input {
 		std[0], k.input, err = os.Pipe()
@@ -181,7 +181,7 @@ func (k *kept) pipes(r protocol.Request) (std [3]*os.File, err error) {
 	return std, nil
 }
 
-// reap waits for the command and for everything that it leaves. It returns when nothing is left.
+// reap waits for the command and all of its descendants. It returns when none is left.
 func (k *kept) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -198,7 +198,7 @@ func (k *kept) reap() {
 	}
 }
 
-// grace is how long the output of a command that has ended is waited for, while something that it left holds it open.
+// grace is how long a command's output stays open after its end while a process that it left behind holds it.
 const grace = 100 * time.Millisecond
 
 // finish records the end of the command.
@@ -240,8 +240,8 @@ type output struct {
 	once     sync.Once
 }
 
-// pump records the output: until its end, or until the command has ended and what was in the pipe then is recorded. What
-// comes later, of background processes, is dropped, so that they neither block nor die.
+// pump records the output until its end. Once the command has ended, pump records what is in the pipe at that moment and
+// drops later output of background processes, so that they neither block nor die.
 func (o *output) pump() {
 	defer o.pipe.Close()
 	defer o.done()
@@ -274,7 +274,7 @@ func (o *output) pump() {
 
 func (o *output) done() { o.once.Do(func() { close(o.recorded) }) }
 
-// buffered returns how many bytes are in a pipe.
+// buffered returns the number of bytes in a pipe.
 func buffered(pipe *os.File) (n int) {
 	raw, err := pipe.SyscallConn()
 	if err != nil {
@@ -331,7 +331,7 @@ func (k *kept) answer(r controlled) protocol.Reply {
 	return protocol.Reply{}
 }
 
-// take passes input on. What was taken before, because the request is a repetition, is skipped.
+// take writes input to the command. If the request is a repetition, it skips what it wrote before.
 func (k *kept) take(r controlled) protocol.Reply {
 	k.inputMu.Lock()
 	defer k.inputMu.Unlock()
@@ -353,7 +353,7 @@ func (k *kept) take(r controlled) protocol.Reply {
 	return protocol.Reply{Accepted: k.taken}
 }
 
-// end ends the command and everything that it started. The reply is Pending if that takes longer than the request waits.
+// end ends the command and all of its processes. The reply is Pending if that takes longer than the request waits.
 func (k *kept) end(r controlled) protocol.Reply {
 	deadline := time.Now().Add(r.Wait)
 	k.mu.Lock()
@@ -365,7 +365,7 @@ func (k *kept) end(r controlled) protocol.Reply {
 	k.mu.Unlock()
 	if running && r.Patience > 0 {
 		if first {
-			// Both, because a stopped process does not handle SIGTERM.
+			// SIGCONT as well, because a stopped process does not handle SIGTERM.
 			for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 				signalAll(descendants(), signal)
 			}

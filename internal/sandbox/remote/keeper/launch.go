@@ -18,7 +18,7 @@ import (
 // beginWithin is how long a launch waits for another launch of the same command.
 const beginWithin = 10 * time.Second
 
-// launch starts a command. It does nothing if it was launched and not forgotten.
+// launch starts a command, unless it was launched before and not forgotten.
 func launch(r protocol.Request) protocol.Reply {
 	if r.ID == "" || len(r.Argv) == 0 {
 		return protocol.Reply{Reason: protocol.BadRequest}
@@ -38,17 +38,17 @@ func launch(r protocol.Request) protocol.Reply {
 		case err == nil:
 			return protocol.Reply{}
 		case !locked(dir):
-			// The process that should have begun it was killed before, so nothing of it has run.
+			// The process that should have begun it was killed first, so the command never ran.
 			if _, err := os.Stat(filepath.Join(dir, begunFile)); err != nil {
 				forget(r.ID)
 			}
 		case time.Now().After(deadline):
-			return protocol.Reply{Reason: protocol.NoRoom, Detail: "another launch of it does not end"}
+			return protocol.Reply{Reason: protocol.NoRoom, Detail: "another launch of it is taking too long"}
 		}
 	}
 }
 
-// claim creates the record of a command, with its lock. Of several, one succeeds.
+// claim creates the record of a command together with its lock. Of several concurrent calls, one succeeds.
 func claim(id string) (lock *os.File, err error) {
 	dir := filepath.Join(protocol.Records, fmt.Sprintf(".new-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -69,7 +69,7 @@ func claim(id string) (lock *os.File, err error) {
 	return lock, err
 }
 
-// spawn starts the process that stays with a command, and returns its reply.
+// spawn starts the process that stays with a command and returns its reply.
 func spawn(r protocol.Request, lock *os.File) protocol.Reply {
 	text, err := protocol.EncodeRequest(r)
 	if err != nil {
@@ -108,7 +108,7 @@ func spawn(r protocol.Request, lock *os.File) protocol.Reply {
 		}
 		return reply, json.NewDecoder(replies).Decode(&reply)
 	}()
-	if err != nil { // it was killed, or could not be started: nothing has run, unless it had begun
+	if err != nil { // it was killed or could not be started: unless it had begun, nothing ran
 		if _, missing := os.Stat(filepath.Join(recordOf(r.ID), begunFile)); missing == nil {
 			return protocol.Reply{}
 		}
@@ -124,8 +124,8 @@ type controlled struct {
 	Payload []byte `json:"payload,omitempty"`
 }
 
-// ask asks the process that stays with a command. If there is none, because nothing of the command runs, there is nothing to
-// do, except that input has no reader.
+// ask sends a request to the process that stays with a command. If there is none, the command has ended and there is nothing
+// to do, except to report that nothing reads its input.
 func ask(r protocol.Request) protocol.Reply {
 	reply := protocol.Reply{}
 	conn, err := dial(filepath.Join(recordOf(r.ID), controlFile))
@@ -141,7 +141,7 @@ func ask(r protocol.Request) protocol.Reply {
 	return reply
 }
 
-// listen creates a socket that only the box's user reaches.
+// listen creates a socket that only the box's user can reach.
 func listen(path string) (int, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err == nil {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Program keeper runs in the boxes of providers, as the box's user. It launches commands, keeps their output and how they
-// ended, and reads and writes files, so that a provider need only run a short program. Package protocol says how it is
-// asked.
+// Program keeper runs in the boxes of providers, as the box's user. It launches commands, records their output and exit
+// codes, and reads and writes files. A provider therefore only needs to run one short program. Package protocol defines its
+// requests.
 //
 //	record.go   the record of a command: written by the process that stays with it, read by any other
 //	tree.go     the processes that a command has started
@@ -38,8 +38,8 @@ func main() {
 		os.Exit(passOn(os.Args[2]))
 	}
 	if len(os.Args) == 2 && os.Args[1] == keepArgument {
-		// Where it was started with these signals ignored, as nohup does, commands would inherit that. A signal that is
-		// received here has its default effect in them.
+		// If it was started with these signals ignored, as nohup does, commands would inherit that. A signal that is handled
+		// here has its default effect in them.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT)
 		keep()
 		return
@@ -102,7 +102,7 @@ func answer(r protocol.Request) protocol.Reply {
 	return protocol.Reply{Reason: protocol.BadRequest, Detail: string(r.Op)}
 }
 
-// failed is the reply for an error of the system.
+// failed returns the reply for a system error.
 func failed(err error) protocol.Reply {
 	reply := protocol.Reply{Reason: protocol.Failed, Detail: err.Error()}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
@@ -123,7 +123,7 @@ func decodeJSON(name string, value any) error {
 	return err
 }
 
-// writeJSON writes a file, which appears completely or not at all.
+// writeJSON writes a file so that it appears completely or not at all.
 func writeJSON(name string, value any) error {
 	text, err := json.Marshal(value)
 	if err == nil {
@@ -135,8 +135,7 @@ func writeJSON(name string, value any) error {
 	return err
 }
 
-// oomKills returns how often the kernel killed a process of the box because its memory was used up, as far as the box
-// shows it.
+// oomKills returns how often the kernel killed a process because the box was out of memory, if the box reveals it.
 func oomKills() int {
 	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		text, err := os.ReadFile(name)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// environment returns the environment of a command: the box's own, and what was given.
+// environment returns the environment of a command: the box's, and the given variables.
 func environment(given map[string]string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -45,8 +45,8 @@ func lookup(program string, env []string) []string {
 	return paths
 }
 
-// start starts the first of the files that is a program. If none is, the error is that of the most telling one: a file that
-// exists but cannot be executed is more than one that is missing.
+// start starts the first of the files that is a program. If none is, it returns the most informative error: a file that
+// cannot be executed says more than one that is missing.
 func start(files []string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	err = syscall.ENOENT
 	for _, file := range files {
@@ -64,7 +64,8 @@ func start(files []string, argv []string, attr *syscall.ProcAttr) (pid int, err 
 	return 0, err
 }
 
-// shellCode returns how a shell reports that a program could not be started. ok is false if a shell could not either.
+// shellCode returns the exit code and message of a shell for a program that could not be started. ok is false if a shell
+// would have no code for it.
 func shellCode(err error) (code int, words string, ok bool) {
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):

@@ -38,11 +38,12 @@ const (
 	piecePrefix = "out-"
 
 	entryHeader = 1 + 4 + 8
-	// pieceSize is the size at which a new piece begins.
+	// pieceSize is the size at which a new piece is started.
 	pieceSize = 1 << 20
-	// keptSize is how much of a record is kept in any case, and keptPieces how many more pieces, which are the last ones.
+	// keptSize is how much of a record's beginning is always kept, and keptPieces how many of its last pieces are kept
+	// besides.
 	keptSize, keptPieces = 16 << 20, 8
-	// mostAhead is how far the writing of a Complete record may be ahead of its reading.
+	// mostAhead limits how far the writing of a Complete record may be ahead of its reading.
 	mostAhead = keptPieces * pieceSize
 )
 
@@ -68,21 +69,21 @@ type recorder struct {
 
 	mu       sync.Mutex
 	freed    *sync.Cond
-	file     *os.File // the piece that is being written; nil if there is none
-	pieces   []piece  // the last of them is that of file, if there is one
+	file     *os.File // the piece being written, if any
+	pieces   []piece  // the last one is written to file, if that is open
 	total    int64    // bytes of all pieces
 	output   int64    // bytes of output, recorded or not
 	limit    int64
-	released int64 // the bytes of output that were read
-	removed  bool  // a piece was removed
-	ending   bool  // the command has ended: what it has written is recorded, however much is not released
+	released int64 // bytes of output that were read
+	removed  bool  // whether a piece was removed
+	ending   bool  // the command has ended: its remaining output is recorded even if nothing is released
 }
 
 // piece is a piece of a record.
 type piece struct {
-	start, end int64 // the bytes of output in it
+	start, end int64 // its range of output, in bytes
 	size       int64
-	spare      bool // it is beyond the limit, so that it may be removed
+	spare      bool // beyond the limit; may be removed
 }
 
 func newRecorder(dir string, complete bool) *recorder {
@@ -91,7 +92,7 @@ func newRecorder(dir string, complete bool) *recorder {
 	return r
 }
 
-// write records a piece of output. For a Complete command it waits while too much is not released.
+// write records a piece of output. For a Complete command, it waits while too much output is unreleased.
 func (r *recorder) write(kind byte, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +111,7 @@ func (r *recorder) write(kind byte, data []byte) {
 		_, err = r.file.Write(append(entry, data...))
 	}
 	r.output += int64(len(data))
-	if err != nil { // the disk is full, or the record was forgotten: the output goes on, and a reader sees a gap
+	if err != nil { // the disk is full, or the record was forgotten: carry on, so that a reader sees a gap
 		r.finishPiece()
 		return
 	}
@@ -140,7 +141,7 @@ func (r *recorder) finishPiece() {
 	}
 }
 
-// trim removes pieces that need not be kept.
+// trim removes surplus pieces.
 func (r *recorder) trim() {
 	spare := 0
 	for _, p := range r.pieces {
@@ -163,7 +164,7 @@ func (r *recorder) trim() {
 	r.pieces = kept
 }
 
-// tooFar reports whether the record is too far ahead of its reading.
+// tooFar reports whether writing is too far ahead of reading.
 func (r *recorder) tooFar() bool {
 	if !r.complete || r.ending || r.total < r.limit {
 		return false
@@ -177,7 +178,7 @@ func (r *recorder) tooFar() bool {
 	return ahead >= mostAhead
 }
 
-// release says that the output before a position was read.
+// release marks the output before a position as read.
 func (r *recorder) release(position int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +189,7 @@ func (r *recorder) release(position int64) {
 	}
 }
 
-// extend raises the limit. It does nothing after a part was removed, because the record is no longer whole then.
+// extend raises the limit. It has no effect once a piece was removed, because the record is incomplete then.
 func (r *recorder) extend(limit int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +202,7 @@ func (r *recorder) extend(limit int64) {
 	}
 }
 
-// finish says that the command has ended, so that nothing waits for a reader any more.
+// finish marks the command as ended, so that nothing waits for a reader any more.
 func (r *recorder) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +222,7 @@ func pieceName(dir string, start int64) string {
 	return filepath.Join(dir, fmt.Sprintf("%s%016x", piecePrefix, start))
 }
 
-// listPieces returns where the pieces of a record begin, in order.
+// listPieces returns the offsets at which the pieces of a record begin, in order.
 func listPieces(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	var starts []int64
@@ -244,17 +245,17 @@ type reading struct {
 	reply protocol.Reply
 }
 
-// mergeWithin is the time within which pieces of one output are delivered as one record, of at most mergeSize bytes.
+// mergeWithin is the period within which pieces of one output are merged into one record of at most mergeSize bytes.
 const mergeWithin, mergeSize = 100 * time.Millisecond, 64 << 10
 
-// collect reads the output that is there, as far as the reply has room.
+// collect reads the available output, as far as it fits into the reply.
 func (r *reading) collect() error {
 	for len(r.reply.Data) < r.most {
 		starts, err := listPieces(r.dir)
 		if err != nil {
 			return err
 		}
-		// The piece to read is the last one that begins at or before the position. Without one, the next is after a gap.
+		// Read the last piece that begins at or before the position. If there is none, the next piece follows a gap.
 		i, exact := slices.BinarySearch(starts, r.from)
 		if !exact {
 			i--
@@ -263,7 +264,7 @@ func (r *reading) collect() error {
 		if i >= 0 {
 			err := r.readPiece(starts[i])
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // it was removed meanwhile
+				continue // it was removed in the meantime
 			}
 			if err != nil {
 				return err
@@ -275,7 +276,7 @@ func (r *reading) collect() error {
 		if i+1 >= len(starts) {
 			return nil
 		}
-		// A later piece means that this one is finished. It may have grown between reading it and then, so read it again.
+		// A later piece means that this one is finished. It may have grown since it was read, so read it again.
 		if i >= 0 {
 			if err := r.readPiece(starts[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -341,10 +342,10 @@ func (r *reading) output(kind byte, nanoseconds int64, data []byte) {
 	r.reply.Records = append(r.reply.Records, protocol.Record{Kind: name, Next: r.from + 1, Nanoseconds: nanoseconds, Size: len(data)})
 }
 
-// settle is how long a reply waits for more output after the first, so that a quick command is one reply.
+// settle is how long a reply waits for more output after the first, so that a quick command needs one reply.
 const settle = 20 * time.Millisecond
 
-// follow returns the record of a command from a position on, and waits until there is some.
+// follow returns the record of a command from a position on, waiting until there is some.
 func follow(r protocol.Request) protocol.Reply {
 	dir := recordOf(r.ID)
 	var start begun
@@ -359,7 +360,7 @@ func follow(r protocol.Request) protocol.Reply {
 	defer changes.close()
 	deadline := time.Now().Add(r.Wait)
 	for {
-		// Both are checked before reading, because nothing follows then.
+		// Check both before reading, because no output follows then.
 		over := !locked(dir)
 		var end ended
 		hasEnded := decodeJSON(filepath.Join(dir, endedFile), &end) == nil
@@ -394,11 +395,11 @@ func follow(r protocol.Request) protocol.Reply {
 		if left <= 0 {
 			return read.reply
 		}
-		changes.wait(min(left, time.Second)) // nothing notifies it that a lock is released
+		changes.wait(min(left, time.Second)) // a lock's release sends no notification
 	}
 }
 
-// locked reports whether the process that stays with a command runs.
+// locked reports whether the process that stays with the command is running.
 func locked(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -411,7 +412,7 @@ func locked(dir string) bool {
 // watcher waits for changes in a directory.
 type watcher struct{ file *os.File }
 
-// watch watches a directory. Where that is not possible, waiting takes a moment.
+// watch watches a directory. Where that is impossible, waiting means a short pause.
 func watch(dir string) watcher {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
@@ -446,7 +447,7 @@ func (w watcher) close() {
 // forget deletes a record.
 func forget(id string) protocol.Reply {
 	gone := filepath.Join(protocol.Records, fmt.Sprintf(".gone-%d-%d", os.Getpid(), time.Now().UnixNano()))
-	err := os.Rename(recordOf(id), gone) // first, so that the id is free at once
+	err := os.Rename(recordOf(id), gone) // rename first, so that the id is free at once
 	if err == nil {
 		err = os.RemoveAll(gone)
 	}

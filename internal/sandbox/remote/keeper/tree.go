@@ -10,8 +10,7 @@ import (
 	"syscall"
 )
 
-// descendants returns the running processes that this one, or one of them, has started. They cannot hide, because orphans
-// become children of this process.
+// descendants returns the running descendants of this process. None can hide, because orphans become its children.
 func descendants() []int {
 	children := map[int][]int{}
 	names, err := os.ReadDir("/proc")
@@ -60,13 +59,13 @@ func second(fields []string) string {
 	return fields[1]
 }
 
-// atoi returns a number, or 0 for what is none.
+// atoi parses a number. It returns 0 for anything else.
 func atoi(text string) int {
 	n, _ := strconv.Atoi(text)
 	return n
 }
 
-// signalAll sends a signal to processes. A process that has ended needs none.
+// signalAll sends a signal to processes, ignoring those that have ended.
 func signalAll(pids []int, signal syscall.Signal) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, signal)

@@ -1,11 +1,12 @@
-// Package protocol is what a server and the keeper, its program in a box, say to each other.
+// Package protocol defines the messages between a server and the keeper, its program in a box.
 //
-// The keeper has two roles, and others with the arguments [First] and [Dial]. Called without arguments, it reads one [Request] from its standard input, writes one [Reply] and
-// ends. For a command to launch, it starts itself again, and that process stays with the command: it starts it, records its
-// output and how it ended, and takes requests about it from a socket beside the record.
+// The keeper has two roles, besides those of the arguments [First] and [Dial]. Called without arguments, it reads one
+// [Request] from its standard input, writes one [Reply] and exits. To launch a command, it starts itself again. That second
+// process stays with the command: it starts the command, records its output and exit code, and takes requests about it from a
+// socket beside the record.
 //
-// The formats of a record and of the socket are shared by all keepers in a box, which may be of different versions: a box
-// may outlive several servers.
+// All keepers in a box share the formats of the record and the socket. They may be of different versions, because a box may
+// outlive several servers.
 package protocol
 
 import (
@@ -19,18 +20,18 @@ import (
 	"time"
 )
 
-// The places of the keeper in a box. All are the box user's.
+// The keeper's paths in a box. The box's user owns them all.
 const (
 	Root    = "/var/lib/arbe"
 	Records = Root + "/records" // a directory for each launched command
-	Inbox   = Root + "/in"      // pieces of files on their way in
+	Inbox   = Root + "/in"      // pieces of files that are being sent
 )
 
-// First is the argument with which the keeper is process 1 of a box, if the provider lets its program choose that.
+// First is the argument that makes the keeper process 1 of a box, for providers that can choose it.
 const First = "first"
 
-// With the argument Dial and a port, the keeper connects to that port of the box's loopback and passes its input and output on. It
-// prints Connected first. If nothing listens, its exit code is NobodyListens.
+// With the arguments Dial and a port, the keeper connects to that port of the box's loopback and forwards its input and
+// output. It prints Connected first. If nothing listens, its exit code is NobodyListens.
 const (
 	Dial          = "dial"
 	Connected     = "+"
@@ -40,10 +41,10 @@ const (
 // Request is one request.
 type Request struct {
 	Op Op `json:"op"`
-	// ID is the launched command that the request is about.
+	// ID names the launched command that the request concerns.
 	ID string `json:"id,omitempty"`
 
-	// For Launch: what runs, see sandbox.Command. With Wait, it also follows.
+	// For Launch: the command, see sandbox.Command. With Wait, Launch also follows it.
 	Argv     []string          `json:"argv,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Dir      string            `json:"dir,omitempty"`
@@ -51,36 +52,35 @@ type Request struct {
 	Complete bool              `json:"complete,omitempty"`
 	Input    bool              `json:"input,omitempty"`
 
-	// Position is where Follow and Fetch begin, up to where Release releases, the offset of the data of Input, and the new
-	// limit for Extend.
+	// Position is where Follow and Fetch begin, where Release stops, the offset of Input's data, or the new limit for Extend.
 	Position int64 `json:"position,omitempty"`
-	// Release makes Follow release what is before Position.
+	// Release makes Follow release the output before Position.
 	Release bool `json:"release,omitempty"`
 	// Most limits the data in the reply, in bytes.
 	Most int `json:"most,omitempty"`
-	// Wait is how long the reply may wait for something to say.
+	// Wait limits how long the reply may wait for news.
 	Wait time.Duration `json:"wait,omitempty"`
-	// Patience is how long End leaves the command to end by itself.
+	// Patience is how long End gives the command to end by itself.
 	Patience time.Duration `json:"patience,omitempty"`
-	// Last says that the input ends after this data.
+	// Last means that the input ends after this data.
 	Last bool `json:"last,omitempty"`
 
 	// Path is a file, and Mode its new mode.
 	Path string `json:"path,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
-	// Parcel is the name in the inbox of what Place places, in pieces that are numbered from 0.
+	// Parcel names the file in the inbox that Place moves. Its pieces are numbered from 0.
 	Parcel string `json:"parcel,omitempty"`
 	Pieces int    `json:"pieces,omitempty"`
-	// Identity is the file that an earlier Fetch has read.
+	// Identity identifies the file that an earlier Fetch read.
 	Identity string `json:"identity,omitempty"`
 
 	// DataIn is the file in the inbox that holds the data of the request; see Data.
 	DataIn string `json:"data_in,omitempty"`
-	// Data is the data of the request. It comes after the request, or in a file if it is large.
+	// Data follows the request, or is in a file if it is large.
 	Data []byte `json:"-"`
 }
 
-// Op is what a request asks for.
+// Op is the operation that a request asks for.
 type Op string
 
 // The operations. Repeating one is harmless, because an answer may be lost.
@@ -93,7 +93,7 @@ const (
 	Interrupt Op = "interrupt"
 	End       Op = "end"
 	Forget    Op = "forget"
-	Place     Op = "place" // put a file that has arrived in the inbox where it belongs
+	Place     Op = "place" // move a file from the inbox to its destination
 	Drop      Op = "drop"  // give up a file in the inbox
 	Fetch     Op = "fetch" // read a part of a file
 )
@@ -102,17 +102,17 @@ const (
 type Reply struct {
 	// Reason says why the request failed; empty if it succeeded.
 	Reason Reason `json:"reason,omitempty"`
-	// Errno is the system's error, if that is why, and Detail its words.
+	// Errno is the system's error, if that is the reason, and Detail its text.
 	Errno  int    `json:"errno,omitempty"`
 	Detail string `json:"detail,omitempty"`
 
-	// Records are what Follow found. Their data is that of the reply, one after another.
+	// Records are the records that Follow found. Their data is concatenated in the reply's data.
 	Records []Record `json:"records,omitempty"`
-	// Accepted is the position up to which the input was taken.
+	// Accepted is the position up to which input was accepted.
 	Accepted int64 `json:"accepted,omitempty"`
-	// Pending: the request is not finished, so it must be repeated.
+	// Pending means that the request is not finished and must be repeated.
 	Pending bool `json:"pending,omitempty"`
-	// Identity is the file that Fetch has read, and Last says that it has read its end.
+	// Identity identifies the file that Fetch read. Last means that Fetch reached its end.
 	Identity string `json:"identity,omitempty"`
 	Last     bool   `json:"last,omitempty"`
 
@@ -129,27 +129,27 @@ const (
 	TooLong     Reason = "length"    // the arguments or the environment are too long
 	NoRoom      Reason = "room"      // no process could be started
 	Unknown     Reason = "unknown"   // the command was not launched, or was forgotten
-	NoInput     Reason = "input"     // the command reads no input any more
+	NoInput     Reason = "input"     // the command no longer reads input
 	FileError   Reason = "file"
-	NotRegular  Reason = "regular" // the file is no regular file
-	Changed     Reason = "changed" // the file is another one than before
+	NotRegular  Reason = "regular" // the file is not a regular file
+	Changed     Reason = "changed" // the file was replaced
 	Failed      Reason = "failed"
 )
 
-// Record is a piece of the record of a command; see sandbox.Record. Positions are numbers of bytes of output, plus one:
+// Record is a piece of the record of a command; see sandbox.Record. A position is a number of bytes of output, plus one:
 // position 1 is after the start.
 type Record struct {
 	Kind        string `json:"kind"`
 	Next        int64  `json:"next"`
 	Nanoseconds int64  `json:"time"`
-	Size        int    `json:"size,omitempty"` // of its data
+	Size        int    `json:"size,omitempty"` // the length of its data
 	ExitCode    int    `json:"exit_code,omitempty"`
 	OutOfMemory bool   `json:"oom,omitempty"`
 	BoxEnded    bool   `json:"box_ended,omitempty"`
 	Dropped     int64  `json:"dropped,omitempty"`
 }
 
-// head begins the line with a reply, because a box's programs may print something before it.
+// head marks the line with a reply, because a box's programs may print something before it.
 const head = "arbe-keeper:"
 
 // EncodeRequest encodes a request.
@@ -161,8 +161,8 @@ func DecodeRequest(text []byte) (r Request, err error) {
 	return r, err
 }
 
-// EncodeReply encodes a reply as a line of text, because not every provider passes on other output as it is. It is compressed,
-// because most output is text.
+// EncodeReply encodes a reply as a line of text, because not every provider forwards binary output unchanged. It compresses
+// the reply, because most output is text.
 func EncodeReply(r Reply) ([]byte, error) {
 	framed, err := frame(r, r.Data)
 	if err != nil {
@@ -187,8 +187,7 @@ func EncodeReply(r Reply) ([]byte, error) {
 // MaxReply limits a reply, in bytes, because a box may send anything.
 const MaxReply = 16 << 20
 
-// DecodeReply finds the reply in what a keeper has printed. ok is false if there is none, because the keeper did not run
-// to its end.
+// DecodeReply finds the reply in a keeper's output. ok is false if there is none, because the keeper did not run to its end.
 func DecodeReply(output []byte) (r Reply, ok bool) {
 	at := bytes.LastIndex(output, []byte(head))
 	if at < 0 {
@@ -207,7 +206,7 @@ func DecodeReply(output []byte) (r Reply, ok bool) {
 	return r, err == nil
 }
 
-// frame writes a value as JSON after its length, and then data.
+// frame writes the length of a value's JSON, the JSON, and then data.
 func frame(value any, data []byte) ([]byte, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
