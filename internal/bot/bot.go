@@ -1,9 +1,9 @@
-// Package bot manages the bots of a house: their handles, instructions, models, tools and limits, and the activation
-// policies (policy.go) that say what wakes them. handle.go has what a handle may be.
+// Package bot manages the bots of a house: their handles, instructions, models, tools and limits, and the activation policies
+// (policy.go) that decide what wakes them. handle.go has the rules for handles.
 //
-// A bot is an agent and a member of one house; its name and runtime are the agent's. What people change is recorded in the
-// house's primary thread in the same transaction. [Bots.RosterTx] is what selection works on: all bots of a house with
-// their policies, and a version that changes whenever they do.
+// A bot is an agent and a member of one house; its name and runtime are the agent's. Every change by a person is recorded in
+// the house's primary thread, in the same transaction. [Bots.RosterTx] provides the input of selection: all bots of a house
+// with their policies, and a version that changes whenever they do.
 package bot
 
 import (
@@ -27,18 +27,18 @@ import (
 )
 
 const (
-	// MaxInstructions is the length of the longest instructions, in bytes.
+	// MaxInstructions limits a bot's instructions, in bytes.
 	MaxInstructions = 64 << 10
-	// MaxName is the longest name, in characters.
+	// MaxName limits a name, in characters.
 	MaxName = 100
-	// MaxBots is how many bots a house may have, because each of them is considered for each entry.
+	// MaxBots limits the bots of a house, because each of them is considered for each entry.
 	MaxBots = 200
 	// InServer is the runtime of a bot whose turns run in the server. It is the default.
 	InServer = "arbe"
 )
 
-// Coding are the bots that each new house has besides [DefaultHandle], one for each coding agent. They have no policies: tasks
-// are delegated to them.
+// Coding lists the bots that each new house has besides [DefaultHandle], one for each coding agent. They have no policies:
+// people and bots delegate tasks to them.
 var Coding = []Draft{
 	{Handle: "pi", Runtime: "pi", Tools: []string{}},
 	{Handle: "codex", Runtime: "codex", Tools: []string{}},
@@ -58,21 +58,21 @@ type Bot struct {
 	ID, House string
 	// Handle is how people mention it, without the @. Name is how pages show it.
 	Handle, Name string
-	// Runtime is who does its work: [InServer], or a coding agent in a sandbox, such as "pi".
+	// Runtime does its work: [InServer], or a coding agent in a sandbox, such as "pi".
 	Runtime string
-	// Instructions are what it is told before each turn. They are left out of a [Roster].
+	// Instructions are its instructions for each turn. A [Roster] leaves them out.
 	Instructions string
 	// Model is provider/model; empty for the default model of the house.
 	Model string
 	// Think is how hard its model thinks, unless a question says otherwise.
 	Think entry.Effort
-	// Tools are the names of the tools that it may use, in the order of [entry.Tools].
+	// Tools lists the tools that it may use, in the order of [entry.Tools].
 	Tools []string
-	// Ask are the names of the tools that it uses only with a person's yes, besides those of its house, in the same order.
+	// Ask lists the tools that need a person's approval, besides those of its house, in the same order.
 	Ask []string
-	// Limits has only what was set: see [Limits.OrDefaults].
+	// Limits has only the limits that were set; see [Limits.OrDefaults].
 	Limits Limits
-	// Policies are what wakes it, oldest first.
+	// Policies decide what wakes it, oldest first.
 	Policies             []Policy
 	CreatedAt, UpdatedAt time.Time
 }
@@ -82,8 +82,8 @@ func (m Bot) Codes() bool { return m.Runtime != "" && m.Runtime != InServer }
 
 // Roster is all bots of a house.
 type Roster struct {
-	// Version is raised with each change of a bot, its name or its policies. Two rosters of a house with the same version
-	// are the same.
+	// Version increases with each change of a bot, its name or its policies. Two rosters of a house with the same version are
+	// equal.
 	Version int64
 	// Bots are ordered by handle. Their instructions are left out, because servers keep the rosters of many houses in memory.
 	Bots []Bot
@@ -93,7 +93,7 @@ type Roster struct {
 type Draft struct {
 	// Handle may be written with its @ and in capitals. Defaults to a free handle made from the name.
 	Handle string
-	// Name defaults to the handle. One of both is required.
+	// Name defaults to the handle. One of the two is required.
 	Name string
 	// Runtime defaults to [InServer].
 	Runtime             string
@@ -101,12 +101,12 @@ type Draft struct {
 	Think               entry.Effort
 	// Tools may be empty. Nil means [entry.DefaultTools].
 	Tools []string
-	// Ask are the names of the tools that it uses only with a person's yes. It may name tools that it does not have.
+	// Ask lists the tools that need a person's approval. It may include tools that the bot does not have.
 	Ask    []string
 	Limits Limits
 }
 
-// Change describes a change of a bot. It leaves unchanged what is nil.
+// Change describes a change of a bot. Nil fields are left unchanged.
 type Change struct {
 	Handle, Name, Instructions, Model *string
 	Think                             *entry.Effort
@@ -116,7 +116,7 @@ type Change struct {
 
 // Bots manages bots. It is safe for concurrent use.
 type Bots struct {
-	// Maxima are the highest limits that a bot may have. Default to [DefaultMaxima]. Set them before the first use.
+	// Maxima are the highest limits that a bot may have. They default to [DefaultMaxima]. Set them before the first use.
 	Maxima Limits
 
 	db      *db.DB
@@ -129,7 +129,7 @@ func New(d *db.DB, threads *thread.Threads) *Bots {
 	return &Bots{Maxima: DefaultMaxima, db: d, threads: threads, q: query.New()}
 }
 
-// Create creates a bot in the scope's house, which answers when it is mentioned and in direct messages to it. If another
+// Create creates a bot in the scope's house. The bot answers when it is mentioned, and in direct messages to it. If another
 // bot has the handle, or one that looks like it, the error is a [fault.Exists].
 func (b *Bots) Create(ctx context.Context, scope db.Scope, d Draft) (made Bot, err error) {
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
@@ -145,8 +145,8 @@ func (b *Bots) Create(ctx context.Context, scope db.Scope, d Draft) (made Bot, e
 	return made, err
 }
 
-// CreateDefaultsTx creates the bots of a new house in the transaction that creates the house: @arbe, and those of [Coding]. It
-// records nothing, because it is a part of the house's creation.
+// CreateDefaultsTx creates the bots of a new house, @arbe and those of [Coding], in the transaction that creates the house.
+// It records nothing, because this is part of the house's creation.
 func (b *Bots) CreateDefaultsTx(ctx context.Context, tx pgx.Tx, scope db.Scope) error {
 	_, err := b.createTx(ctx, tx, scope, Draft{Handle: DefaultHandle, Name: DefaultHandle, Instructions: DefaultInstructions})
 	for _, d := range Coding {
@@ -204,8 +204,7 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 	return b.GetTx(ctx, tx, scope.House, made.ID)
 }
 
-// insert inserts the row of a bot. If its handle was not chosen by a person, it tries handles made from the name until one
-// is free.
+// insert inserts the row of a bot. Unless a person chose the handle, it tries handles made from the name until one is free.
 func (b *Bots) insert(ctx context.Context, tx pgx.Tx, made *Bot, chosen bool) error {
 	limits, err := json.Marshal(made.Limits)
 	if err != nil {
@@ -239,15 +238,15 @@ func (b *Bots) handleTaken(ctx context.Context, tx pgx.Tx, house, handle string)
 	return fault.Newf(fault.Exists, "choose a handle that nobody takes for it", "handle: @%s looks like @%s, which another bot of the house has", handle, found.Handle).WithReason(fault.NameTaken)
 }
 
-// clean validates what people may change, but the handle, and puts it into its stored form.
+// clean validates and normalizes everything that people may change, except the handle.
 func (m *Bot) clean(maxima Limits) (err error) {
 	if m.Name, err = entry.RequiredName("name", m.Name, MaxName); err != nil {
 		return err
 	}
 	switch {
 	case len(m.Instructions) > MaxInstructions:
-		return fault.Newf(fault.Invalid, "shorten them, or put what is long into a file that the bot reads",
-			"instructions: at most %d KiB (%d bytes), and these have %d bytes", MaxInstructions>>10, MaxInstructions, len(m.Instructions))
+		return fault.Newf(fault.Invalid, "shorten them, or move long parts into a file that the bot reads",
+			"instructions: at most %d KiB (%d bytes); these have %d bytes", MaxInstructions>>10, MaxInstructions, len(m.Instructions))
 	case !utf8.ValidString(m.Instructions) || strings.ContainsRune(m.Instructions, 0):
 		return fault.New(fault.Invalid, "instructions: they are not valid UTF-8 text", "send them as UTF-8 text")
 	}
@@ -266,8 +265,8 @@ func (m *Bot) clean(maxima Limits) (err error) {
 	return m.Limits.validate(maxima)
 }
 
-// cleanModel validates a model, written as provider/model, and trims white space. It may be empty. Whether there is
-// such a model is known only when it is used, because a house may add providers later.
+// cleanModel validates a model, written as provider/model, and trims white space. It may be empty. Whether the model exists
+// is checked only when it is used, because a house may add providers later.
 func cleanModel(model string) (string, error) {
 	model = strings.TrimSpace(model)
 	if model == "" {
@@ -278,7 +277,7 @@ func cleanModel(model string) (string, error) {
 	case len(model) > 200:
 		return "", fault.New(fault.Invalid, "model: at most 200 bytes", next)
 	case strings.ContainsFunc(model, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fault.New(fault.Invalid, "model: it has a space or another character that no model's name has", next)
+		return "", fault.New(fault.Invalid, "model: it has a space or another character that model names cannot have", next)
 	case !found || provider == "":
 		return "", fault.Newf(fault.Invalid, next, "model: %q does not say which provider it is from", model)
 	case id == "":
@@ -295,7 +294,7 @@ func CleanTools(field string, tools []string) ([]string, error) {
 			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(entry.Tools, ", "), "%s: there is no tool %.60q", field, tool)
 		}
 	}
-	clean := []string{} // not nil, which the database takes for null
+	clean := []string{} // not nil, which the database would store as null
 	for _, tool := range entry.Tools {
 		if slices.Contains(tools, tool) {
 			clean = append(clean, tool)
@@ -304,7 +303,7 @@ func CleanTools(field string, tools []string) ([]string, error) {
 	return clean, nil
 }
 
-// Get returns a bot of the scope's house with its policies. Otherwise the error is a [fault.NotFound].
+// Get returns a bot of the scope's house with its policies. If there is none, the error is a [fault.NotFound].
 func (b *Bots) Get(ctx context.Context, scope db.Scope, id string) (got Bot, err error) {
 	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
 		got, err = b.GetTx(ctx, tx, scope.House, id)
@@ -406,10 +405,10 @@ func (b *Bots) listTx(ctx context.Context, tx pgx.Tx, house, after string, limit
 	return list, nil
 }
 
-// RosterTx returns all bots of a house, in a transaction that sees the house. The roster is as least as new as its version.
+// RosterTx returns all bots of a house, in a transaction that sees the house. The roster is at least as new as its version.
 func (b *Bots) RosterTx(ctx context.Context, tx pgx.Tx, house string) (r Roster, err error) {
-	// The version is read first: a change between the two reads then gives a roster that is newer than its version, which is
-	// read once more. The other order would keep an old one for ever.
+	// Read the version first: a change between the two reads then makes the roster newer than its version, and it is read
+	// once more. The other order would keep an old roster forever.
 	if r.Version, err = b.q.RosterVersion(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
 		return r, fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
 	} else if err != nil {
@@ -444,8 +443,8 @@ func (b *Bots) Edit(ctx context.Context, scope db.Scope, id string, c Change) (c
 		changed, err = b.GetTx(ctx, tx, scope.House, id)
 		return err
 	})
-	if db.Violates(err, "bots_house_id_looks_key") { // by a bot that was created meanwhile
-		return Bot{}, fault.Newf(fault.Exists, "choose another handle", "handle: another bot of the house has it, or one that looks like it").WithReason(fault.NameTaken).Because(err)
+	if db.Violates(err, "bots_house_id_looks_key") { // taken by a bot created in the meantime
+		return Bot{}, fault.Newf(fault.Exists, "choose another handle", "handle: another bot of the house has it, or one like it").WithReason(fault.NameTaken).Because(err)
 	}
 	return changed, err
 }
@@ -461,7 +460,7 @@ func (b *Bots) lockTx(ctx context.Context, tx pgx.Tx, house, id string) (Bot, er
 	return b.found(ctx, tx, r.Bot, r.Name, r.Runtime, err)
 }
 
-// apply returns the bot after a change, and in words what is different.
+// apply returns the bot after a change, and lists the differences in words.
 func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) {
 	now = m
 	if c.Handle != nil {
@@ -484,8 +483,8 @@ func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) 
 		changed bool
 	}{
 		{"handle", m.Handle != now.Handle}, {"name", m.Name != now.Name}, {"instructions", m.Instructions != now.Instructions},
-		{"model", m.Model != now.Model}, {"how hard it thinks", m.Think != now.Think}, {"tools", !slices.Equal(m.Tools, now.Tools)},
-		{"what it asks for", !slices.Equal(m.Ask, now.Ask)}, {"limits", m.Limits != now.Limits},
+		{"model", m.Model != now.Model}, {"thinking effort", m.Think != now.Think}, {"tools", !slices.Equal(m.Tools, now.Tools)},
+		{"tools that need approval", !slices.Equal(m.Ask, now.Ask)}, {"limits", m.Limits != now.Limits},
 	} {
 		if field.changed {
 			what = append(what, field.word)
@@ -506,7 +505,8 @@ func (b *Bots) updateTx(ctx context.Context, tx pgx.Tx, was, now Bot) error {
 	if err != nil {
 		return err
 	}
-	// Also if only the name changes, which is in another row, so that updated_at and those who watch the bot see it.
+	// Write this row even if only the name changes, which is in another row, so that updated_at and the bot's watchers
+	// notice.
 	err = b.q.UpdateBot(ctx, tx, query.UpdateBotParams{HouseID: now.House, AgentID: now.ID, Handle: now.Handle, Instructions: now.Instructions,
 		Model: now.Model, Think: string(now.Think), Tools: now.Tools, Ask: now.Ask, Limits: limits})
 	if err != nil || was.Name == now.Name {

@@ -84,7 +84,7 @@ func (b *bench) roster(t *testing.T, scope db.Scope) (r bot.Roster) {
 	return r
 }
 
-// recorded are the entries of Ada's house about its bots, in plain words.
+// recorded returns the entries of Ada's house about its bots, in plain words.
 func (b *bench) recorded(t *testing.T) (said []string) {
 	t.Helper()
 	h, err := b.houses.Get(t.Context(), b.ada)
@@ -200,7 +200,7 @@ func TestCreate(t *testing.T) {
 	})
 }
 
-// A bot without a handle gets one from its name that is free.
+// A bot without a handle gets a free one made from its name.
 func TestHandlesFromNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -214,7 +214,7 @@ func TestHandlesFromNames(t *testing.T) {
 	}
 }
 
-// The database's form of look-alikes is that of the code.
+// The database normalizes look-alikes as the code does.
 func TestHandlesThatLookAlikeCollide(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -295,7 +295,7 @@ func TestEdit(t *testing.T) {
 	refused(t, err, fault.Invalid, "model: ")
 }
 
-// What is another house's, or nobody's, is not there.
+// A bot of another house does not exist for this one.
 func TestAnotherHousesBot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -367,7 +367,7 @@ func TestPolicies(t *testing.T) {
 	if !slices.Equal(limited.Tools, []string{entry.ReadThreadTool, entry.SayTool}) || !slices.Equal(limited.Resources, []string{"r1"}) {
 		t.Errorf("the policy has %+v", limited)
 	}
-	// A policy that another version stored can be turned off, and gets no other unknown trigger.
+	// A policy stored by another version can be turned off, but cannot get another unknown trigger.
 	if _, err := b.Owner(t).Exec(t.Context(), "update activation_policies set trigger = 'cron' where id = $1", limited.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A bot that is removed takes its row and its policies with it, and the roster says so.
+// Removing a bot removes its row and its policies, and changes the roster.
 func TestABotThatIsRemoved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -415,7 +415,7 @@ func TestABotThatIsRemoved(t *testing.T) {
 	}
 }
 
-// A roster is never taken for current when it is not: whoever reads a version and a roster of it sees every change that was
+// A stale roster is never taken for a current one: whoever reads a version and then a roster sees every change that was
 // committed before that version.
 func TestTheRosterIsNeverStale(t *testing.T) {
 	t.Parallel()
@@ -449,7 +449,7 @@ func TestTheRosterIsNeverStale(t *testing.T) {
 	}
 }
 
-// Bots are changed and removed at the same time, and nobody waits for ever.
+// Bots are changed and removed concurrently, and nobody waits forever.
 func TestChangesDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

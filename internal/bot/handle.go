@@ -9,11 +9,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// reserved are the handles that no bot may have, because people expect them to mean something else.
+// reserved lists the handles that no bot may have, because people expect them to mean something else.
 var reserved = []string{"here", "all", "channel", "everyone", "me", "house", "system"}
 
-// cleanHandle returns a handle that a person wrote in the form in which it is stored. Handles are of ASCII, so that the
-// letters of other scripts cannot imitate one; those that look alike all the same are equal by [looks].
+// cleanHandle returns a handle in its stored form. Handles are ASCII, so that letters of other scripts cannot imitate one.
+// Handles that look alike all the same are equal under [looks].
 func cleanHandle(written string) (string, error) {
 	handle := strings.ToLower(strings.TrimPrefix(strings.TrimSpace(written), "@"))
 	if !entry.IsHandle(handle) {
@@ -21,13 +21,13 @@ func cleanHandle(written string) (string, error) {
 			"handle: it must be 1 to %d letters a to z, digits and hyphens, and begin and end with a letter or a digit", entry.MaxHandle)
 	}
 	if slices.ContainsFunc(reserved, func(r string) bool { return looks(r) == looks(handle) }) {
-		return "", fault.Newf(fault.Invalid, "choose another handle", "handle: @%s is reserved, or looks like a handle that is", handle)
+		return "", fault.Newf(fault.Invalid, "choose another handle", "handle: @%s is reserved, or looks like a reserved handle", handle)
 	}
 	return handle, nil
 }
 
-// looks returns a handle in a form that is equal for handles that look alike. The column bots.looks is generated in the
-// same way, and is unique in a house.
+// looks normalizes a handle so that handles that look alike are equal. The column bots.looks is generated in the same way,
+// and is unique in a house.
 func looks(handle string) string {
 	handle = strings.NewReplacer("0", "o", "1", "l", "-", "").Replace(handle)
 	return strings.ReplaceAll(strings.ReplaceAll(handle, "rn", "m"), "vv", "w")

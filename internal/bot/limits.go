@@ -7,29 +7,28 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Limits are what a bot may use. A zero field means the default.
+// Limits limits what a bot may use. A zero field means the default.
 type Limits struct {
-	// TurnSteps is how many calls of the model one turn may make, TurnTokens how many tokens they may use together, TurnUSD
-	// what they may cost in US dollars, and TurnMinutes how long the turn may take.
+	// The limits of one turn: TurnSteps limits its model calls, TurnTokens and TurnUSD their total tokens and cost in US
+	// dollars, and TurnMinutes its duration.
 	TurnSteps   int     `json:"turn_steps,omitempty"`
 	TurnTokens  int64   `json:"turn_tokens,omitempty"`
 	TurnUSD     float64 `json:"turn_usd,omitempty"`
 	TurnMinutes int     `json:"turn_minutes,omitempty"`
-	// ThreadUSDDay is what the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US
-	// dollars.
+	// ThreadUSDDay is the daily cost (UTC) of all bots' turns in a thread, in US dollars, at which this bot stops there.
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty"`
-	// AnswerMinutes is how long the bot waits for a person's answer when it asks for approval.
+	// AnswerMinutes limits how long the bot waits for a person's answer when it asks for approval.
 	AnswerMinutes int `json:"answer_minutes,omitempty"`
 }
 
-// DefaultLimits are the limits of a bot for which none are set. DefaultMaxima are the highest that can be set, unless the
+// DefaultLimits are the limits of a bot that has none set. DefaultMaxima are the highest limits that can be set, unless the
 // operator sets others.
 var (
 	DefaultLimits = Limits{TurnSteps: 40, TurnTokens: 1_000_000, TurnUSD: 1, TurnMinutes: 30, ThreadUSDDay: 10, AnswerMinutes: 24 * 60}
 	DefaultMaxima = Limits{TurnSteps: 200, TurnTokens: 20_000_000, TurnUSD: 20, TurnMinutes: 240, ThreadUSDDay: 10_000, AnswerMinutes: 7 * 24 * 60}
 )
 
-// Within returns the limits, or the maxima where those are lower: a bot may have been set up before they were.
+// Within caps the limits at the maxima. The maxima may have been lowered since the bot was set up.
 func (l Limits) Within(maxima Limits) Limits {
 	return Limits{
 		TurnSteps: min(l.TurnSteps, maxima.TurnSteps), TurnTokens: min(l.TurnTokens, maxima.TurnTokens), TurnUSD: min(l.TurnUSD, maxima.TurnUSD),
@@ -38,7 +37,7 @@ func (l Limits) Within(maxima Limits) Limits {
 	}
 }
 
-// OrDefaults returns the limits with the defaults in place of what is not set.
+// OrDefaults replaces limits that are not set by the defaults.
 func (l Limits) OrDefaults() Limits {
 	return Limits{
 		TurnSteps: orDefault(l.TurnSteps, DefaultLimits.TurnSteps), TurnTokens: orDefault(l.TurnTokens, DefaultLimits.TurnTokens),
@@ -47,7 +46,7 @@ func (l Limits) OrDefaults() Limits {
 	}
 }
 
-// OrMaxima returns the limits with [DefaultMaxima] in place of what is not set.
+// OrMaxima replaces limits that are not set by [DefaultMaxima].
 func (l Limits) OrMaxima() Limits {
 	return Limits{
 		TurnSteps: orDefault(l.TurnSteps, DefaultMaxima.TurnSteps), TurnTokens: orDefault(l.TurnTokens, DefaultMaxima.TurnTokens),

@@ -21,23 +21,23 @@ import (
 
 // The triggers that this version knows.
 const (
-	// Mention: a text mentions the bot, or a person replies to what it wrote, or speaks where it answers without being mentioned.
+	// Mention: a text mentions the bot, or a person replies to it, or speaks where it answers without being mentioned.
 	Mention = "mention"
-	// Always: each entry that is said, past the policy's cooldown.
+	// Always: everything that is said, after the policy's cooldown.
 	Always = "always"
-	// Ambient: what is said, once people have been silent for a while and a model finds it relevant.
+	// Ambient: everything that is said, once people have been silent for a while, if a model finds it relevant.
 	Ambient = "ambient"
 )
 
 const (
-	// MaxPolicies is how many policies a bot may have, MaxScope how many threads one of them may name.
+	// MaxPolicies limits the policies of a bot, and MaxScope the threads that one policy may name.
 	MaxPolicies = 50
 	MaxScope    = 200
-	// maxConfig is the length of the longest config, in bytes.
+	// maxConfig limits a config, in bytes.
 	maxConfig = 64 << 10
 	// maxWait is the longest delay or cooldown of a policy.
 	maxWait = 24 * time.Hour
-	// maxAmbientInstructions is the length of the longest instructions of an ambient policy, in bytes.
+	// maxAmbientInstructions limits the instructions of an ambient policy, in bytes.
 	maxAmbientInstructions = 8 << 10
 )
 
@@ -47,13 +47,13 @@ type Policy struct {
 	ID, Bot string
 	// Name is for people.
 	Name string
-	// Trigger is [Mention], [Always] or [Ambient]. A policy of another version may have another word, which is ignored.
+	// Trigger is [Mention], [Always] or [Ambient]. A policy of another version may have another trigger, which is ignored.
 	Trigger string
-	// Config is a JSON object with what the trigger needs; see [Settings].
+	// Config is a JSON object with the trigger's settings; see [Settings].
 	Config json.RawMessage
-	// Resources are the ids of what it is about. This version stores them.
+	// Resources are the ids of the resources it concerns. This version only stores them.
 	Resources []string
-	// Tools are the names of the tools that a turn may use which the policy begins, of those that the bot has; empty for all.
+	// Tools restricts the bot's tools in turns that the policy begins; empty for no restriction.
 	Tools                []string
 	Enabled              bool
 	CreatedAt, UpdatedAt time.Time
@@ -61,11 +61,11 @@ type Policy struct {
 
 // Settings is the config of a policy with a known trigger.
 type Settings struct {
-	// Scope are the ids of the threads in which it applies; empty for every thread of the house.
+	// Scope lists the ids of the threads in which it applies; empty for every thread of the house.
 	Scope []string `json:"scope_ids,omitempty"`
-	// Direct limits it to threads that are direct messages to the bot. Only [Always] has it.
+	// Direct restricts it to direct messages to the bot. Only [Always] has it.
 	Direct bool `json:"direct,omitempty"`
-	// DelayMS is how long people must have been silent, in milliseconds. Only [Ambient] has it, and needs it.
+	// DelayMS is how long people must have been silent, in milliseconds. Only [Ambient] has it, and it is required there.
 	DelayMS int64 `json:"delay_ms,omitempty"`
 	// CooldownMS is how long after its last turn in a thread the bot stays silent there, in milliseconds. [Mention] has none.
 	CooldownMS int64 `json:"cooldown_ms,omitempty"`
@@ -73,12 +73,12 @@ type Settings struct {
 	Instructions string `json:"instructions,omitempty"`
 }
 
-// Known reports whether this version acts on the policy's trigger.
+// Known reports whether this version understands the policy's trigger.
 func (p Policy) Known() bool {
 	return p.Trigger == Mention || p.Trigger == Always || p.Trigger == Ambient
 }
 
-// Settings returns the config. The zero Settings are those of a policy whose trigger is not known.
+// Settings returns the config. A policy with an unknown trigger has the zero Settings.
 func (p Policy) Settings() (Settings, error) {
 	var s Settings
 	if !p.Known() || len(p.Config) == 0 {
@@ -96,13 +96,13 @@ func (p Policy) Settings() (Settings, error) {
 	return s, nil
 }
 
-// newPolicies are the policies of a new bot.
+// newPolicies returns the policies of a new bot.
 var newPolicies = []Policy{
 	{Name: "mentions", Trigger: Mention, Config: json.RawMessage(`{}`), Enabled: true},
 	{Name: "direct messages", Trigger: Always, Config: json.RawMessage(`{"direct": true}`), Enabled: true},
 }
 
-// clean validates a policy and puts it into its stored form.
+// clean validates and normalizes a policy.
 func (p *Policy) clean() (err error) {
 	p.Trigger = strings.TrimSpace(p.Trigger)
 	if p.Name, err = entry.Name("name", p.Name, MaxName); err != nil {
@@ -116,7 +116,7 @@ func (p *Policy) clean() (err error) {
 	}
 	switch {
 	case p.Trigger == "" || len(p.Trigger) > 60 || strings.Trim(p.Trigger, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-		return fault.New(fault.Invalid, "trigger: it must be a word of small letters", "use mention, always or ambient")
+		return fault.New(fault.Invalid, "trigger: it must be a word in lowercase letters", "use mention, always or ambient")
 	case len(p.Config) > maxConfig:
 		return fault.Newf(fault.Invalid, "shorten it", "config: at most %d KiB", maxConfig>>10)
 	case !utf8.Valid(p.Config) || !json.Valid(p.Config) || !bytes.HasPrefix(bytes.TrimSpace(p.Config), []byte("{")):
@@ -130,7 +130,7 @@ func (p *Policy) clean() (err error) {
 	if p.Tools, err = CleanTools("tool_ids", p.Tools); err != nil {
 		return err
 	}
-	p.Resources = append([]string{}, p.Resources...) // the database takes nil for null
+	p.Resources = append([]string{}, p.Resources...) // the database would store nil as null
 	s, err := p.Settings()
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (p *Policy) clean() (err error) {
 	return s.validate(p.Trigger)
 }
 
-// checkTrigger refuses a trigger that this version does not know, because its policy would never wake the bot.
+// checkTrigger refuses a trigger that this version does not know, because the policy would never wake the bot.
 func checkTrigger(trigger string) error {
 	if p := (Policy{Trigger: strings.TrimSpace(trigger)}); !p.Known() {
 		return fault.Newf(fault.Invalid, "use mention, always or ambient", "trigger: there is no trigger %.60q", trigger)
@@ -158,7 +158,7 @@ func cleanIDs(field string, ids []string) error {
 
 const idLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
-// validate checks that settings have only what their trigger uses.
+// validate checks that settings have only fields that their trigger uses.
 func (s Settings) validate(trigger string) error {
 	if err := cleanIDs("config.scope_ids", s.Scope); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (s Settings) validate(trigger string) error {
 	return nil
 }
 
-// PolicyChange describes a change of a policy. It leaves unchanged what is nil.
+// PolicyChange describes a change of a policy. Nil fields are left unchanged.
 type PolicyChange struct {
 	Name, Trigger    *string
 	Config           json.RawMessage
@@ -261,14 +261,14 @@ func (p Policy) apply(c PolicyChange) Policy {
 	return p
 }
 
-// set sets a field to its new value; nil leaves it.
+// set sets a field unless the new value is nil.
 func set[T any](field, to *T) {
 	if to != nil {
 		*field = *to
 	}
 }
 
-// same reports whether two states of a policy differ in nothing that people change.
+// same reports whether two states of a policy are equal in everything that people change.
 func (p Policy) same(q Policy) bool {
 	return p.Name == q.Name && p.Trigger == q.Trigger && bytes.Equal(p.Config, q.Config) && p.Enabled == q.Enabled &&
 		slices.Equal(p.Resources, q.Resources) && slices.Equal(p.Tools, q.Tools)

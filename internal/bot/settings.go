@@ -6,7 +6,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// MaximaSettings are what an operator can set of the highest limits that bots may have.
+// MaximaSettings returns the operator's settings for the highest limits of bots.
 func MaximaSettings() []setting.Setting[Limits] {
 	return []setting.Setting[Limits]{
 		setting.Count("turn_max_steps", strconv.Itoa(DefaultMaxima.TurnSteps), "maximum of a bot's limit turn_steps", func(l *Limits) *int { return &l.TurnSteps }),
