@@ -8,16 +8,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// This file connects a command with the program that requested it. The log is not enough for a program: an entry holds
-// only the beginning and the end of an output, and live output skips what comes too fast. An attached command
-// ([entry.Command].Separate, [entry.Command].Input) has a reader, which gets every byte of both output streams, and a
-// writer of its input. Both call repeatedly with a position, so a call that is repeated, after a broken connection or
-// on the next server, loses and duplicates nothing.
+// This file connects a command with the program that requested it. The log is not enough for a program: an entry holds only
+// the beginning and the end of an output, and live output skips parts of a fast one. An attached command
+// ([entry.Command].Separate, [entry.Command].Input) has a reader, which gets every byte of both output streams, and a writer
+// of its input. Both call repeatedly with a position, so a call that is repeated, after a broken connection or on the next
+// server, loses and duplicates nothing.
 //
 // The reader's side is in feed.go, the writer's in input.go.
 //
-// By asking for a position the reader confirms that it has everything before it. What the reader does not have yet is
-// in a feed, as far as memory allows, and beyond that in the command's record. If the record is full too, the command
+// By asking for a position the reader confirms that it has everything before it. Output that the reader does not have yet is
+// kept in a feed, as far as memory allows, and beyond that in the command's record. If the record is full too, the command
 // waits, as on a pipe.
 //
 // A command with a terminal ([entry.Command].Terminal) is attached in the same way, with three differences: the terminal has a
@@ -28,13 +28,13 @@ import (
 type attachment struct {
 	feed  *feed
 	input *input
-	// out is what the command has printed.
+	// out is the command's output.
 	out *output
 	// screen is the size of its terminal.
 	screen *screen
 }
 
-// newAttachment returns the attachment of a command. continued says that an earlier server has begun the command.
+// newAttachment returns the attachment of a command. continued reports that an earlier server began the command.
 func newAttachment(c entry.Command, out *output, continued bool) *attachment {
 	a := &attachment{out: out}
 	if c.Read() {
@@ -50,7 +50,7 @@ func newAttachment(c entry.Command, out *output, continued bool) *attachment {
 	return a
 }
 
-// receives removes the secrets that the command receives from what it prints. It must be called before anything is printed.
+// receives removes the secrets that the command receives from its output. It must be called before the first output.
 func (a *attachment) receives(r secret.Received) {
 	a.out.redact(r.Redactor)
 	if a.feed != nil {
@@ -58,7 +58,7 @@ func (a *attachment) receives(r secret.Received) {
 	}
 }
 
-// over reports that this server no longer works on the command. left says that another one continues it.
+// over reports that this server no longer works on the command. left reports that another one continues it.
 func (a *attachment) over(left bool) {
 	if a.feed != nil {
 		a.feed.over(left)

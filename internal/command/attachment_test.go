@@ -91,7 +91,7 @@ func testAnAttachedCommand(t *testing.T, b *bench) {
 		})
 	})
 	t.Run("waits for a slow reader, which gets every byte", func(t *testing.T) {
-		const lines = 500_000 // of 100 bytes: more than anything keeps
+		const lines = 500_000 // of 100 bytes: more than any buffer holds
 		id := separate(fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; echo > written`, lines))
 		b.Readable(th, id)
 		if r := b.Sh(th, "test -e written"); r.ExitCode == 0 {
@@ -186,7 +186,7 @@ func testAnAttachedCommand(t *testing.T, b *bench) {
 	})
 }
 
-// counted checks that what is written to it consists of numbered lines of 100 bytes.
+// counted checks that its input consists of numbered lines of 100 bytes.
 type counted struct {
 	at    int64
 	wrong string
@@ -324,7 +324,7 @@ func (d attachedDriver) Exec(ctx context.Context, ref string, cmd sandbox.Comman
 func TestInputOfACommandWhoseSandboxIsGone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		read int // how much of the input the driver takes before it notices
+		read int // how much input the driver takes before it notices
 		want func(entry.CommandResult) bool
 	}{
 		"goes to the new sandbox": {0, func(r entry.CommandResult) bool { return r.Output == "all of it" && r.ExitCode == 0 && r.Error == "" }},

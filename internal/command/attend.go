@@ -62,8 +62,8 @@ func (w *work) adopt(ctx context.Context) (on string, got sandbox.Result, err er
 	return from.Sandbox, got, err
 }
 
-// reach returns the sandbox in which an earlier server launched the command, even for a cancelled command, because it may
-// be running.
+// reach returns the sandbox in which an earlier server launched the command. It does so even for a cancelled command, which
+// may still be running.
 func (w *work) reach(id string) (p sandbox.Handle, l sandbox.Launcher, err error) {
 	ctx := w.config.Jobs.Results()
 	err = db.Persist(ctx, func() (err error) {
@@ -89,8 +89,8 @@ func (w *work) reach(id string) (p sandbox.Handle, l sandbox.Launcher, err error
 // attend launches the command unless it was already launched, and follows it until it has ended or is handed over. If the
 // error is a fault, the command did not begin.
 //
-// The limit applies twice: to the start in the sandbox, which includes starting the sandbox if it was stopped, and to
-// the command from its start on. Creating or building a sandbox is done before and does not count.
+// The limit applies twice: to the start in the sandbox, which includes starting the sandbox if it was stopped, and to the
+// command from its start on. Creating or building a sandbox happens before and does not count.
 func (w *work) attend(ctx context.Context, p sandbox.Handle, l sandbox.Launcher, cmd sandbox.Command, limit time.Duration) (sandbox.Result, error) {
 	w.launched = &launched{launcher: l, sandbox: p.ID, ref: p.Ref, id: w.job.Args.launchID()}
 	w.refusals.remember(w.job.Args, p, w.received.Redactor)

@@ -16,18 +16,18 @@ var (
 // call is one call of a reader or of a writer. Its fields are also the question that one server asks another one.
 type call struct {
 	Thread, Command string
-	// Keys are a writer's, but for the position.
+	// Keys belong to a writer, except for the position.
 	Keys
-	// Writes: it is a writer's.
+	// Writes means that a writer calls.
 	Writes bool `json:",omitempty"`
 	Reader      // a reader's
-	// Peeks: it is neither's, but asks for the output so far, from a position on.
+	// Peeks means that neither calls: the call asks for the output so far, from a position on.
 	Peeks bool `json:",omitempty"`
 	// Wait is how long it may wait for output or for room.
 	Wait time.Duration
 }
 
-// reply is the result of a call: a Reading, a Writing or what was seen.
+// reply is the result of a call: a Reading, a Writing or a Seen.
 type reply struct {
 	Reading Reading `json:",omitzero"`
 	Writing Writing `json:",omitzero"`

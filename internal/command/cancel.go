@@ -14,15 +14,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// mostCancelled limits how many commands are cancelled at once. It exceeds the default number of a thread's commands that
-// may run and wait, so that all of them are found.
+// mostCancelled limits the commands cancelled at once. It exceeds the default number of a thread's commands that may run and
+// wait, so that all of them are found.
 const mostCancelled = 10_000
 
-// Cancel cancels a command. The command gets the signal now, and the stronger ones later if it does not end.
-// Cancelling it again with a stronger signal sends that one at once. A command that has not begun never begins. For one
-// that has ended, Cancel does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the
-// command was inherited by a fork and may still run in the source, it is a [fault.Precondition]. In a sandbox whose
-// commands end with their server, every signal is [Kill].
+// Cancel cancels a command. The command gets the signal now, and the stronger ones later if it does not end. Cancelling it
+// again with a stronger signal sends that one at once. A command that has not begun never begins. If the command has ended,
+// Cancel does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the command was inherited by a
+// fork and may still run in the source, it is a [fault.Precondition]. In a sandbox whose commands end with their server,
+// every signal is [Kill].
 func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
 	var th thread.Thread
 	var found []string

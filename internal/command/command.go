@@ -4,9 +4,10 @@
 // writes its result (run.go). Nothing is ever run twice: a command that is still running, or has ended meanwhile, is
 // followed by the next server (attend.go, follow.go), and if a command was ended with its server, the log says so.
 //
-// What a command prints goes to three places: the live output of its entry and its result (output.go), an artifact if the
-// result does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
-// input.go), whichever server that program asks (serve.go, relay.go). refusal.go reports the hosts that it was kept from.
+// A command's output goes to three places: the live output of its entry and its result (output.go), an artifact if the result
+// does not hold all of it (spool.go, keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
+// input.go), whichever server that program asks (serve.go, relay.go). refusal.go reports the hosts that it was not allowed to
+// reach.
 package command
 
 import (
@@ -24,7 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// workers is how many commands a server runs at once. It can be large, because a command mostly waits for its sandbox.
+// workers limits the commands that a server runs at once. It is large, because a command mostly waits for its sandbox.
 const workers = 64
 
 // DefaultSpoolSize is the default of [Config.SpoolSize]: 1 GiB.
@@ -44,20 +45,20 @@ type Config struct {
 	// Output divides this server's work on output among houses.
 	Output *fair.Output
 
-	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
+	// Artifacts stores output that does not fit into a command's result. Defaults to nil, which drops that output.
 	Artifacts *artifact.Artifacts
-	// Secrets are those that commands receive, as their environments bind them. Required if one does.
+	// Secrets provides the secrets that environments bind for their commands. Required if an environment binds one.
 	Secrets *secret.Secrets
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output
-	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
-	// output is kept. Defaults to [DefaultSpoolSize].
+	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output counts
+	// twice, because the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept.
+	// Defaults to [DefaultSpoolSize].
 	SpoolSize int64
 	// End makes a server that stops end its running commands. By default, those that can outlive this server are left to the
 	// next one.
 	End bool
-	// Observe is called when a command has ended, with how long it waited until it ran and how long it ran. It must be quick.
+	// Observe is called when a command has ended, with the time that it waited and the time that it ran. It must be quick.
 	// Defaults to nil.
 	Observe func(ended entry.CommandResult, waited, ran time.Duration)
 }
@@ -67,7 +68,7 @@ type Commands struct {
 	config Config
 	queue  jobs.Queue
 	spools *spoolRoom
-	// attached are this server's commands that a program reads or writes.
+	// attached holds this server's commands that a program reads or writes.
 	attached attachments
 	// relay reaches the attached commands of other servers.
 	relay *relay
@@ -81,8 +82,8 @@ func Queue(l jobs.Limits) jobs.Queue {
 	return jobs.Queue{Name: jobs.Default, Workers: workers, Limits: l, Poll: time.Second}
 }
 
-// Running returns how many commands this server works on.
+// Running returns the number of commands that this server works on.
 func (d *Commands) Running() int { return len(d.config.Jobs.Running(Kind)) }
 
-// Spooled returns how many bytes of this server's disk hold output that may become artifacts.
+// Spooled returns the bytes of this server's disk that hold output for possible artifacts.
 func (d *Commands) Spooled() int64 { return d.spools.taken() }

@@ -38,7 +38,7 @@ func (w *work) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command) 
 		case gone && in.untouched():
 			return got, err // the input stays open, because the caller runs the command in another sandbox
 		case gone:
-			err = errInputCut // what was read is lost with the sandbox
+			err = errInputCut // the input read so far is lost with the sandbox
 		}
 		in.close()
 	}

@@ -22,11 +22,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// keptFree is how many workers only the first command of a house gets.
+// keptFree is the number of workers reserved for the first command of a house.
 const keptFree = command.Workers / 8
 
-// onGated returns a bench with this many servers on one driver, under limits. The servers look for work only when
-// they are notified of it.
+// onGated returns a bench with this many servers on one driver, under limits. The servers look for work only when notified.
 func onGated(t testing.TB, servers int, limits jobs.Limits) (*bench, *commandtest.Gated) {
 	t.Helper()
 	b, s := database(t), commandtest.NewGated()
@@ -41,8 +40,8 @@ func onGated(t testing.TB, servers int, limits jobs.Limits) (*bench, *commandtes
 	return b, s
 }
 
-// askMany asks for commands name-0, name-1 and so on, one right after the other, and returns their lines, which
-// are their ids as well.
+// askMany requests commands name-0, name-1 and so on, one right after another, and returns their lines, which are also their
+// ids.
 func (b *bench) askMany(thread, name string, n int) (lines []string) {
 	b.t.Helper()
 	for i := range n {
@@ -131,7 +130,7 @@ func TestAGreedyHouse(t *testing.T) {
 			s.HasBegun(t, line+"-0")
 		}
 	})
-	t.Run("gives its next place away", func(t *testing.T) {
+	t.Run("lets another one run next", func(t *testing.T) {
 		late := b.in(t)
 		late.askMany(late.Thread(sandbox.Recipe{}), "late", 1)
 		s.End(greedy[0])
@@ -205,7 +204,7 @@ func TestACommandThatMustWait(t *testing.T) {
 			t.Errorf("the log says %s", b.Story(first))
 		}
 	})
-	t.Run("is cancelled without a place of its own", func(t *testing.T) {
+	t.Run("is cancelled without a free worker", func(t *testing.T) {
 		b.Cancel(second, "second-1")
 		if r := b.Result(second, "second-1"); !r.Cancelled {
 			t.Errorf("the result is %+v", r)

@@ -25,10 +25,10 @@ type Piece struct {
 	Data    []byte
 }
 
-// ReadIntent says what a call of [Commands.Read] is for.
+// ReadIntent is the purpose of a call of [Commands.Read].
 type ReadIntent int
 
-// A reader reads on, reports that it will do so later, leaves, or begins to read a terminal where its output is now.
+// A reader reads, announces that it will read later, leaves, or begins to read a terminal at its current output.
 const (
 	ReadOn ReadIntent = iota
 	Stay
@@ -36,10 +36,10 @@ const (
 	Join
 )
 
-// Reader says who calls [Commands.Read], and for what.
+// Reader identifies who calls [Commands.Read], and why.
 type Reader struct {
 	Intent ReadIntent `json:",omitempty"`
-	// ID is what a reader that joined has chosen, so that it notices when another one does. Otherwise it is empty.
+	// ID is chosen by a reader that joins, so that it notices when another one joins. Otherwise it is empty.
 	ID string `json:",omitempty"`
 }
 
@@ -53,7 +53,7 @@ type Reading struct {
 }
 
 const (
-	// feedSize is how many bytes of output wait for the reader in this server's memory. Further bytes wait in the
+	// feedSize limits the output that waits for the reader in this server's memory, in bytes. Further bytes wait in the
 	// sandbox, because a reader may be slow and a server has many.
 	feedSize = 4 << 20
 	// feedPieces limits the pieces that wait, because a piece takes more memory than its bytes, and mostPieces those of
@@ -61,7 +61,7 @@ const (
 	feedPieces, mostPieces = 16 << 10, 4096
 	// mostRead limits the bytes of one answer, because an answer is one message, which is completely in memory.
 	mostRead = 1 << 20
-	// drainWithin is how long the end of a command waits for a reader that does not call. It is shorter than absentAfter,
+	// drainWithin limits how long the end of a command waits for a reader that does not call. It is shorter than absentAfter,
 	// because the thread waits for the result.
 	drainWithin = 15 * time.Second
 )
@@ -85,12 +85,12 @@ type feed struct {
 	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
 	lost     bool       // unread output was dropped, and later output is dropped too
 	left     bool       // another server continues the command
-	reader   string     // who joined last; empty if nobody did
+	reader   string     // the last one that joined, if any
 	presence presence
 
 	// redacted remove secrets from the two channels; nil if there is nothing to remove.
 	redacted [2]*secret.Stream
-	// back is what redacted hold back.
+	// back is the output that redacted hold back.
 	back heldBack
 }
 
@@ -182,7 +182,7 @@ func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64
 	for len(data) > 0 {
 		room := feedSize - (f.end - f.base)
 		switch known := min(f.base-f.end, int64(len(data))); {
-		case known > 0: // the reader got it from an earlier server, as its call may have said during the wait
+		case known > 0: // the reader got it from an earlier server; its call may have said so during the wait
 			f.end, data = f.end+known, data[known:]
 		case f.lost:
 			f.end += int64(len(data))
@@ -214,7 +214,7 @@ func (f *feed) read(ctx context.Context, as Reader, position int64, deadline tim
 		f.reader = as.ID // which joined at an earlier server
 	}
 	if as.Intent == Join {
-		// It gets whatever another reader has, and what is lost to that one does not stay lost.
+		// It starts where the other reader is, and output that was lost for that one does not end this one.
 		position, f.lost, f.reader = f.base, false, as.ID
 		f.notify()
 	}
@@ -350,14 +350,14 @@ func (f *feed) released() (int64, <-chan struct{}) {
 	return f.acked, f.changed
 }
 
-// heldBack are the writes of which a part is held back, because it may be a part of a secret.
+// heldBack lists the writes that are partly held back, because they may contain a part of a secret.
 type heldBack struct {
 	mu     sync.Mutex
 	writes [2][]heldWrite
 	last   int64 // the position in the record after the last write
 }
 
-// heldWrite is a write of left bytes that are held back. In the record it is after a position, and before next.
+// heldWrite is a write of which left bytes are held back. In the record it is after one position, and before next.
 type heldWrite struct {
 	ctx         context.Context
 	left        int

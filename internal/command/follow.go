@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// endGrace is how long a command that is ended with its server has to end by itself. It is short, because the
-	// server waits for it while it stops.
+	// endGrace is how long a command that ends with its server has to end by itself. It is short, because the stopping server
+	// waits for it.
 	endGrace = 3 * time.Second
 	// endTimeout limits how long ending a command takes after that, in case its sandbox does not answer.
 	endTimeout = 10 * time.Second
-	// hangUpGrace is how long programs have to save what they must when their terminal is gone.
+	// hangUpGrace is how long programs have to save their data when their terminal is gone.
 	hangUpGrace = 5 * time.Second
 )
 
-// following is how a launched command is followed until it has ended or is handed over.
+// following follows a launched command until it has ended or is handed over.
 type following struct {
 	*work
 	limit time.Duration
-	// ctx is not the one of the job: a cancelled command is followed to its end, because what it prints meanwhile is part of
-	// its output. leave ends it.
+	// ctx is not the one of the job: a cancelled command is followed to its end, because its output until then counts. leave
+	// ends it.
 	ctx   context.Context
 	leave context.CancelCauseFunc
 	pace  *pace
 
-	// What the record says so far.
+	// The record so far.
 	began, boxEnded bool
 	start, exit     time.Time
 	got             sandbox.Result
 	timer           *time.Timer
 
 	mu sync.Mutex
-	// stopped is why this server ended the command, at stoppedAt; nil if it did not.
+	// stopped is the reason why this server ended the command, at stoppedAt; nil if it did not.
 	stopped   error
 	stoppedAt time.Time
 }
@@ -86,7 +86,7 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 		f.timer.Stop()
 	}
 	if err == nil && jobs.Cancelled(ctx) {
-		// A signal that ended it may have left what it started: SIGINT is not even sent to all of that.
+		// The signal that ended it may have left descendants: SIGINT is not even sent to all of them.
 		ending, stop := context.WithTimeout(f.ctx, endTimeout)
 		_ = w.launched.end(ending, 0)
 		stop()
@@ -100,7 +100,7 @@ func (w *work) follow(ctx context.Context, limit time.Duration) (got sandbox.Res
 	return f.outcome(ctx)
 }
 
-// cancel sends the command one signal after the other until it has ended.
+// cancel sends the command increasingly strong signals until it has ended.
 func (f *following) cancel() {
 	if f.to.feed != nil {
 		f.to.feed.rush()
@@ -165,14 +165,14 @@ func (f *following) release() {
 		if position-before >= releaseEvery {
 			if err := f.launched.release(f.ctx, position); err != nil && f.ctx.Err() == nil {
 				again = time.After(time.Second)
-				f.config.Logger.WarnContext(f.ctx, "output that was read cannot be released in the sandbox; the command may have to wait", "error", err)
+				f.config.Logger.WarnContext(f.ctx, "cannot release output in the sandbox that was read; the command may have to wait", "error", err)
 			} else {
 				before = position
 			}
 		}
 		select {
 		case <-changed:
-		case <-again: // without a change too, because the command may wait for it
+		case <-again: // even without a change, because the command may be waiting
 		case <-f.ctx.Done():
 			return
 		}
@@ -183,8 +183,8 @@ func (f *following) release() {
 // input ended early.
 func (f *following) pass() error {
 	in := f.to.input
-	// An earlier server may have passed on a part of it, and what was in its memory is lost. The command would take the
-	// rest for all of it.
+	// An earlier server may have passed on a part of it, and the part in that server's memory is lost. The command would take
+	// the rest for the whole input.
 	if f.job.Continued() && f.note.Begun != nil && f.command.Terminal == nil {
 		if !f.note.InputEnded {
 			return errInputCut
@@ -224,7 +224,7 @@ func (f *following) endInput() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, endTimeout)
-	heard, _ := f.launched.hangUp(ctx) // stop ends what did not hear it
+	heard, _ := f.launched.hangUp(ctx) // stop ends the programs that ignore it
 	cancel()
 	if !heard {
 		f.stop(errInputCut, 0)
@@ -248,13 +248,13 @@ func (f *following) stop(why error, patience time.Duration) {
 	}
 }
 
-// outcome returns how a command ended whose record is complete. ctx is the context of its job.
+// outcome returns how a command with a complete record ended. ctx is the context of its job.
 func (f *following) outcome(ctx context.Context) (got sandbox.Result, began bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.stopped == errTimedOut && f.exit.Before(f.start.Add(f.limit)):
-		return f.got, f.began, nil // it ended in time, and the timer fired only because no server watched meanwhile
+		return f.got, f.began, nil // it ended in time; the timer fired only because no server was watching
 	case f.stopped == errInputCut && f.exit.Before(f.stoppedAt):
 		return f.got, f.began, nil // it ended before the input did, so it would not have read the rest
 	case f.stopped == errTimedOut:

@@ -10,15 +10,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Keys is what a call of [Commands.Write] brings.
+// Keys is the content of a call of [Commands.Write].
 type Keys struct {
-	// Position is where in the input Data begins. End reports that nothing follows.
+	// Position is the offset of Data in the input. End reports that nothing follows.
 	Position int64
 	Data     []byte `json:",omitempty"`
 	End      bool   `json:",omitempty"`
 	// Size is the size of the terminal from now on; nil if it has not changed.
 	Size *sandbox.TerminalSize `json:",omitempty"`
-	// Join asks for the position at which the input of a terminal stands, instead of writing at one.
+	// Join asks for the current position of a terminal's input, instead of writing at one.
 	Join bool `json:",omitempty"`
 	// Again reports that the call repeats one whose answer did not arrive.
 	Again bool `json:",omitempty"`
@@ -32,7 +32,7 @@ type Writing struct {
 	Closed bool
 }
 
-// inputSize is how many bytes of input wait for the command in this server's memory.
+// inputSize limits the input that waits for the command in this server's memory, in bytes.
 const inputSize = 256 << 10
 
 var (
@@ -56,8 +56,9 @@ type input struct {
 	left     bool   // this server no longer works on the command
 	presence presence
 
-	// terminal: it is the keyboard of a terminal, which loses what is typed while its server is killed. kept: it waits for a
-	// writer for as long as it takes. unknown: an earlier server accepted input up to a position that this one does not know.
+	// terminal means that it is the keyboard of a terminal, which loses keys if its server is killed. kept means that it
+	// waits for a writer indefinitely. unknown means that an earlier server accepted input up to a position that this one
+	// does not know.
 	terminal, kept, unknown bool
 }
 
@@ -65,7 +66,7 @@ func newInput() *input {
 	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
-// write accepts input, as much as there is room for. It skips what was accepted before, because a writer repeats a call
+// write accepts as much input as there is room for. It skips input that was accepted before, because a writer repeats a call
 // whose reply it did not get. It waits for room until the deadline. Without data it only records the call.
 func (i *input) write(ctx context.Context, k Keys, deadline time.Time) (Writing, error) {
 	i.mu.Lock()

@@ -34,30 +34,30 @@ func (a jobArgs) launchID() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// note is what is noted of a command's job.
+// note is this package's data on a command's job.
 type note struct {
-	// WaitReported: an entry in the command's thread says what it waits for.
+	// WaitReported means that an entry in the command's thread says what it waits for.
 	WaitReported bool `json:"wait_reported,omitempty"`
-	// Begun says where the command was begun, or may have been; nil if it was not.
+	// Begun is where the command was begun, or may have been; nil if it was not.
 	Begun *begun `json:"begun,omitempty"`
-	// InputEnded: the command got all of its input. Otherwise the next server ends the command, because it cannot know
-	// which part of the input was passed on.
+	// InputEnded means that the command got all of its input. Otherwise the next server ends the command, because it cannot
+	// know which part of the input was passed on.
 	InputEnded bool `json:"input_ended,omitempty"`
-	// Cancel says how it is cancelled.
+	// Cancel is its cancellation, if any.
 	Cancel *cancellation `json:"cancel,omitempty"`
 }
 
-// begun says where a command was begun.
+// begun is where a command was begun.
 type begun struct {
 	Sandbox string `json:"sandbox"`
-	// Launched: the command outlives the server that began it, so the next one can follow it. Otherwise it ended with
-	// its server.
+	// Launched means that the command outlives the server that began it, so the next one can follow it. Otherwise it ended
+	// with its server.
 	Launched bool `json:"launched,omitempty"`
 	// Secrets are the names and revisions of the secrets that it receives.
 	Secrets map[string]int64 `json:"secrets,omitempty"`
 }
 
-// cancellation is what a job records about the cancellation of its command.
+// cancellation is the cancellation of a command, as its job records it.
 type cancellation struct {
 	// By is the agent who requested it first.
 	By string `json:"by,omitempty"`

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// content returns an artifact and what it holds.
+// content returns an artifact and its bytes.
 func (b *bench) content(id string) (artifact.Artifact, string) {
 	b.t.Helper()
 	a, err := b.artifacts.Get(b.t.Context(), b.Scope, id)
@@ -65,7 +65,7 @@ func testCompleteOutput(t *testing.T, b *bench) {
 			fmt.Fprintln(&want, n)
 		}
 		want.WriteString("end")
-		if !r.Truncated || r.ArtifactID == "" || r.ArtifactPart || r.ArtifactBytes != int64(want.Len()) || r.OutputBytes != r.ArtifactBytes+4 { // as text two bytes are three each
+		if !r.Truncated || r.ArtifactID == "" || r.ArtifactPart || r.ArtifactBytes != int64(want.Len()) || r.OutputBytes != r.ArtifactBytes+4 { // as text, two of the bytes become three each
 			t.Fatalf("the result is of %d bytes, artifact %q of %d", r.OutputBytes, r.ArtifactID, r.ArtifactBytes)
 		}
 		a, text := b.content(r.ArtifactID)

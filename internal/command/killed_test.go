@@ -29,12 +29,12 @@ import (
 // asServer makes this test program a server that a test can kill. Its value is the [orders] for it.
 const asServer = "ARBE_TEST_AS_SERVER"
 
-// orders say what a victim works with, and what it reads.
+// orders tell a victim what to work with, and what to read.
 type orders struct {
 	URL, Dir string
 	Scope    db.Scope
-	Read     string // the thread whose command "left" it reads; empty for none
-	Into     string // the file for what it reads
+	Read     string // the thread, if any, whose command "left" it reads
+	Into     string // the file for the output it reads
 }
 
 // victim is a server that works until it is killed.
@@ -60,7 +60,7 @@ func victim() {
 	select {}
 }
 
-// readInto writes the output of a command to a file as it comes. The command need not have been asked for yet.
+// readInto writes the output of a command to a file as it arrives. It may be called before the command is requested.
 func readInto(ctx context.Context, s *server, o orders) error {
 	f, err := os.Create(o.Into)
 	if err != nil {
@@ -84,8 +84,8 @@ func readInto(ctx context.Context, s *server, o orders) error {
 	}
 }
 
-// victim starts a server in a process of its own, with the driver of a directory, which the bench's next server may use when it
-// was killed.
+// victim starts a server in its own process, with the driver of a directory that the bench's next server may use after the
+// kill.
 func (b *bench) victim(o orders) (kill func()) {
 	b.t.Helper()
 	o.URL, o.Scope = b.ServerURL, b.Scope
@@ -101,14 +101,14 @@ func (b *bench) victim(o orders) (kill func()) {
 	}
 	kill = sync.OnceFunc(func() {
 		_ = process.Process.Kill() // fails only if it has ended
-		_ = process.Wait()         // says that it was killed
+		_ = process.Wait()         // reports that it was killed
 	})
 	b.t.Cleanup(kill)
 	return kill
 }
 
-// witness returns a bench whose own server works on nothing, so that a victim gets the commands. The log can be followed all
-// along.
+// witness returns a bench whose own server does no work, so that a victim gets the commands. The log can be followed
+// throughout.
 func witness(t *testing.T) *bench {
 	t.Helper()
 	b := database(t)
@@ -124,7 +124,7 @@ func witness(t *testing.T) *bench {
 	return b
 }
 
-// roomy lets artifacts be large.
+// roomy allows large artifacts.
 func roomy(c *config) { c.Artifacts.MaxSize, c.Artifacts.Quota = 64<<20, 256<<20 }
 
 // numbers prints 420,000 lines of 100 bytes, 42 MB, as fast as it can. It waits for a file after the first n lines.
@@ -145,7 +145,7 @@ func isNumbers(text string) bool {
 	return true
 }
 
-// lines prints so many numbered lines of 100 bytes, as fast as it can.
+// lines prints this many numbered lines of 100 bytes, as fast as it can.
 func lines(n int) string {
 	return fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'`, n)
 }
@@ -153,9 +153,9 @@ func lines(n int) string {
 // abandoned is a command whose server was killed.
 type abandoned struct {
 	command entry.Command
-	printed string                    // what it has printed when its server is killed
+	printed string                    // its output when its server is killed
 	ended   func(b *bench, th string) // while there is no server
-	next    func(b *bench, th string) // when there is the next one
+	next    func(b *bench, th string) // once there is the next one
 	want    func(r entry.CommandResult) bool
 }
 
@@ -214,7 +214,7 @@ func TestTheCommandsOfAKilledServer(t *testing.T) {
 		threads[name] = begin(c.command, c.printed)
 	}
 	outlives := begin(entry.Command{Command: "echo ran >> runs; echo begun; echo $$ > pid; until test -e go; do sleep 0.05; done; echo ended >&2; exit 7"}, "begun\n")
-	numbered := map[int]string{} // by the line after which they wait
+	numbered := map[int]string{} // by the line at which they wait
 	for _, n := range []int{1, 300_000} {
 		numbered[n] = begin(entry.Command{Command: numbers(n) + "; exit 3"}, fmt.Sprintf("%099d\n", n))
 	}
@@ -306,7 +306,7 @@ func TestTheCommandsOfAKilledServer(t *testing.T) {
 	})
 }
 
-// grows waits until a file has so many bytes.
+// grows waits until a file has this many bytes.
 func (b *bench) grows(file string, size int64) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -320,7 +320,7 @@ func (b *bench) grows(file string, size int64) {
 	}
 }
 
-// live is what a watcher has seen of a command's output, put together by its offsets.
+// live is the part of a command's output that a watcher has seen, assembled by its offsets.
 func (b *bench) live(thread, commandID string, enough func(string) bool) string {
 	b.t.Helper()
 	var seen []byte

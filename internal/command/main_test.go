@@ -34,16 +34,16 @@ func TestMain(m *testing.M) {
 
 const patience = commandtest.Patience
 
-// maxArtifact is the largest artifact of the tests' servers, in bytes. A house may have two of them.
+// maxArtifact is the size of the largest artifact on the tests' servers, in bytes. A house may have two of them.
 const maxArtifact = 4 << 20
 
-// config is what a test can set of a server.
+// config is the part of a server's configuration that a test can set.
 type config struct {
 	command.Config
 	Queue jobs.Config
 }
 
-// server is one arbe on a database, as far as commands are concerned.
+// server is one arbe server on a database, as far as commands need it.
 type server struct {
 	log       *stream.Log
 	threads   *thread.Threads
@@ -55,7 +55,7 @@ type server struct {
 	stop      func(context.Context) error
 }
 
-// start assembles a server from what commands need.
+// start assembles a server from the parts that commands need.
 func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*config), repoRoots ...string) (*server, error) {
 	logger := slog.New(slog.DiscardHandler)
 	log, err := stream.Open(ctx, d, logger)
@@ -110,7 +110,7 @@ type bench struct {
 	t      testing.TB
 	driver sandbox.Driver
 	roots  []string
-	// tune changes what servers are started with; nil changes nothing.
+	// tune, unless nil, changes the configuration of servers.
 	tune func(*config)
 }
 
@@ -132,7 +132,7 @@ func database(t testing.TB) *bench {
 	return b
 }
 
-// in returns the bench as another house sees it, for a part of the test.
+// in returns the bench as another house sees it, for part of the test.
 func (b *bench) in(t testing.TB) *bench {
 	t.Helper()
 	other := *b

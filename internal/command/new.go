@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/jobs"
 )
 
-// New returns the commands of an installation, and has the jobs of the configuration run them.
+// New returns the commands of an installation, and registers them with the configuration's jobs.
 func New(c Config) *Commands {
 	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
 	d := &Commands{

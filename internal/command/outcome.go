@@ -31,12 +31,12 @@ func (*cancelledError) Error() string { return "the command was cancelled" }
 
 const (
 	// interrupted is the error of a command that was ended with its server.
-	interrupted = "the server stopped while the command was running; what it has done stays, so run it again only if you need the rest"
+	interrupted = "the server stopped while the command was running; its effects so far remain, so run it again only if you need the rest"
 	// inputCut is the error of a command whose input ended early. The end of the input would have told it that the
 	// input was complete.
 	inputCut = "the command's input ended early because its writer or its server was gone, so the command was ended; run it again"
-	// hungUp is the error of a command to whose terminal nobody was connected.
+	// hungUp is the error of a command whose terminal nobody was connected to.
 	hungUp = "nobody was connected to the command's terminal for a minute, so the command was ended"
 	// outcomeUnknown is the error of a command whose end is unknown.
-	outcomeUnknown = "it is not known how the command ended, or whether it began; look at what it has done before you run it again"
+	outcomeUnknown = "it is not known how the command ended, or whether it began; check its effects before you run it again"
 )

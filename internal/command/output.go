@@ -14,13 +14,13 @@ import (
 const (
 	// publishEvery is the time between two live pieces: short enough to look live, long enough to cost little.
 	publishEvery = 50 * time.Millisecond
-	// publishMost is the size of the largest live piece: an output that fits into the result is published completely.
-	// Of an output that comes faster, watchers see the end.
+	// publishMost is the size of the largest live piece: an output that fits into the result is published completely. If
+	// output is faster, watchers see its end.
 	publishMost = keepHead + keepTail
 )
 
-// output collects what a command prints, both streams interleaved as they arrive. It keeps the beginning and the end
-// for the result and publishes everything live. It uses a bounded amount of memory.
+// output collects a command's output, both streams interleaved as they arrive. It keeps the beginning and the end for the
+// result and publishes everything live. It uses a bounded amount of memory.
 //
 // Each stream is converted to text first. The result and the live output therefore hold the same bytes, and all counts
 // and offsets refer to those, however the output is cut into pieces.
@@ -32,11 +32,11 @@ type output struct {
 
 	mu        sync.Mutex
 	head      []byte
-	headEnded bool   // later output does not follow head, because some is unknown
+	headEnded bool   // later output does not follow head directly, because some is unknown
 	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
 	total     int64
 	taken     int64  // how many bytes head and tail stand for; total counts what is held back, too
-	pending   []byte // the last bytes that are not published yet
+	pending   []byte // the last bytes not yet published
 	passed    int64  // how many bytes were passed on to be published
 	// spool stores the unconverted output, because an artifact holds the exact bytes; nil stores none. It must be set
 	// before anything is printed.
@@ -62,7 +62,7 @@ func startOutput(publish func(offset int64, data []byte)) *output {
 	return o
 }
 
-// redact makes the output remove secrets from what is written to it. It must be called before that.
+// redact makes the output remove secrets. It must be called before the first write.
 func (o *output) redact(r *secret.Redactor) {
 	o.stdout, o.stderr = o.newText(r), o.newText(r)
 }
@@ -100,7 +100,7 @@ func (o *output) take(p []byte) {
 	o.tail = keepLast(append(o.tail, lastOf(rest, keepTail)...), keepTail)
 }
 
-// show receives converted output for those who watch.
+// show receives converted output for watchers.
 func (o *output) show(p []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +112,7 @@ func (o *output) show(p []byte) {
 	}
 }
 
-// run publishes what is pending: at once after a pause, otherwise every publishEvery.
+// run publishes pending output: at once after a pause, otherwise every publishEvery.
 func (o *output) run() {
 	defer close(o.done)
 	for {
@@ -135,7 +135,7 @@ func (o *output) run() {
 	}
 }
 
-// skip reports that the next n bytes of the output are unknown. It drops the tail, because what follows would seem to
+// skip reports that the next n bytes of the output are unknown. It drops the tail, because later output would seem to
 // continue it.
 func (o *output) skip(n int64) {
 	o.stdout.cut()

@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// printed is what an output makes of pieces that one stream prints: live, and in the result.
+// printed is the output of a stream printed in pieces: live, and in the result.
 func printed(t testing.TB, pieces ...[]byte) (live []byte, r entry.CommandResult) {
 	t.Helper()
 	var mu sync.Mutex

@@ -14,16 +14,17 @@ import (
 // that, only its beginning and its end are kept: the command may print on as soon as this server has read its output.
 
 const (
-	// paceStep is how many bytes a record may grow at once.
+	// paceStep is the number of bytes by which a record may grow at once.
 	paceStep = 16 << 20
-	// paceAhead is how long before its limit a record may grow on, so that the command does not have to wait.
+	// paceAhead is how far before its limit a record is extended, so that the command does not have to wait.
 	paceAhead = 8 << 20
-	// paceBehind is how many of the bytes that were read stay in a record that is not complete: the end of the output
-	// that the next server needs for the result.
+	// paceBehind is how many read bytes stay in an incomplete record: the end of the output, which the next server needs for
+	// the result.
 	paceBehind = 4 << 20
 )
 
-// releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
+// releaseEvery is the number of bytes of a record that are released together, because each release is a message to the
+// sandbox.
 const releaseEvery = 1 << 20
 
 // pace is how far this server has read the record of a command.
@@ -78,7 +79,7 @@ func (p *pace) keep(ctx context.Context, of launched, reserve func(int64) bool, 
 		}
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
-			again = time.After(time.Second) // without a change too, because the command may wait for it
+			again = time.After(time.Second) // even without a change, because the command may be waiting
 			logger.WarnContext(ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
 		}
 		select {

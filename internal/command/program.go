@@ -27,7 +27,7 @@ func program(c entry.Command, in sandbox.Handle) sandbox.Command {
 	return cmd
 }
 
-// environment returns the variables of a command. Those of its environment hold in any case.
+// environment returns the variables of a command. Those of its environment take precedence.
 func environment(c entry.Command, received secret.Received) map[string]string {
 	if len(c.Env) == 0 {
 		return received.Env

@@ -177,15 +177,15 @@ func TestABoundSecret(t *testing.T) {
 	})
 }
 
-// What a command shows, and when, answers no guess: neither of a secret that it did not receive, whole or in part, nor of
-// the beginning of one that it did.
+// A command's output, and its timing, confirm no guess: neither of a secret that the command did not receive, in full or in
+// part, nor of the beginning of one that it did.
 func TestOutputAnswersNoGuesses(t *testing.T) {
 	t.Parallel()
 	b := database(t)
 	b.driver = commandtest.RealBoxes(t)
 	b.withSecrets()
 	b.use(b.serve())
-	// shown is how much a reader of a command gets back of each guess, before the next one is written.
+	// shown counts the bytes of each guess that a command's reader gets back before the next guess is written.
 	shown := func(recipe sandbox.Recipe, guesses []string) (sizes []int) {
 		t.Helper()
 		th := b.Thread(recipe)

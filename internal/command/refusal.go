@@ -17,14 +17,15 @@ import (
 )
 
 // This file reports the hosts that commands wanted to reach and that their environments do not allow. A command can name
-// anything as a host, also a secret that it received, so what is written is redacted as its output is.
+// anything as a host, even a secret that it received, so reports are redacted like its output.
 
 const (
-	// maxRefused is how many hosts are reported of one command.
+	// maxRefused limits the hosts reported for one command.
 	maxRefused = 20
-	// maxRemembered is how many commands a server remembers for this. What an earlier one left running is not reported.
+	// maxRemembered limits the commands that a server remembers for this. It reports nothing about commands that an earlier
+	// server left running.
 	maxRemembered = 512
-	// refusalTime limits how long writing a report takes.
+	// refusalTime limits the time to write a report.
 	refusalTime = 10 * time.Second
 )
 
@@ -33,7 +34,7 @@ type remembered struct {
 	args                 jobArgs
 	sandbox, environment string
 	redactor             *secret.Redactor
-	hosts                map[string]bool // which were reported
+	hosts                map[string]bool // already reported
 }
 
 // refusals reports the refused connections of the latest commands that this server launched or continued. It is safe for
@@ -52,7 +53,7 @@ func newRefusals(log *stream.Log, j *jobs.Jobs, logger *slog.Logger) *refusals {
 	return &refusals{log: log, jobs: j, logger: logger, byID: map[string]*remembered{}}
 }
 
-// remember lets the refused connections of a command be reported.
+// remember enables reports of a command's refused connections.
 func (l *refusals) remember(args jobArgs, in sandbox.Handle, redactor *secret.Redactor) {
 	l.add(args.launchID(), &remembered{args: args, sandbox: in.ID, environment: in.Environment, redactor: redactor, hosts: map[string]bool{}})
 }
@@ -87,7 +88,7 @@ func (l *refusals) report(r sandbox.Refusal) {
 			Host: of.redactor.String(host), Program: of.redactor.String(entry.Clip(r.Program, 64)),
 		})
 		if _, err := l.log.Append(ctx, of.args.log(), draft); err != nil && fault.CodeOf(err) != fault.NotFound {
-			l.logger.WarnContext(ctx, "the thread is not told that a command was kept from a host", "error", fault.From(err).Detail())
+			l.logger.WarnContext(ctx, "cannot record in the thread that a command was refused a host", "error", fault.From(err).Detail())
 		}
 	}()
 }

@@ -17,17 +17,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/jobs"
 )
 
-// This file lets every server answer calls for attached commands. What such a command prints and reads is in the memory
-// of the server that runs it, so another server passes the call on to that one, through the database: the call and its
-// reply are a row, and a notification announces it. HTTP would be faster, but then an operator would have to give every
-// server an address at which the others reach it. A call may be lost or served twice, because its position makes it
-// harmless to repeat.
+// This file lets every server answer calls for attached commands. The input and output of such a command are in the memory of
+// the server that runs it, so other servers forward calls to that one, through the database: the call and its reply are a
+// row, and a notification announces it. HTTP would be faster, but then an operator would have to give every server an address
+// at which the others reach it. A call may be lost or served twice, because its position makes it harmless to repeat.
 
 const (
 	// notifyAgain is the time after which the server is notified again of a call without a reply, because a
 	// notification is lost when a server's connection breaks.
 	notifyAgain = 2 * time.Second
-	// replyWithin is how much longer than the call itself its reply may take, because it passes through the database.
+	// replyWithin is how much longer the reply may take than the call itself, because it passes through the database.
 	replyWithin = 5 * time.Second
 )
 
@@ -49,8 +48,8 @@ type relay struct {
 
 	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
 	asked sync.Map
-	// answered contains the ids of the calls of other servers that this one answers, because it may be notified of them
-	// again meanwhile.
+	// answered holds the ids of the calls of other servers that this one is answering, because it may be notified of them
+	// again in the meantime.
 	answered sync.Map
 }
 
@@ -59,7 +58,7 @@ type relay struct {
 type notice struct {
 	Call  string
 	House string `json:",omitempty"`
-	// Answered: the call is the receiver's own.
+	// Answered means that the call is the receiver's own.
 	Answered bool `json:",omitempty"`
 }
 
@@ -143,7 +142,7 @@ func (r *relay) awaitReply(ctx context.Context, scope db.Scope, server jobs.Serv
 func (r *relay) noticed(ctx context.Context, from jobs.Server, message []byte) error {
 	var n notice
 	if json.Unmarshal(message, &n) != nil {
-		return nil // another version's
+		return nil // from another version
 	}
 	if n.Answered {
 		if waiting, there := r.asked.Load(n.Call); there {
@@ -161,7 +160,7 @@ func (r *relay) noticed(ctx context.Context, from jobs.Server, message []byte) e
 	return r.answer(ctx, from, n)
 }
 
-// answer is what a server answers to another one's call.
+// answer is a server's answer to another one's call.
 type answer struct {
 	Reply  reply    `json:",omitzero"`
 	Failed *failure `json:",omitempty"`

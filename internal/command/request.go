@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// reportWaitAfter is how long a command may wait for a server before an entry says so. A shorter wait
-	// gets none, so that the log does not fill with them.
+	// reportWaitAfter is how long a command may wait for a server before an entry says so. Shorter waits get no entry, so
+	// that the log does not fill with them.
 	reportWaitAfter = 5 * time.Second
 	// maxWaitReports is how many waiting commands one sweep reports, so that a sweep with a long queue ends in time.
 	maxWaitReports = 500
@@ -169,8 +169,8 @@ func (d *Commands) waits(l jobs.Load) (w entry.CommandWaiting, ok bool) {
 	return w, false
 }
 
-// reportWaits appends entries to threads with commands that no server has started. It waits longer for a command that
-// needs a machine, because it is known only after a while whether that machine is away.
+// reportWaits appends entries to threads with commands that no server has started. It waits longer for a command that needs a
+// machine, because a machine's absence is known only after a while.
 func (d *Commands) reportWaits(ctx context.Context) error {
 	list, err := d.config.Jobs.Unstarted(ctx, Kind, reportWaitAfter, sandbox.MachineAwayAfter, note{WaitReported: true}, maxWaitReports)
 	for _, w := range list {

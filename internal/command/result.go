@@ -3,7 +3,7 @@ package command
 import "github.com/arbe-dev/arbe/internal/entry"
 
 const (
-	// keepHead and keepTail are how much of the beginning and the end of an output its result holds, in bytes.
+	// keepHead and keepTail limit the beginning and the end of an output that its result holds, in bytes.
 	keepHead = 64 << 10
 	keepTail = 64 << 10
 )

@@ -75,7 +75,7 @@ func (w *work) run(ctx context.Context) {
 		cancel(jobs.ErrCancelled)
 	}
 	start := time.Now()
-	var on string // the sandbox that it ran in, or may have
+	var on string // the sandbox that it ran in, or may have run in
 	var got sandbox.Result
 	var err error
 	if w.note.Begun == nil {
@@ -206,7 +206,7 @@ func (w *work) record(ctx context.Context) error {
 		_, err := w.config.Log.AppendTx(ctx, tx, w.job.Args.log(), result(w.job.Args.Command, w.ended))
 		return err
 	})
-	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted meanwhile, so the job must not fail
+	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted in the meantime, so the job must not fail
 		err = w.end(ctx, nil)
 	}
 	return err

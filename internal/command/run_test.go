@@ -254,7 +254,7 @@ func testCommandsInAFork(t *testing.T, b *bench) {
 	})
 }
 
-// ended waits until the queue is done with a command, and is what became of its job.
+// ended waits until the queue is done with a command, and returns the state of its job.
 func (b *bench) ended(commandID string) (state string) {
 	b.t.Helper()
 	conn := b.Owner(b.t)
@@ -282,7 +282,7 @@ func (b *bench) fork(source string) string {
 func testLiveOutput(t *testing.T, b *bench) {
 	th := b.Thread(sandbox.Recipe{})
 	id := b.Ask(th, "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo ended")
-	b.Printed(th, id, "begun\n") // while it runs: nobody has told it to go on
+	b.Printed(th, id, "begun\n") // while it runs: it waits for the file
 	b.Ask(th, "touch go")
 
 	var last *stream.Event
@@ -322,7 +322,7 @@ func testLargeOutput(t *testing.T, b *bench) {
 		if want := int64(line*lines - 128<<10); r.Omitted() != want {
 			t.Errorf("%d bytes are said to be left out, want %d", r.Omitted(), want)
 		}
-		if grown := int64(after.Sys) - int64(before.Sys); grown > 128<<20 { // beside what other tests take meanwhile
+		if grown := int64(after.Sys) - int64(before.Sys); grown > 128<<20 { // other tests take memory, too
 			t.Errorf("the server has grown by %d MiB", grown>>20)
 		}
 	})
@@ -345,7 +345,7 @@ func testCancellingACommand(t *testing.T, b *bench) {
 	th := b.Thread(sandbox.Recipe{})
 
 	t.Run("ends it with everything it started, and what it printed stays", func(t *testing.T) {
-		word := fmt.Sprint("7", time.Now().UnixNano()) // a sleep that nobody else sleeps
+		word := fmt.Sprint("7", time.Now().UnixNano()) // a sleep that no other test uses
 		id := b.Ask(th, "trap '' TERM INT HUP; (setsid sleep "+word+" &); sleep "+word+" & echo begun; wait; sleep "+word)
 		b.Printed(th, id, "begun\n")
 		if !runs(t, "sleep "+word) {
@@ -463,7 +463,7 @@ func testCancellingACommand(t *testing.T, b *bench) {
 	})
 }
 
-// preparing waits until a thread's sandbox is there, though it is not ready yet.
+// preparing waits until a thread's sandbox exists, even if it is not ready yet.
 func (b *bench) preparing(thread string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {

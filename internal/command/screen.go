@@ -18,7 +18,7 @@ type screen struct {
 	of   *launched // the command; nil if it does not run
 }
 
-// show applies the size to a command from now on; to none if it is nil.
+// show applies the size to a command from now on, or to none if it is nil.
 func (s *screen) show(ctx context.Context, of *launched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ const PeekMost = 40 << 10
 // Seen is a part of a command's output.
 type Seen struct {
 	Text string
-	// At is where it begins, and Next where it ends. Total is how much there is.
+	// It begins at At and ends at Next. Total is the length of the whole output.
 	At, Next, Total int64
 }
 
@@ -21,8 +21,8 @@ func SeenIn(r entry.CommandResult, from int64) Seen {
 	return partOf([]byte(r.Output), []byte(r.OutputTail), max(r.OutputBytes, int64(len(r.Output)+len(r.OutputTail))), from)
 }
 
-// partOf returns the part of an output that begins at a position, or at the first one after it that is kept; if it is
-// negative, the end. head and tail are what is kept of total bytes.
+// partOf returns the part of an output that begins at a position, or at the first kept byte after it. A negative position
+// means the end. head and tail are the kept parts of total bytes.
 func partOf(head, tail []byte, total, from int64) Seen {
 	at := total - int64(len(tail)) // of the tail
 	if from < 0 {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// attachedWait is how long a call waits for output or for room. Common proxies would cut a longer call off.
+	// attachedWait is how long a call waits for output or for room. Common proxies would cut off a longer call.
 	attachedWait = 15 * time.Second
-	// lookAgain is how often a call checks for a command that no server has started yet. It checks repeatedly, because
-	// another server that starts the command does not notify this one.
+	// lookAgain is the pause between checks for a command that no server has started yet. A call must poll, because another
+	// server that starts the command does not notify this one.
 	lookAgain = time.Second
 )
 
@@ -41,8 +41,8 @@ func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID
 // A writer that has not called for a minute before the end counts as gone: the command is then ended, because the end
 // of its input would tell it that the input was complete.
 //
-// The input of an [entry.Command].Terminal is its keyboard. Its writer may change: the next one joins where the input
-// stands. What was typed while the server of the command was killed may be lost, and is never typed twice.
+// The input of an [entry.Command].Terminal is its keyboard. Its writer may change: the next one joins where the input stands.
+// Keys typed while the command's server was killed may be lost, but are never typed twice.
 func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandID string, keys Keys) (Writing, error) {
 	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Keys: keys, Writes: true, Wait: attachedWait}, d.relay.ask)
 	return r.Writing, err

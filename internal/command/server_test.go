@@ -84,7 +84,7 @@ func TestAServerThatEndsItsCommands(t *testing.T) {
 	if err := b.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
 	}
-	for id, said := range map[string]string{polite: "goodbye\n", deaf: "begun\n"} { // the shell also reports that its sleep was ended
+	for id, said := range map[string]string{polite: "goodbye\n", deaf: "begun\n"} { // the shell may also report the end of its sleep
 		r := b.Result(th, id)
 		if r.ExitCode != -1 || !strings.Contains(r.Output, said) || !strings.Contains(r.Error, "the server stopped while the command was running") || r.Cancelled || r.SandboxID == "" {
 			t.Errorf("the result is %+v", r)
@@ -106,7 +106,7 @@ func TestTwoServers(t *testing.T) {
 
 	first, second := b.server, b.serve()
 	t.Run("cancel each other's commands", func(t *testing.T) {
-		for range 4 { // whoever takes it up
+		for range 4 { // whichever server takes it
 			id := b.Ask(th, "echo begun; sleep 1000")
 			b.Printed(th, id, "begun\n")
 			for _, s := range []*server{first, second} {

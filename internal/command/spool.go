@@ -20,7 +20,7 @@ type spool struct {
 	held    int64    // bytes reserved for the file
 	left    int64    // how many more bytes to store
 	full    bool     // the room was used up
-	err     error    // why it cannot be read
+	err     error    // the reason why it cannot be read
 }
 
 // newSpool returns a spool of a house for the first most bytes, as far as there is room.
@@ -102,12 +102,12 @@ func (s *spool) close() {
 	s.held = 0
 }
 
-// spoolRoom limits the bytes of all spools on a server's disk. A house may have at most as much as remains free after it, so
-// that no house takes what others need: alone half of the room, and of the rest the next one half.
+// spoolRoom limits the bytes of all spools on a server's disk. A house may take at most half of the free room, so that none
+// takes what others need: the first house half of all room, the next one half of the rest.
 type spoolRoom struct {
 	mu   sync.Mutex
 	left int64
-	used map[string]int64 // by house; without those that use nothing
+	used map[string]int64 // by house; only houses that use some
 }
 
 func newSpoolRoom(size int64) *spoolRoom { return &spoolRoom{left: size, used: map[string]int64{}} }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// kept is what a spool has.
+// kept returns the contents of a spool.
 func (s *spool) kept(t *testing.T) []byte {
 	t.Helper()
 	content, err := s.content()
@@ -66,7 +66,7 @@ func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 	if room.left != size {
 		t.Errorf("of the room %d bytes are left, want all", room.left)
 	}
-	// What was cut off stays so when there is room again: there is no hole in it.
+	// A truncated output stays truncated when there is room again: it never has a hole.
 	s := newSpool(t.TempDir(), size, "a house", newSpoolRoom(400<<10))
 	defer s.close()
 	for range 8 {

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// What is typed into a terminal must not be typed twice. It may be lost with a server.
+// Keys typed into a terminal are never typed twice. They may be lost with a server.
 func TestKeysAreTypedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

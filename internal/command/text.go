@@ -13,7 +13,7 @@ import (
 // invalid bytes one by one. It removes secrets from both forms, which keeps their lengths and so all counts and offsets.
 type text struct {
 	mu    sync.Mutex
-	count func(n int64)  // counts converted bytes as they come, because a part of them may be held back
+	count func(n int64)  // counts converted bytes at once, because some may be held back
 	bytes *secret.Stream // receives the unconverted stream
 	final *secret.Stream // receives the text for the result
 	live  *secret.Stream // receives the text for those who watch
@@ -22,8 +22,8 @@ type text struct {
 	ended bool
 }
 
-// Write never fails and never waits for a watcher, because that would stop the command. It ignores what comes after the
-// end, because the result is then being written.
+// Write never fails and never waits for a watcher, because that would stop the command. It ignores writes after the end,
+// because the result is being written by then.
 func (t *text) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

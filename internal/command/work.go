@@ -23,12 +23,12 @@ const cancelLookup = 5 * time.Second
 type work struct {
 	*Commands
 	job *jobs.Job[jobArgs]
-	// note is what was noted of the job when this server took it.
+	// note is the job's note when this server took it.
 	note note
-	// said is the command's entry, and command what it says.
+	// said is the command's entry, and command its content.
 	said    entry.Entry
 	command entry.Command
-	// out collects what it prints, and to is the program that it is attached to.
+	// out collects its output, and to is the program that it is attached to.
 	out *output
 	to  *attachment
 	// received are the secrets that it receives.
@@ -38,11 +38,11 @@ type work struct {
 	kept  *kept // its output, if ended does not hold all of it
 	// launched is the command in its sandbox; nil if it was not launched.
 	launched *launched
-	// handOver: it has not ended or not begun, and the next server continues it. machine is the machine whose servers
-	// must, if any.
+	// handOver means that it has not ended or not begun, and the next server continues it. machine, if set, is the machine
+	// whose servers must do so.
 	handOver bool
 	machine  string
-	// takenByOther: another server works on it.
+	// takenByOther means that another server works on it.
 	takenByOther bool
 }
 

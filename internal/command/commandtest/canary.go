@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Canary is the value of a secret that nothing may show.
+// Canary is the value of a secret that must not appear anywhere.
 const Canary = "sk-canary-4f9ac1/77e0+b2d38"
 
 // Bound are the bindings of an environment whose commands receive the canary, as $CANARY.

@@ -13,9 +13,9 @@ import (
 
 // Gated is a driver whose commands do nothing until the test lets them end. They end with their server.
 type Gated struct {
-	sandbox.Driver // what commands do not use
+	sandbox.Driver // methods that commands do not use
 
-	// Ends returns when a command ends. Defaults to nil: when the test says so.
+	// Ends returns when a command is to end. By default, it ends when the test says so.
 	Ends func(line string) <-chan time.Time
 
 	mu        sync.Mutex
@@ -23,7 +23,7 @@ type Gated struct {
 	running   map[string]sandbox.Labels // by the command's line
 	gates     map[string]chan struct{}
 	began     []string
-	most      map[string]int // by house and by thread: how many ran at once
+	most      map[string]int // by house and by thread: the most that ran at once
 	destroyed map[string]bool
 	changed   chan struct{} // closed and replaced when something begins or ends
 }
@@ -50,7 +50,7 @@ func (g *Gated) Order() []string {
 	return slices.Clone(g.began)
 }
 
-// AtOnce returns how many commands of a house or a thread ran at once.
+// AtOnce returns the most commands of a house or a thread that ran at once.
 func (g *Gated) AtOnce(id string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *Gated) List(context.Context, sandbox.Labels) ([]sandbox.Box, error) { r
 // Close does nothing.
 func (g *Gated) Close(context.Context) error { return nil }
 
-// gate returns what a command waits at. Callers hold g.mu.
+// gate returns the channel that a command waits for. Callers hold g.mu.
 func (g *Gated) gate(line string) chan struct{} {
 	if g.gates[line] == nil {
 		g.gates[line] = make(chan struct{})

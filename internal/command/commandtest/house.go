@@ -1,5 +1,5 @@
-// Package commandtest is for tests of what commands do: a house that asks for them, the real sandboxes of this machine, and
-// a driver whose commands end when the test says so.
+// Package commandtest supports tests of commands: a house that requests them, the real sandboxes of this machine, and a
+// driver whose commands end when the test says so.
 package commandtest
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Patience is how long a test waits for what must happen. Compiling in a sandbox takes the longest.
+// Patience limits the wait for something that must happen. Compiling in a sandbox takes the longest.
 const Patience = 5 * time.Minute
 
-// House is a house that asks a server for commands. Its methods end the test if something fails.
+// House is a house that requests commands from a server. Its methods end the test if something fails.
 type House struct {
 	T        testing.TB
 	Scope    db.Scope
@@ -156,7 +156,7 @@ func (h House) Ref(threadID string) stream.Ref {
 	return stream.Ref{House: h.Scope.House, Name: thread.StreamName(threadID)}
 }
 
-// Readable waits until there is output to read of a command, without taking any.
+// Readable waits until a command has output to read, without taking any.
 func (h House) Readable(thread, commandID string) {
 	h.T.Helper()
 	for {
@@ -184,7 +184,7 @@ func NewHouse(t testing.TB, owner *pgx.Conn) (scope db.Scope) {
 	return scope
 }
 
-// Detail returns what an error says, with what people are not shown.
+// Detail returns the text of an error, including details that people are not shown.
 func Detail(err error) string {
 	if err == nil {
 		return "no error"

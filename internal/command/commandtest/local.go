@@ -38,11 +38,11 @@ func RealBoxes(t testing.TB) *OwnBoxes {
 	return d
 }
 
-// OwnBoxes is the shared driver as one test uses it.
+// OwnBoxes is the shared driver as seen by one test.
 type OwnBoxes struct {
 	*local.Driver
 	mu   sync.Mutex
-	refs []string // what the test made
+	refs []string // of boxes that the test created
 }
 
 // Create is [local.Driver.Create].
@@ -82,7 +82,7 @@ func LocalConfig(dir string) local.Config {
 	return local.Config{Dir: dir, Limits: sandbox.Limits{DiskMB: 256, MemoryMB: 1024}, Grace: 2 * time.Minute, Log: slog.New(slog.DiscardHandler)}
 }
 
-// shared is the driver of real sandboxes that most tests share. Starting one takes as long as a short test, because it tries
+// shared is the driver of real sandboxes that most tests share. Starting one takes as long as a short test, because it tests
 // what this machine can do.
 var shared sharedDriver
 
