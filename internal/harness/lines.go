@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// ReadLines calls line with each line of r until its end, in the terms of [Reader.Line]: a line has no end of line, is valid
-// UTF-8, and is at most [MaxLine] bytes long. The bytes are valid during the call only. It holds one line in memory, however long
-// the line is that r never ends. Blank lines are left out.
+// ReadLines calls line with each line of r until its end, as [Reader.Line] expects: without an end of line, valid UTF-8, and
+// at most [MaxLine] bytes long. Blank lines are skipped. The bytes are valid during the call only. ReadLines holds one line
+// in memory, however long the lines of r are.
 func ReadLines(r io.Reader, line func(text []byte, cut int64)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var text []byte
@@ -39,7 +39,7 @@ func ReadLines(r io.Reader, line func(text []byte, cut int64)) error {
 			return err
 		}
 		if text, cut = text[:0], 0; cap(text) > 1<<20 {
-			text = nil // one long line must not cost its memory for the rest of a run
+			text = nil // do not keep the memory of one long line for the rest of a run
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Exit is how a process ended.
+// Exit describes how a process ended.
 type Exit struct {
 	// Code is its exit status; -1 if a signal killed it.
 	Code   int
 	Signal syscall.Signal
-	// Stderr is the end of what it wrote to its standard error.
+	// Stderr is the end of its standard error.
 	Stderr string
 }
 
@@ -25,13 +25,13 @@ func (e Exit) String() string {
 	return "exit status " + strconv.Itoa(e.Code)
 }
 
-// Outcome is how the work of an agent ended.
+// Outcome describes how the work of an agent ended.
 type Outcome struct {
-	// Failed says why it failed, in a sentence for people; empty if it did not.
+	// Failed is the reason, in a sentence for people, if it failed.
 	Failed string
-	// Stop is why its last answer ended; empty if there was none.
+	// Stop is the reason why its last answer ended; empty if there was none.
 	Stop entry.PiStop
-	// Text is what it said last.
+	// Text is its last text.
 	Text string
 }
 
@@ -42,16 +42,17 @@ const (
 	CutLength = "the answer was cut: it reached the model's limit of tokens"
 )
 
-// Seen is how the last call of an agent's model ended, as who passed it on saw it. The zero value is that there was none.
+// Seen describes how the last call of an agent's model ended, as seen by whoever forwarded it. The zero value means that
+// there was no call.
 type Seen struct {
-	// Called: there was a call. Answered: its whole answer was passed on, or its end at least.
+	// Called reports that there was a call, and Answered that its whole answer was forwarded, or at least its end.
 	Called, Answered bool
-	// Status is the model's HTTP status; 0 if it did not answer. Stop is why the answer ended; empty if that is not known.
+	// Status is the model's HTTP status; 0 if it did not answer. Stop is the reason why the answer ended; empty if unknown.
 	Status int
 	Stop   entry.PiStop
 }
 
-// Failed says why an agent whose last call ended so has not succeeded, whatever it says itself; empty if it may have.
+// Failed returns why an agent whose last call ended this way has failed, whatever it claims; empty if it may have succeeded.
 func (s Seen) Failed() string {
 	switch {
 	case !s.Called:
@@ -72,7 +73,7 @@ func (s Seen) Failed() string {
 	return ""
 }
 
-// Tally is what [Reader]s count of a transcript, so that they decide alike. The zero value is ready to use.
+// Tally is the part of a transcript that [Reader]s count, so that they all decide alike. The zero value is ready to use.
 type Tally struct {
 	last    entry.PiAssistant
 	answers int
@@ -92,12 +93,12 @@ func (t *Tally) Add(p entry.Payload) {
 	}
 }
 
-// Fresh forgets how the earlier answers ended, because the agent was given something else to do; what it said stays.
+// Fresh forgets how earlier answers ended, because the agent was given something else to do. The text stays.
 func (t *Tally) Fresh() { t.answers = 0; t.last = entry.PiAssistant{} }
 
-// Decide judges from the transcript and the exit together. failed is what else says that the agent failed; empty if nothing
-// does. In this order: what says that it failed; a model's error; an answer that was cut, even if it has text, because the
-// agent did not end by itself; an unexpected end; an answer without any text.
+// Decide judges the transcript and the exit together. failed is another reason for failure, if there is one. Decide takes the
+// first of: failed; a model's error; an answer that was cut off, even if it has text, because the agent did not end by
+// itself; an unexpected exit; an answer without any text.
 func (t *Tally) Decide(failed string, exit Exit) Outcome {
 	o := Outcome{Failed: failed, Stop: t.last.StopReason, Text: t.text}
 	switch {
@@ -126,7 +127,7 @@ func (t *Tally) Decide(failed string, exit Exit) Outcome {
 	return o
 }
 
-// LastLine returns the last line of a text that is not blank, on one line of at most 300 bytes.
+// LastLine returns the last line of a text that is not blank, shortened to 300 bytes.
 func LastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return entry.OneLine(lines[len(lines)-1], 300)

@@ -9,15 +9,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Limits of what an entry holds of one message. What agents read and print is larger than people read.
+// Limits on how much of one message an entry holds. Agents read and print more than people read.
 const (
 	maxResult    = 64 << 10
 	maxAnswer    = 1 << 20
 	maxArguments = 256 << 10
 )
 
-// Shorten returns a message as the log keeps it: long results, answers and arguments without their middle, and images as a
-// line that says what they were.
+// Shorten returns a message as the log keeps it: without the middle of long results, answers and arguments, and with a line
+// of text in place of each image.
 func Shorten(p entry.Payload) entry.Payload {
 	switch m := p.(type) {
 	case entry.PiAssistant:
@@ -34,7 +34,7 @@ func Shorten(p entry.Payload) entry.Payload {
 	return p
 }
 
-// shortBlocks shortens blocks that together have more than room bytes.
+// shortBlocks shortens blocks that exceed room bytes together.
 func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
 	kept := make([]entry.PiBlock, 0, len(blocks))
 	for _, b := range blocks {
@@ -44,7 +44,7 @@ func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
 			room -= len(b.Text)
 		case entry.PiThinkingBlock:
 			if len(b.Thinking)+len(b.ThinkingSignature) > max(room, 200) {
-				b.Thinking, b.ThinkingSignature = Middle(b.Thinking, max(room, 200)), "" // which proves the whole only
+				b.Thinking, b.ThinkingSignature = Middle(b.Thinking, max(room, 200)), "" // the signature is only valid for the whole text
 			}
 			room -= len(b.Thinking) + len(b.ThinkingSignature)
 		case entry.PiCallBlock:
@@ -62,10 +62,10 @@ func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
 	return kept
 }
 
-// maxBlocks is how many blocks of a message are kept.
+// maxBlocks limits the blocks of a message that are kept.
 const maxBlocks = 500
 
-// shortArguments shortens the strings in arguments that are long.
+// shortArguments shortens long strings in arguments.
 func shortArguments(arguments json.RawMessage) json.RawMessage {
 	if len(arguments) <= maxArguments {
 		return arguments
@@ -92,7 +92,7 @@ func shortArguments(arguments json.RawMessage) json.RawMessage {
 	return text
 }
 
-// Middle returns a text of more than n bytes without its middle, with a line in place of that.
+// Middle removes the middle of a text of more than n bytes and puts a line in its place.
 func Middle(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -105,7 +105,7 @@ func Middle(text string, n int) string {
 // callOfLine finds the id and name of a tool call at the beginning of a line that is too long to be decoded.
 var callOfLine = regexp.MustCompile(`"(?:toolCallId|tool_use_id)"\s*:\s*"([^"\\]{1,200})"(?:[^{]{0,40}?"toolName"\s*:\s*"([^"\\]{1,100})")?`)
 
-// LongResult returns the result of a tool call whose line is too long to be decoded; ok is false if the line's beginning
+// LongResult returns the result of a tool call whose line is too long to be decoded. ok is false if the beginning of the line
 // names no call.
 func LongResult(harness string, line []byte, cut int64) (r entry.PiToolResult, ok bool) {
 	m := callOfLine.FindSubmatch(line[:min(len(line), 4<<10)])

@@ -7,18 +7,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Transcript returns the conversation that the entries of a thread's log hold, oldest first: what was said up to position
-// after, or was taken for an agent, as messages of the user, and all of what the agents did. A message that was edited while it
-// waited has its last text, and one that was cancelled is left out. self is the author whose chats are the agent's own results,
-// which the transcript has already.
+// Transcript returns the conversation in the entries of a thread's log, oldest first. What was said up to position after, or
+// was accepted for an agent, becomes messages of the user; everything that agents did is included. A message that was edited
+// while it waited has its last text, and a cancelled one is left out. self is the author whose chats are the agent's own
+// results, which the transcript already has.
 //
-// It is whole whatever the entries are: a tool call without a result has one that says that it was interrupted, and a result
-// without a call is left out, because providers refuse both. A summary replaces what it covers.
+// The transcript is always well-formed, because providers refuse anything else: a tool call without a result gets one that
+// says that it was interrupted, and a result without a call is left out. A summary replaces what it covers.
 func Transcript(entries []entry.Entry, self string, after int64) []entry.PiMessage {
 	return transcribe(entries, toldOf(entries, self, after))
 }
 
-// told knows what of the chats an agent was told.
+// told tracks which chats an agent was told.
 type told struct {
 	self             string
 	after            int64
@@ -43,7 +43,7 @@ func toldOf(entries []entry.Entry, self string, after int64) told {
 	return t
 }
 
-// text returns what an agent was told of a chat; empty if it was not.
+// text returns the text of a chat that an agent was told; empty if it was not told.
 func (t told) text(e entry.Entry, c entry.Chat) string {
 	switch {
 	case t.self != "" && e.Author == t.self, t.cancelled[e.ID], e.Seq > t.after && !t.taken[e.ID]:
@@ -80,7 +80,7 @@ func decode(e entry.Entry) entry.Payload {
 
 type transcript struct {
 	messages []entry.PiMessage
-	// open are the tool calls of the last answer that have no result yet.
+	// open holds the tool calls of the last answer that have no result yet.
 	open []entry.PiBlock
 }
 
@@ -93,7 +93,7 @@ func (t *transcript) say(text string, at int64) {
 }
 
 func (t *transcript) answer(a entry.PiAssistant) {
-	// Some agents say one by one what they call at once.
+	// Some agents report concurrent calls one by one.
 	if last := t.last(); last >= 0 && a.StopReason == entry.PiToolUse && a.Harness != "" {
 		before := t.messages[last].(entry.PiAssistant)
 		before.Content = append(before.Content[:len(before.Content):len(before.Content)], a.Content...)
@@ -102,7 +102,7 @@ func (t *transcript) answer(a entry.PiAssistant) {
 		return
 	}
 	t.interrupt()
-	if a.StopReason != entry.PiToolUse { // nobody runs the calls of such an answer
+	if a.StopReason != entry.PiToolUse { // the calls of such an answer are never run
 		kept := a.Content[:0:0]
 		for _, b := range a.Content {
 			if b.Type != entry.PiCallBlock {
@@ -141,7 +141,7 @@ func (t *transcript) result(r entry.PiToolResult) {
 	}
 }
 
-// insert puts a result behind its answer and the other results, before what was said meanwhile.
+// insert puts a result after its answer and the answer's other results, before anything said in the meantime.
 func (t *transcript) insert(r entry.PiToolResult) {
 	at := len(t.messages)
 	for at > 0 && t.messages[at-1].PiRole() == (entry.PiUser{}).PiRole() {
@@ -181,5 +181,5 @@ func (t *transcript) compact(c entry.PiCompaction, entries []entry.Entry, told t
 // Interrupted returns the result of a tool call that was cut.
 func Interrupted(call entry.PiBlock, harness string) entry.PiToolResult {
 	return entry.PiToolResult{Harness: harness, ToolCallID: call.ID, ToolName: call.Name, IsError: true,
-		Content: []entry.PiBlock{entry.PiText("[interrupted: the run ended before this tool call did. What it had done until then is not known.]")}}
+		Content: []entry.PiBlock{entry.PiText("[interrupted: the run ended before this tool call did. What it had done by then is not known.]")}}
 }

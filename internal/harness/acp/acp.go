@@ -1,12 +1,12 @@
-// Package acp is the harness of coding agents that speak the Agent Client Protocol (version 1): JSON-RPC, a message a line, on
-// their standard input and output. It is for agents that have no harness of their own.
+// Package acp is the harness of coding agents that speak the Agent Client Protocol (version 1): JSON-RPC, one message per
+// line, on their standard input and output. It is for agents without a harness of their own.
 //
-// Each agent is one profile: its program, its configuration, what it can do. Everything else is the protocol, and so is what all of
-// them lack: the protocol has no word for failure, so that who passes the agent's model calls on must say how they ended
-// ([harness.Info.Witness]); it has no usage, no retries and no summaries, and takes no history. A conversation without the agent's own
-// files is given as text, in front of the prompt (told.go).
+// Each agent is one profile: its program, its configuration, its abilities. The rest is the protocol, which has gaps that all
+// these agents share. It cannot express failure, so whoever forwards the agent's model calls must say how they ended
+// ([harness.Info.Witness]). It has no usage, retries or summaries, and accepts no history: a conversation that the agent has
+// no files of is given as text, before the prompt (told.go).
 //
-// Nothing is offered to agents: no files, no terminals. They have their own.
+// Agents are offered no files or terminals. They have their own.
 package acp
 
 import (
@@ -21,21 +21,22 @@ import (
 // Harness is an agent that speaks the protocol.
 type Harness struct{ profile profile }
 
-// profile is what differs between agents.
+// profile describes how one agent differs from the others.
 type profile struct {
 	// name is the runtime's name in entries, bots and paths.
 	name, title, version string
 	dialects             []harness.Dialect
 	install              harness.Install
-	// steer: a prompt that comes while it works is part of that work. asks: it asks before it uses what its configuration names.
+	// steer means that a prompt sent while it works joins that work. asks means that it asks before it uses the tools that
+	// its configuration names.
 	steer, asks bool
-	// lacks says what else than all agents of the protocol it cannot do.
+	// lacks describes what it cannot do, beyond the limits of the protocol.
 	lacks string
-	// start returns how to start it, without input.
+	// start returns how to start it, except for the input.
 	start func(harness.Job) (harness.Start, error)
 }
 
-// lacks is what no agent can do over the protocol.
+// lacks describes what no agent can do over this protocol.
 const lacks = "it cannot say whether it failed, so its run is judged by how its last model call ended; what it waits for, and summaries that it makes, are " +
 	"not shown; in a new sandbox, or after a run that did not complete, it reads the conversation as text, without the middle of a long one"
 
@@ -53,7 +54,7 @@ func (h Harness) Info() harness.Info {
 // Install installs the agent.
 func (h Harness) Install() harness.Install { return h.profile.install }
 
-// Start starts the agent. Its reader gives it the prompt, once it has a session.
+// Start starts the agent. The reader sends the prompt once there is a session.
 func (h Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
@@ -76,10 +77,10 @@ func (h Harness) Start(job harness.Job, session, prompt string) (harness.Start, 
 // instructions is the file with the bot's instructions, in the session's directory.
 const instructions = "instructions.md"
 
-// own are the tools of an agent that do what a tool of arbe's does.
+// own maps arbe's tools to an agent's own tools that do the same.
 type own map[string][]string
 
-// of returns the agent's tools for some of arbe's.
+// of returns the agent's tools that correspond to some of arbe's.
 func (o own) of(names []string) (tools []string) {
 	for _, name := range names {
 		tools = append(tools, o[name]...)
@@ -89,16 +90,17 @@ func (o own) of(names []string) (tools []string) {
 
 type object map[string]any
 
-// text returns the JSON of what has no other values than strings, numbers and JSON.
+// text returns v as JSON. v must consist of strings, numbers and JSON.
 func text(v any) json.RawMessage {
 	out, err := json.Marshal(v)
 	if err != nil {
-		return json.RawMessage("{}") // an agent's JSON that is none was refused before
+		return json.RawMessage("{}") // an agent's invalid JSON was refused before
 	}
 	return out
 }
 
-// Rebuild writes the conversation for the agent to read. There is no session: the agent begins one, and is told the conversation.
+// Rebuild writes the conversation for the agent to read. There is no session to continue: the agent begins one and is told
+// the conversation.
 func (h Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	whole, short := conversation(messages)
 	file := path.Join(job.Session, conversationFile)

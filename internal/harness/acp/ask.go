@@ -7,16 +7,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// This file is for what the agent asks before it uses a tool. A yes is for this once. The protocol has no words for a no, so the
-// agent is given them as its next prompt.
+// This file handles the agent's questions before it uses a tool. A yes is valid once. The protocol has no field for the words
+// of a no, so the agent gets them as its next prompt.
 
-// ask reads that the agent asks.
+// ask reads a question of the agent.
 func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 	var p permission
 	if json.Unmarshal(params, &p) != nil || p.Session != r.session || !r.begun || p.ToolCall.ID == "" {
 		return inputs(refuse(id, badParams, "this is no question about a tool call of the session"))
 	}
-	if len(r.job.Ask) == 0 { // such as to repeat what it has done before
+	if len(r.job.Ask) == 0 { // such as a question about something it has done before
 		return inputs(answer(id, p.choose("allow_once", "allow_always")))
 	}
 	if _, twice := r.asks[string(id)]; twice || len(r.asks) >= maxAsks || r.stopped {
@@ -28,7 +28,7 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 		return append(events, inputs(answer(id, permission{}.choose()))...)
 	}
 	if !c.told && isObject(p.ToolCall.RawInput) {
-		c.RawInput = p.ToolCall.RawInput // it asks before it has said all of the call
+		c.RawInput = p.ToolCall.RawInput // it may ask before it has sent the whole call
 	}
 	events = append(events, r.tell(c)...)
 	r.asks[string(id)] = asking{p, append(json.RawMessage(nil), id...)}
@@ -39,7 +39,7 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 	return append(events, harness.Event{Ask: &harness.Ask{ID: string(id), CallID: c.ID, Tool: c.name, Arguments: arguments}})
 }
 
-// Answer answers what the agent asked.
+// Answer answers a question of the agent.
 func (r *reader) Answer(to harness.Ask, a harness.Answer) []byte {
 	q, open := r.asks[to.ID]
 	if !open {
@@ -60,7 +60,7 @@ func (r *reader) Answer(to harness.Ask, a harness.Answer) []byte {
 	return answer(q.id, q.choose("reject_once", "reject_always"))
 }
 
-// unaskAll ends the questions of work that has ended.
+// unaskAll withdraws the questions of work that has ended.
 func (r *reader) unaskAll() (events []harness.Event) {
 	for id := range r.asks {
 		events = append(events, harness.Event{Unask: id})

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// OpenCodeVersion is the version of OpenCode that is installed.
+// OpenCodeVersion is the version of OpenCode that Install installs.
 const OpenCodeVersion = "1.18.33"
 
 //go:embed opencode.sh
@@ -20,8 +20,9 @@ var openCodeGuard string
 
 // OpenCode returns the harness of OpenCode.
 //
-// Of the repository, it reads AGENTS.md and nothing else: neither opencode.json nor .opencode, whose tools and servers would run. Plugins
-// it would run whatever its settings are, so that it is not started where there are any (opencode_guard.sh). It makes no calls of a model besides those of its work, because the title of a session is not made.
+// In the repository, it reads only AGENTS.md: not opencode.json or .opencode, whose tools and servers it would run. It would
+// run plugins whatever its settings are, so it is not started where there are any (opencode_guard.sh). It makes no model
+// calls besides those of its work: it does not generate a session title.
 func OpenCode() Harness {
 	return Harness{profile{
 		name: "acp-opencode", title: "OpenCode", version: OpenCodeVersion, dialects: []harness.Dialect{harness.Chat, harness.Messages, harness.Responses},
@@ -34,14 +35,14 @@ func OpenCode() Harness {
 // openCodeKey is the variable with the model's key.
 const openCodeKey = "ARBE_OPENCODE_KEY"
 
-// openCodeClients are the packages with which OpenCode asks models. All are part of its program.
+// openCodeClients lists the packages with which OpenCode calls models. All of them are part of its program.
 var openCodeClients = map[harness.Dialect]string{
 	harness.Chat:      "@ai-sdk/openai-compatible",
 	harness.Messages:  "@ai-sdk/anthropic",
 	harness.Responses: "@ai-sdk/openai",
 }
 
-// openCodeTools are OpenCode's names for what needs a yes.
+// openCodeTools maps arbe's tools that need approval to OpenCode's names.
 var openCodeTools = own{
 	entry.RunCommandTool:  {"bash"},
 	entry.WriteFileTool:   {"edit"},
@@ -51,15 +52,16 @@ var openCodeTools = own{
 	entry.FetchTool:       {"webfetch", "websearch", "codesearch"},
 }
 
-// openCodeShell is what OpenCode runs commands with, so that they see the sandbox's environment, and neither the model's key nor where
-// OpenCode has its configuration.
+// openCodeShell is the shell in which OpenCode runs commands. They see the sandbox's environment, but neither the model's key
+// nor the location of OpenCode's configuration.
 const openCodeShell = `#!/bin/sh
 unset ` + openCodeKey + ` XDG_CONFIG_HOME OPENCODE_CONFIG_CONTENT OPENCODE_DB OPENCODE_TEST_HOME
 if command -v bash >/dev/null 2>&1; then exec bash "$@"; fi
 exec sh "$@"
 `
 
-// openCodeInstalled has OpenCode believe that it has installed its interface for plugins, which it would download at each start.
+// openCodeInstalled makes OpenCode believe that its plugin interface is installed. Otherwise it would download it at each
+// start.
 const openCodeInstalled = `{"name":"arbe","lockfileVersion":3,"packages":{"":{"dependencies":{"@opencode-ai/plugin":"*"}}}}`
 
 func startOpenCode(job harness.Job) (harness.Start, error) {
@@ -81,15 +83,16 @@ func startOpenCode(job harness.Job) (harness.Start, error) {
 	return s, nil
 }
 
-// openCodeConfig returns OpenCode's configuration: its model, and no way to others; no question except before what needs a yes.
+// openCodeConfig returns OpenCode's configuration: its model and no other, and questions only before tools that need
+// approval.
 func openCodeConfig(job harness.Job) object {
 	m := job.Model
 	limit := object{"context": orElse(m.ContextWindow, 128_000), "output": orElse(m.MaxTokens, 32_000)}
-	name := strings.ReplaceAll(m.ID, "{", "") // which would begin a variable
+	name := strings.ReplaceAll(m.ID, "{", "") // a brace would begin a variable
 	permission := object{"*": "allow", "question": "deny"}
 	for _, tool := range openCodeTools.of(job.Ask) {
 		permission[tool] = "ask"
-		permission["task"] = "deny" // the question of a subagent reaches nobody
+		permission["task"] = "deny" // nobody would see a subagent's question
 	}
 	return object{
 		"provider": object{"arbe": object{"npm": openCodeClients[m.Dialect], "options": object{"baseURL": m.BaseURL + "/v1", "apiKey": "{env:" + openCodeKey + "}"},

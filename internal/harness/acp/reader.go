@@ -26,10 +26,10 @@ func (h Harness) Read(job harness.Job, session, prompt string) harness.Reader {
 // firstID is the id of the first request, which Start sends.
 const firstID = 1
 
-// Limits of what is remembered of an agent that may say anything.
+// Limits on what is remembered of an untrusted agent.
 const (
 	maxCalls, maxAsks = 200, 20
-	// maxAnswer is how much of an answer is gathered, in bytes.
+	// maxAnswer limits how much of an answer is collected, in bytes.
 	maxAnswer = 4 << 20
 )
 
@@ -38,33 +38,33 @@ type reader struct {
 	job     harness.Job
 	tally   harness.Tally
 	session string
-	// waiting are our requests without an answer, by their ids, with their methods.
+	// waiting holds the methods of our unanswered requests, by id.
 	waiting map[int64]string
 	next    int64
-	// prompts are those to give once the agent has done what it does, and working is how many it works on.
+	// prompts are to be sent once the agent has finished its current work, and working counts those it is working on.
 	prompts []string
 	working int
-	// begun: the session is there. What comes before is the conversation that it has.
+	// begun reports that the session exists. Updates before that repeat its earlier conversation.
 	begun bool
 
-	// now is the answer that is being written, part the mark of its last block, and size how much it has.
+	// now is the current answer, part the mark of its last block, and size its length.
 	now   []entry.PiBlock
 	part  string
 	size  int
 	calls map[string]*call
 	asks  map[string]asking
-	// failed is why it failed, done that it has answered its prompts, and stopped that it was interrupted.
+	// failed is the reason why it failed. done reports that it has answered its prompts, and stopped that it was interrupted.
 	failed  string
 	done    bool
 	stopped bool
 }
 
-// call is a tool call that has no result yet.
+// call is a tool call without a result.
 type call struct {
 	toolCall
 	name    string
 	content string
-	// told: the transcript has the call.
+	// told reports that the transcript has the call.
 	told bool
 }
 
@@ -81,14 +81,14 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	}
 	var m message
 	if json.Unmarshal(text, &m) != nil {
-		return nil // not of the protocol
+		return nil // not part of the protocol
 	}
 	switch {
 	case m.Method == "session/update":
 		return r.update(m.Params)
 	case m.Method == "session/request_permission" && isID(m.ID):
 		return r.ask(m.ID, m.Params)
-	case m.Method != "" && isID(m.ID): // it would wait for ever
+	case m.Method != "" && isID(m.ID): // it would wait forever
 		return inputs(refuse(m.ID, noMethod, "this client does not have "+entry.OneLine(m.Method, 60)+"; use tools of your own"))
 	case m.Method != "":
 		return nil
@@ -104,7 +104,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 
 func inputs(input []byte) []harness.Event { return []harness.Event{{Input: input}} }
 
-// long reads a message that is too long to be decoded: whatever waits for it waits no longer.
+// long handles a message that is too long to decode, so that nothing keeps waiting for it.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
 	if m := headOf.FindSubmatch(text[:min(len(text), 1<<10)]); m != nil {
 		if len(m[2]) > 0 {
@@ -126,7 +126,7 @@ func (r *reader) long(text []byte, cut int64) []harness.Event {
 	return append(events, harness.Event{Message: result}, harness.Event{ToolDone: true})
 }
 
-// call sends a request of ours.
+// call sends one of our requests.
 func (r *reader) call(method string, params any) []byte {
 	id := r.next
 	r.next++
@@ -134,7 +134,7 @@ func (r *reader) call(method string, params any) []byte {
 	return request(id, method, params)
 }
 
-// answered reads the answer to a request of ours.
+// answered reads the answer to one of our requests.
 func (r *reader) answered(method string, m message) []harness.Event {
 	if method == "session/prompt" {
 		return r.ended(m)
@@ -169,25 +169,25 @@ func (r *reader) answered(method string, m message) []harness.Event {
 	return []harness.Event{{Session: r.session, Input: r.prompt()}}
 }
 
-// fail ends an agent that cannot work.
+// fail stops an agent that cannot work.
 func (r *reader) fail(why string) []harness.Event {
 	r.failed = why
 	return []harness.Event{{Settled: true}}
 }
 
-// prompt gives the agent what waits for it.
+// prompt sends the agent its waiting prompts.
 func (r *reader) prompt() []byte {
 	given := strings.Join(r.prompts, "\n\n")
 	r.prompts = nil
 	if strings.HasPrefix(strings.TrimSpace(given), "/") {
-		given = "My message is:\n" + given // otherwise it is a command of the agent's own
+		given = "My message is:\n" + given // otherwise the agent would take it for a command
 	}
 	r.working++
 	r.done = false
 	return r.call("session/prompt", object{"sessionId": r.session, "prompt": []object{{"type": "text", "text": given}}})
 }
 
-// update reads something that happens in the session.
+// update reads an event of the session.
 func (r *reader) update(params json.RawMessage) []harness.Event {
 	var p struct {
 		Session string `json:"sessionId"`
@@ -211,7 +211,7 @@ func (r *reader) update(params json.RawMessage) []harness.Event {
 	return nil
 }
 
-// say adds to the answer that is being written. Text of another message begins another answer.
+// say adds to the current answer. Text of another message begins another answer.
 func (r *reader) say(kind string, u update) []harness.Event {
 	var c content
 	if json.Unmarshal(u.Content, &c) != nil {
@@ -241,17 +241,17 @@ func (r *reader) say(kind string, u update) []harness.Event {
 	return append(events, harness.Event{Chunk: &piece})
 }
 
-// take returns what was said as an answer.
+// take returns the pending text as an answer.
 func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
 	a := entry.PiAssistant{Harness: r.profile.name, Content: r.now, API: apis[r.job.Model.Dialect], Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
 	r.now, r.part, r.size = nil, "", 0
 	return a
 }
 
-// apis are pi's names of the dialects.
+// apis maps the dialects to pi's names for them.
 var apis = map[harness.Dialect]string{harness.Chat: "openai-completions", harness.Messages: "anthropic-messages", harness.Responses: "openai-responses"}
 
-// flush ends the answer that is being written, and counts it also if it is empty.
+// flush ends the current answer, and counts it even if it is empty.
 func (r *reader) flush(stop entry.PiStop) []harness.Event {
 	a := r.take(stop)
 	if stop == entry.PiError {
@@ -277,10 +277,10 @@ func (r *reader) begin(u update) []harness.Event {
 	return r.follow(c, u)
 }
 
-// toolName is what the name of a tool looks like, unlike a description.
+// toolName matches the name of a tool, as opposed to a description.
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 
-// nameOf returns the name of a tool. The protocol has none; agents say it in the title, or only what kind it is.
+// nameOf returns the name of a tool. The protocol has no names; agents put them into the title, or give only a kind.
 func nameOf(c toolCall) string {
 	for _, name := range []string{c.Title, c.Does} {
 		if toolName.MatchString(name) {
@@ -290,7 +290,7 @@ func nameOf(c toolCall) string {
 	return "tool"
 }
 
-// follow reads what happens to a tool call.
+// follow reads an update of a tool call.
 func (r *reader) follow(c *call, u update) []harness.Event {
 	c.merge(u.toolCall)
 	if text := list(u.Content); text != "" {
@@ -305,7 +305,7 @@ func (r *reader) follow(c *call, u update) []harness.Event {
 	return nil
 }
 
-// list returns what a tool made as text.
+// list returns a tool's output as text.
 func list(made json.RawMessage) string {
 	var items []content
 	if json.Unmarshal(made, &items) != nil {
@@ -320,7 +320,7 @@ func list(made json.RawMessage) string {
 	return strings.Join(texts, "\n")
 }
 
-// merge takes what is new.
+// merge copies the fields that an update sets.
 func (c *call) merge(u toolCall) {
 	c.ID = u.ID
 	if u.Title != "" {
@@ -342,7 +342,7 @@ func (c *call) merge(u toolCall) {
 
 func isObject(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '{' }
 
-// arguments are those of the call: an object, also if the agent does not say them.
+// arguments returns the arguments of the call: an object, even if the agent sent none.
 func (c *call) arguments() json.RawMessage {
 	switch {
 	case isObject(c.RawInput):
@@ -353,7 +353,7 @@ func (c *call) arguments() json.RawMessage {
 	return json.RawMessage("{}")
 }
 
-// tell has the transcript have a call.
+// tell adds a call to the transcript.
 func (r *reader) tell(c *call) []harness.Event {
 	if c.told {
 		return nil
@@ -374,7 +374,7 @@ func (r *reader) result(c *call) []harness.Event {
 			Exit *int `json:"exit"`
 		} `json:"metadata"`
 	}
-	_ = json.Unmarshal(c.RawOutput, &raw) // agents have forms of their own
+	_ = json.Unmarshal(c.RawOutput, &raw) // each agent has its own format
 	said, failed := c.content, c.Status == "failed"
 	if said == "" {
 		if said = raw.Output; said == "" && len(c.RawOutput) > 0 && string(c.RawOutput) != "null" {
@@ -384,14 +384,14 @@ func (r *reader) result(c *call) []harness.Event {
 	switch exit := raw.Metadata.Exit; {
 	case exit != nil && *exit != 0:
 		said, failed = said+fmt.Sprintf("\n[exit code %d]", *exit), true
-	case exit == nil && r.stopped: // a tool that is cut may be said to be completed
+	case exit == nil && r.stopped: // agents may report an interrupted tool as completed
 		failed = true
 	}
 	return []harness.Event{{Message: entry.PiToolResult{Harness: r.profile.name, ToolCallID: c.ID, ToolName: c.name, Content: []entry.PiBlock{entry.PiText(said)}, IsError: failed}},
 		{ToolDone: true}}
 }
 
-// ended reads that the agent has answered a prompt.
+// ended reads the agent's answer to a prompt.
 func (r *reader) ended(m message) []harness.Event {
 	r.working--
 	var result struct {
@@ -401,14 +401,14 @@ func (r *reader) ended(m message) []harness.Event {
 	r.failed = ""
 	if m.Error != nil {
 		r.failed = m.Error.String()
-	} else if _ = json.Unmarshal(m.Result, &result); true { // what is no reason is none of those below
+	} else if _ = json.Unmarshal(m.Result, &result); true { // anything else matches no reason below
 		if stop, known = stops[result.Stop]; !known {
 			stop, r.failed = entry.PiError, "the agent ended for a reason that the protocol does not have: "+entry.OneLine(result.Stop, 60)
 		} else if why := causes[result.Stop]; why != "" {
 			r.failed = why
 		}
 	}
-	if r.working > 0 && r.failed == "" { // the answer is that to the prompt that it got meanwhile
+	if r.working > 0 && r.failed == "" { // this answers a prompt that it got in the meantime
 		return nil
 	}
 	events := append(r.flush(stop), r.unaskAll()...)
@@ -423,7 +423,7 @@ func (r *reader) ended(m message) []harness.Event {
 	return events
 }
 
-// stops are why an answer ended, by the reasons of the protocol, and causes those that are failures.
+// stops maps the protocol's reasons for the end of an answer to ours, and causes those that are failures to texts.
 var (
 	stops = map[string]entry.PiStop{"": entry.PiError, "end_turn": entry.PiStopped, "max_tokens": entry.PiLength, "max_turn_requests": entry.PiError,
 		"refusal": entry.PiError, "cancelled": entry.PiAborted}
@@ -431,7 +431,7 @@ var (
 		"refusal": "the agent refused to go on"}
 )
 
-// Steer gives the agent one more prompt, if it takes one while it works.
+// Steer gives the agent another prompt, if it can take one while it works.
 func (r *reader) Steer(prompt string) []byte {
 	switch {
 	case !r.profile.steer || r.stopped || r.done || r.failed != "":
@@ -440,14 +440,14 @@ func (r *reader) Steer(prompt string) []byte {
 		r.prompts = append(r.prompts, prompt)
 		return []byte{}
 	}
-	held := r.prompts // what follows a no is said when the agent has ended what it does
+	held := r.prompts // the text that follows a refusal is sent when the agent has finished its current work
 	r.prompts = []string{prompt}
 	input := r.prompt()
 	r.prompts = held
 	return input
 }
 
-// Interrupt ends the current work, and the questions with it. What there is is kept.
+// Interrupt ends the current work and its questions. Work done so far is kept.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) {
 	r.stopped = true
 	if r.working == 0 {
@@ -460,14 +460,14 @@ func (r *reader) Interrupt() ([]byte, syscall.Signal) {
 	return input, 0
 }
 
-// Decide judges by the answer to the last prompt. What the process's exit says is of interest only without one.
+// Decide judges by the answer to the last prompt. The exit status of the process matters only without one.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
 	failed := r.failed
 	switch {
 	case failed == "" && r.stopped:
 		failed = "the agent was interrupted"
 	case !r.done && failed == "":
-		r.tally.Add(r.take(entry.PiToolUse)) // it ended while it spoke
+		r.tally.Add(r.take(entry.PiToolUse)) // it ended in the middle of an answer
 		return r.tally.Decide("", exit)
 	}
 	return r.tally.Decide(failed, harness.Exit{})

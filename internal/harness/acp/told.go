@@ -9,21 +9,22 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// This file is for a conversation that the agent has no session of. Each message is a line of JSON, so that nothing that somebody said or
-// a tool printed looks like the beginning of another message.
+// This file is for conversations that the agent has no session of. Each message is a line of JSON, so that nothing that
+// somebody said or a tool printed looks like the beginning of another message.
 
-// told begins the name of a session that does not exist. The rest is what the agent is told in front of its first prompt.
+// told is the prefix of the name of a session that does not exist. The rest of the name is the text that precedes the agent's
+// first prompt.
 const told = "told:"
 
 // conversationFile is the file with the whole conversation, in the session's directory.
 const conversationFile = "conversation.jsonl"
 
 const (
-	// maxTold is how much of a conversation is told, and maxLine how much of one message, in bytes.
+	// maxTold limits the conversation as told, and maxLine one of its messages, in bytes.
 	maxTold, maxLine = 96 << 10, 8 << 10
 )
 
-// introduce says what the conversation is.
+// introduce tells the agent what the conversation is.
 func introduce(short []byte, file string, cut bool) string {
 	more := ""
 	if cut {
@@ -42,7 +43,8 @@ type line struct {
 	Failed bool            `json:"failed,omitempty"`
 }
 
-// conversation returns a conversation, whole and as it is told: with long messages cut, and without the middle of a long conversation.
+// conversation returns a conversation twice: complete, and as told, with long messages shortened and the middle of a long
+// conversation left out.
 func conversation(messages []entry.PiMessage) (whole, short []byte) {
 	var all, cut [][]byte
 	add := func(l line) {
@@ -75,7 +77,7 @@ func conversation(messages []entry.PiMessage) (whole, short []byte) {
 	return bytes.Join(all, nil), bytes.Join(within(cut, maxTold), nil)
 }
 
-// within returns the first of some lines and as many of the last as fit.
+// within returns the first of some lines, and as many of the last as fit.
 func within(lines [][]byte, room int) [][]byte {
 	if len(lines) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// version is the version of the protocol.
+// version is the protocol version.
 const version = 1
 
 // message is any message of the agent: a request or notification with a method, or the answer to a request of ours.
@@ -20,14 +20,14 @@ type message struct {
 	Error  *failure        `json:"error"`
 }
 
-// failure is an error of JSON-RPC.
+// failure is a JSON-RPC error.
 type failure struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data"`
 }
 
-// String says what went wrong.
+// String describes the error.
 func (f failure) String() string {
 	said := strings.TrimPrefix(f.Message, "Internal error: ")
 	var data struct {
@@ -46,7 +46,7 @@ func (f failure) String() string {
 	return said
 }
 
-// The agent's errors that we answer with.
+// The errors with which we answer the agent.
 const (
 	noMethod  = -32601
 	badParams = -32602
@@ -78,19 +78,19 @@ func isID(id json.RawMessage) bool {
 	return len(id) > 0 && len(id) <= 200 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// headOf finds the id of a message whose line is too long to be decoded, and its method if it is a request.
+// headOf finds the id of a message whose line is too long to decode, and its method if it is a request.
 var headOf = regexp.MustCompile(`^\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\]{1,100}"),"(?:method":"([a-z_/]{1,60})"|result|error)`)
 
-// content is what was said, or what a tool made.
+// content is text, or the output of a tool.
 type content struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
-	// Of what a tool made: {"type":"content","content":{...}}, or a change of a file.
+	// For a tool's output: {"type":"content","content":{...}}, or a change of a file.
 	Content *content `json:"content"`
 	Path    string   `json:"path"`
 	OldText *string  `json:"oldText"`
 	NewText string   `json:"newText"`
-	// Of a resource.
+	// For a resource.
 	URI string `json:"uri"`
 }
 
@@ -117,7 +117,7 @@ func (c content) plain() string {
 	return "[content of the type " + entry.OneLine(c.Type, 60) + " is not kept]"
 }
 
-// update is something that happens in a session. Tool calls have their fields in it.
+// update is an event of a session. The fields of tool calls are part of it.
 type update struct {
 	Kind      string          `json:"sessionUpdate"`
 	MessageID string          `json:"messageId"`
@@ -125,7 +125,7 @@ type update struct {
 	toolCall
 }
 
-// toolCall is what is said of a tool call at a time; what is missing is as before.
+// toolCall is an update of a tool call. Missing fields are unchanged.
 type toolCall struct {
 	ID        string          `json:"toolCallId"`
 	Title     string          `json:"title"`
@@ -135,7 +135,7 @@ type toolCall struct {
 	RawOutput json.RawMessage `json:"rawOutput"`
 }
 
-// permission is what the agent asks before it uses a tool.
+// permission is the agent's question before it uses a tool.
 type permission struct {
 	Session  string   `json:"sessionId"`
 	ToolCall toolCall `json:"toolCall"`
@@ -147,7 +147,7 @@ type option struct {
 	Kind string `json:"kind"`
 }
 
-// choose returns the answer with the first option of some kinds; if there is none, that nobody answers.
+// choose returns an answer with the first option of one of these kinds; without one, the answer that nobody answered.
 func (p permission) choose(kinds ...string) object {
 	for _, kind := range kinds {
 		for _, o := range p.Options {

@@ -1,4 +1,4 @@
-// Package all is the list of harnesses. A new one is a folder beside it and a line here.
+// Package all lists the harnesses. A new one is a folder beside it and a line here.
 package all
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 )
 
-// Harnesses are all that there are, in the order in which people see them.
+// Harnesses returns all harnesses, in the order in which people see them.
 var Harnesses = []harness.Harness{pi.Harness{}, codex.Harness{}, claude.Harness{}, acp.OpenCode()}
 
-// Named returns the harness of a runtime; ok is false if there is none of that name.
+// Named returns the harness of a runtime; ok is false if there is no such runtime.
 func Named(name string) (h harness.Harness, ok bool) {
 	for _, h := range Harnesses {
 		if h.Info().Name == name {

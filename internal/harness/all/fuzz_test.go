@@ -57,7 +57,7 @@ func FuzzACP(f *testing.F) {
 	fuzz(f, acp.OpenCode())
 }
 
-// fuzz gives a reader any lines. Whatever they are, its messages are valid entries that can be read back, and it decides.
+// fuzz gives a reader arbitrary lines. Its messages must be valid entries that can be read back, and it must decide.
 func fuzz(f *testing.F, h harness.Harness) {
 	f.Fuzz(func(t *testing.T, text []byte, cut int64) {
 		r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}}, "", "go on")

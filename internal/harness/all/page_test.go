@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/all"
 )
 
-// The page of runtimes says of each harness what it says of itself.
+// The page of runtimes describes each harness in the harness's own words.
 func TestRuntimesPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/runtimes.md")

@@ -1,7 +1,7 @@
 // Package claude is the harness of Claude Code, the coding agent of Anthropic.
 //
-// It runs claude --print with lines of JSON on its standard input, so that a prompt can be given while it works, and so that it can
-// ask people. Claude Code asks models in the dialect of messages only.
+// It runs claude --print with lines of JSON on its standard input, so that it can receive a prompt while it works, and can
+// ask people. Claude Code only speaks the messages dialect.
 package claude
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// name is its name in entries.
+// name is the runtime's name in entries.
 const name = "claude-code"
 
-// Version is the version that is installed.
+// Version is the version that Install installs.
 const Version = "2.1.329"
 
 //go:embed install.sh
@@ -39,7 +39,8 @@ func (Harness) Install() harness.Install {
 	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}}
 }
 
-// Start starts claude --print. The repository's settings, and with them its hooks, and its MCP servers are not read.
+// Start starts claude --print. Claude Code reads neither the repository's settings, and with them its hooks, nor its MCP
+// servers.
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
@@ -67,7 +68,8 @@ func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, er
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_MAX_RETRIES=6", "API_TIMEOUT_MS=600000", "ENABLE_TOOL_SEARCH=false"}}, nil
 }
 
-// settings returns Claude Code's settings: no hooks, and what it does only with a person's yes, although it needs none otherwise.
+// settings returns Claude Code's settings: no hooks, and the tools that need a person's approval. It needs none for the
+// others.
 func settings(job harness.Job) string {
 	s := object{"disableAllHooks": true}
 	if rules := asked(job.Ask); len(rules) > 0 {
@@ -80,7 +82,7 @@ func settings(job harness.Job) string {
 	return string(text)
 }
 
-// own are Claude Code's tools that do what a tool of arbe's does.
+// own maps arbe's tools to Claude Code's own tools that do the same.
 var own = map[string][]string{
 	entry.RunCommandTool:  {"Bash", "Monitor"},
 	entry.WriteFileTool:   {"Write"},
@@ -90,7 +92,7 @@ var own = map[string][]string{
 	entry.FetchTool:       {"WebFetch", "WebSearch"},
 }
 
-// asked returns the rules for what needs a yes.
+// asked returns the rules for tools that need approval.
 func asked(names []string) (rules []string) {
 	for _, name := range names {
 		rules = append(rules, own[name]...)

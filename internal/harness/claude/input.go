@@ -9,10 +9,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// says returns the line of input that gives Claude Code a prompt.
+// says returns the input line that gives Claude Code a prompt.
 func says(prompt string) []byte {
 	if strings.HasPrefix(strings.TrimSpace(prompt), "/") {
-		prompt = "My message is:\n" + prompt // otherwise it is a command of Claude Code's own
+		prompt = "My message is:\n" + prompt // otherwise Claude Code would take it for a command
 	}
 	return input(object{"type": "user", "message": object{"role": "user", "content": prompt}})
 }
@@ -23,24 +23,24 @@ func input(o object) []byte {
 	to := json.NewEncoder(&out)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(o); err != nil {
-		panic(err) // cannot happen for strings, and for what was JSON before
+		panic(err) // cannot happen for strings and valid JSON
 	}
 	return out.Bytes()
 }
 
-// Steer gives Claude Code one more prompt, which it begins after the tools that run.
+// Steer gives Claude Code another prompt, which it begins after the running tools.
 func (r *reader) Steer(prompt string) []byte {
 	r.waiting++
 	return says(prompt)
 }
 
-// Interrupt ends the current work. What there is is kept.
+// Interrupt ends the current work. Work done so far is kept.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) {
 	r.waiting = 0
 	return input(object{"type": "control_request", "request_id": "interrupt", "request": object{"subtype": "interrupt"}}), 0
 }
 
-// request is what Claude Code asks.
+// request is a request of Claude Code.
 type request struct {
 	Subtype   string          `json:"subtype"`
 	Tool      string          `json:"tool_name"`
@@ -51,8 +51,8 @@ type request struct {
 // question is the tool with which the model asks people. It needs an answer whatever the permissions are.
 const question = "AskUserQuestion"
 
-// ask reads what Claude Code asks. Other requests than those for tools are answered with an error, because Claude Code
-// would otherwise wait for ever.
+// ask reads a request of Claude Code. Requests that are not about tools are answered with an error, because Claude Code would
+// otherwise wait forever.
 func (r *reader) ask(id string, q request) []harness.Event {
 	if q.Subtype != "can_use_tool" || id == "" {
 		return []harness.Event{{Input: input(object{"type": "control_response", "response": object{"subtype": "error", "request_id": id, "error": "not supported"}})}}
@@ -61,13 +61,13 @@ func (r *reader) ask(id string, q request) []harness.Event {
 		q.Arguments = json.RawMessage("{}")
 	}
 	to := harness.Ask{ID: id, CallID: q.CallID, Tool: q.Tool, Arguments: q.Arguments, Question: q.Tool == question}
-	if !to.Question && len(asked(r.job.Ask)) == 0 { // such as to leave its mode of planning
+	if !to.Question && len(asked(r.job.Ask)) == 0 { // such as a request to leave plan mode
 		return []harness.Event{{Input: r.Answer(to, harness.Answer{Yes: true})}}
 	}
 	return []harness.Event{{Ask: &to}}
 }
 
-// Answer answers what Claude Code asked.
+// Answer answers a request of Claude Code.
 func (r *reader) Answer(to harness.Ask, a harness.Answer) []byte {
 	answer := object{"behavior": "allow", "updatedInput": to.Arguments}
 	switch {
@@ -84,7 +84,7 @@ func (r *reader) Answer(to harness.Ask, a harness.Answer) []byte {
 	return input(object{"type": "control_response", "response": object{"subtype": "success", "request_id": to.ID, "response": answer}})
 }
 
-// answered returns the arguments of a question with the same answer to all of its parts.
+// answered returns the arguments of a question with the same answer to all its parts.
 func answered(arguments json.RawMessage, words string) any {
 	var fields map[string]json.RawMessage
 	var parts struct {

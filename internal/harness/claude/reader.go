@@ -16,13 +16,13 @@ func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
 type reader struct {
 	job   harness.Job
 	tally harness.Tally
-	// now is the answer whose blocks come, one line each.
+	// now is the current answer. Its blocks arrive one per line.
 	now  *entry.PiAssistant
 	id   string
 	call map[int]string
-	// waiting is how many prompts were given and not begun, which Claude Code reports by repeating them.
+	// waiting counts prompts that were sent but not begun. Claude Code reports the beginning by repeating the prompt.
 	waiting int
-	// failed is why the session failed, and ended whether the last line came.
+	// failed is the reason why the session failed. ended reports that the last line has arrived.
 	failed string
 	ended  bool
 }
@@ -43,16 +43,16 @@ type line struct {
 	Event   event   `json:"event"`
 	Replay  bool    `json:"isReplay"`
 
-	// Of a question, or of its end.
+	// For a question, or its end.
 	RequestID string  `json:"request_id"`
 	Request   request `json:"request"`
 
-	// Of the last line.
+	// For the last line.
 	IsError  bool   `json:"is_error"`
 	Result   string `json:"result"`
 	Terminal string `json:"terminal_reason"`
 
-	// Of a retry.
+	// For a retry.
 	Attempt int64   `json:"attempt"`
 	Max     int64   `json:"max_retries"`
 	DelayMS float64 `json:"retry_delay_ms"`
@@ -67,7 +67,7 @@ type message struct {
 	Usage   usage  `json:"usage"`
 }
 
-// event is one of the provider's stream.
+// event is an event of the provider's stream.
 type event struct {
 	Type    string  `json:"type"`
 	Index   int     `json:"index"`
@@ -97,7 +97,7 @@ type block struct {
 	IsError   bool            `json:"is_error"`
 }
 
-// blocks are a list, or a string in place of one of text.
+// blocks is a list, or a string that stands for one text block.
 type blocks []block
 
 func (b *blocks) UnmarshalJSON(text []byte) error {
@@ -109,7 +109,7 @@ func (b *blocks) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]block)(b))
 }
 
-// Line reads a line. What subagents do is left out: the call that starts one, and its result, are there.
+// Line reads a line. It skips the work of subagents: the transcript has the call that starts one, and its result.
 func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	if cut > 0 {
 		if result, ok := harness.LongResult(name, text, cut); ok {
@@ -155,7 +155,7 @@ func (r *reader) system(l line) []harness.Event {
 	return nil
 }
 
-// begin begins an answer, if this is another one than the current.
+// begin begins an answer, unless it is the current one.
 func (r *reader) begin(id, model string) []harness.Event {
 	if r.now != nil && r.id == id {
 		return nil
@@ -225,7 +225,7 @@ func (r *reader) event(e event) []harness.Event {
 	return nil
 }
 
-// count takes the latest counts of the answer's tokens.
+// count takes the latest token counts of the answer.
 func (r *reader) count(u usage) {
 	if r.now == nil {
 		return
@@ -235,7 +235,7 @@ func (r *reader) count(u usage) {
 	to.CacheRead, to.CacheWrite = max(to.CacheRead, u.CacheRead), max(to.CacheWrite, u.CacheWrite)
 }
 
-// assistant reads a block of an answer, or what Claude Code writes in the name of the model if there is no answer.
+// assistant reads a block of an answer, or text that Claude Code writes in the model's name if there is no answer.
 func (r *reader) assistant(m message) []harness.Event {
 	if m.Model == "<synthetic>" {
 		events := r.flush()
@@ -285,7 +285,7 @@ func (r *reader) results(m message) []harness.Event {
 	return events
 }
 
-// end reads the last line. Its is_error tells failure from success, and its subtype does not.
+// end reads the last line. Its is_error distinguishes failure from success; its subtype does not.
 func (r *reader) end(l line) []harness.Event {
 	events := r.flush()
 	r.ended, r.failed = true, ""
@@ -295,12 +295,12 @@ func (r *reader) end(l line) []harness.Event {
 		}
 	}
 	if r.waiting > 0 && !l.IsError {
-		return events // it begins the next prompt
+		return events // it goes on to the next prompt
 	}
 	return append(events, harness.Event{Settled: true})
 }
 
-// Decide judges by the last line. Without one, the session was cut.
+// Decide judges by the last line. Without one, the session was interrupted.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
 	if r.now != nil {
 		_ = r.flush()

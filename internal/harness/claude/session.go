@@ -15,7 +15,7 @@ import (
 
 type object map[string]any
 
-// Rebuild writes a transcript with a new name, because one that is there is continued.
+// Rebuild writes a transcript under a new name, because Claude Code would continue an existing one.
 func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	session := newID()
 	var out bytes.Buffer
@@ -43,7 +43,8 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 	return []harness.File{{Path: path.Join("claude/projects", folder, session+".jsonl"), Content: out.Bytes()}}, session, nil
 }
 
-// merged returns the messages as the dialect has them: results are a user's, and all results of an answer are in one message.
+// merged returns the messages as the dialect has them: results belong to a user, and all results of an answer are in one
+// message.
 func merged(messages []entry.PiMessage) (out []object) {
 	add := func(role string, content []object) {
 		if len(content) == 0 {

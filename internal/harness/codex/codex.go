@@ -1,7 +1,7 @@
 // Package codex is the harness of Codex, the coding agent of OpenAI.
 //
-// It runs codex exec, which takes one prompt on its standard input, and continues its session for the next one. Codex asks models in
-// the dialect of responses only.
+// It runs codex exec, which takes one prompt on its standard input. A later prompt continues its session. Codex only speaks
+// the responses dialect.
 package codex
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// name is its name in entries.
+// name is the runtime's name in entries.
 const name = "codex"
 
-// Version is the version that is installed.
+// Version is the version that Install installs.
 const Version = "0.169.0"
 
 //go:embed install.sh
@@ -38,13 +38,13 @@ func (Harness) Install() harness.Install {
 	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}}
 }
 
-// maxPrompt is how many characters Codex takes.
+// maxPrompt is the number of characters that Codex accepts.
 const maxPrompt = 1 << 20
 
 // keyName is the variable with the model's key.
 const keyName = "ARBE_CODEX_KEY"
 
-// triple is Codex's name of the machine.
+// triple is Codex's name for the machine's platform.
 func triple() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64-unknown-linux-musl"
@@ -52,7 +52,7 @@ func triple() string {
 	return "x86_64-unknown-linux-musl"
 }
 
-// Start starts codex exec. The repository's configuration is not read, because its directory is not trusted.
+// Start starts codex exec. Codex does not read the repository's configuration, because the directory is not trusted.
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
@@ -103,7 +103,7 @@ stream_idle_timeout_ms = 300000
 	return []byte(b.String())
 }
 
-// quote returns a text as a string of TOML, whose escapes are those of JSON.
+// quote returns a text as a TOML string, whose escapes are those of JSON.
 func quote(text string) string {
 	out, err := json.Marshal(strings.ToValidUTF8(text, ""))
 	if err != nil {

@@ -18,10 +18,10 @@ func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
 type reader struct {
 	job   harness.Job
 	tally harness.Tally
-	// answer is what was said and thought since the last message, which the next tool call or the end completes.
+	// answer is the text and thoughts since the last message. The next tool call, or the end, completes it.
 	answer []entry.PiBlock
 	open   map[string]bool
-	// failed is why the turn failed, and ended whether it has ended.
+	// failed is the reason why the turn failed, and ended reports whether it has ended.
 	failed string
 	ended  bool
 }
@@ -66,7 +66,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 		return r.long(text, cut)
 	}
 	if json.Unmarshal(text, &l) != nil {
-		return nil // not Codex's
+		return nil // not from Codex
 	}
 	switch l.Type {
 	case "thread.started":
@@ -96,7 +96,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	return nil
 }
 
-// long ends the tool call whose line is too long, so that it has a result.
+// long ends a tool call whose line is too long, so that it has a result.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
 	for id := range r.open {
 		if strings.Contains(string(text[:min(len(text), 4<<10)]), `"`+id+`"`) {
@@ -122,14 +122,14 @@ func (r *reader) end(stop entry.PiStop, usage entry.PiUsage) []harness.Event {
 	return []harness.Event{{Message: a}}
 }
 
-// take returns what was said as an answer.
+// take returns the pending text as an answer.
 func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
 	a := entry.PiAssistant{Harness: name, Content: r.answer, API: "openai-responses", Provider: r.job.Model.Provider, Model: r.job.Model.ID, StopReason: stop}
 	r.answer = nil
 	return a
 }
 
-// begin reads that a tool begins to run.
+// begin reads the start of a tool.
 func (r *reader) begin(i item) []harness.Event {
 	tool, arguments := i.call()
 	if tool == "" || i.ID == "" || r.open[i.ID] {
@@ -142,7 +142,7 @@ func (r *reader) begin(i item) []harness.Event {
 	return []harness.Event{{Message: a}, {Tool: tool}}
 }
 
-// call returns the tool of an item, and its arguments; empty if it is no tool's.
+// call returns the tool of an item and its arguments; empty if the item is not a tool's.
 func (i item) call() (tool string, arguments json.RawMessage) {
 	var fields any
 	switch i.Type {
@@ -184,7 +184,7 @@ func (r *reader) complete(i item) []harness.Event {
 	if tool, _ := i.call(); tool == "" {
 		return nil
 	}
-	events := r.begin(i) // some have no beginning
+	events := r.begin(i) // some items have no start event
 	text := i.Output
 	for _, more := range []json.RawMessage{i.Result, i.Error} {
 		if len(more) > 0 && string(more) != "null" {
@@ -204,18 +204,18 @@ func (r *reader) result(i item, text string, failed bool) []harness.Event {
 	return []harness.Event{{Message: entry.PiToolResult{Harness: name, ToolCallID: i.ID, ToolName: tool, Content: []entry.PiBlock{entry.PiText(text)}, IsError: failed}}, {ToolDone: true}}
 }
 
-// Steer cannot: codex exec takes one prompt.
+// Steer returns nil: codex exec takes one prompt.
 func (r *reader) Steer(string) []byte { return nil }
 
-// Answer cannot: codex exec asks nobody.
+// Answer returns nil: codex exec asks nobody.
 func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 
-// Interrupt is Ctrl-C, on which Codex writes down where it was.
+// Interrupt is Ctrl-C, on which Codex saves its state.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }
 
-// Decide judges by the turn's end.
+// Decide judges by the end of the turn.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome {
-	if len(r.answer) > 0 && !r.ended { // it ended while it spoke
+	if len(r.answer) > 0 && !r.ended { // it ended in the middle of an answer
 		r.tally.Add(r.take(entry.PiToolUse))
 	}
 	return r.tally.Decide(r.failed, exit)

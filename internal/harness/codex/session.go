@@ -39,7 +39,7 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 			add(object{"type": "function_call_output", "call_id": p.ToolCallID, "output": p.Text()})
 		}
 	}
-	// A new id for each conversation, so that no file of an earlier one is continued.
+	// Each conversation gets a new id, so that no earlier file is continued.
 	h := sum.Sum(nil)
 	h[6], h[8] = h[6]&0x0f|0x70, h[8]&0x3f|0x80 // version and variant of a UUID
 	id := fmt.Sprintf("%x-%x-%x-%x-%x", h[:4], h[4:6], h[6:8], h[8:10], h[10:16])
@@ -57,7 +57,7 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 	return []harness.File{{Path: "codex/sessions/rollout-1970-01-01T00-00-00-" + id + ".jsonl", Content: out.Bytes()}}, id, err
 }
 
-// toolName returns a name that the dialect takes.
+// toolName returns a name that the dialect allows.
 func toolName(name string) string {
 	name = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' {

@@ -1,5 +1,5 @@
-// Package harnesstest is the suite that every harness passes: the real program of its agent, as a plain process, against the scripted
-// model server.
+// Package harnesstest is the suite that every harness passes: its agent's real program, as a plain process, against the
+// scripted model server.
 package harnesstest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// Bash returns the tool call with which a harness's agent runs a command.
+// Bash returns the tool call with which an agent runs a command.
 type Bash func(command string) modeltest.Call
 
 // Run runs the suite.
@@ -40,19 +40,19 @@ func Run(t *testing.T, h harness.Harness, bash Bash) {
 	t.Run("takes what is said while it works, if it can", func(t *testing.T) { steers(t, h, bash) })
 }
 
-// box is where an agent runs.
+// box is the place where an agent runs.
 type box struct {
 	t     *testing.T
 	h     harness.Harness
 	model *modeltest.Server
 	job   harness.Job
-	// messages are what the agent did, and session names its conversation.
+	// messages is the agent's transcript, and session names its conversation.
 	messages []entry.Payload
 	session  string
-	// answer answers what the agent asks; nil for an agent that must not ask. steer is what is said once a tool runs.
+	// answer answers the agent's questions; nil if it must not ask. steer is the message sent once a tool runs.
 	answer func(harness.Ask) harness.Answer
 	steer  string
-	// seen is how the last call of the model ended, as the gateway would see it.
+	// seen is the end of the last model call, as the gateway would see it.
 	mu   sync.Mutex
 	seen harness.Seen
 }
@@ -75,7 +75,7 @@ func newBox(t *testing.T, h harness.Harness, script modeltest.Script) *box {
 	return b
 }
 
-// see notes how a call of the model ends.
+// see records how a model call ends.
 func (b *box) see(reply modeltest.Reply) {
 	seen := harness.Seen{Called: true, Answered: reply.Cut == 0 && !reply.Hold && reply.Status == 0, Status: cmp.Or(reply.Status, 200), Stop: entry.PiStopped}
 	switch {
@@ -89,7 +89,7 @@ func (b *box) see(reply modeltest.Reply) {
 	b.seen = seen
 }
 
-// judge returns an outcome as the server has it.
+// judge returns an outcome as the server would.
 func (b *box) judge(o harness.Outcome) harness.Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +118,7 @@ func (b *box) files(files []harness.File) {
 	}
 }
 
-// run gives the agent a prompt and returns how it ended. If stop is not nil, the agent is interrupted when that is closed.
+// run gives the agent a prompt and returns how it ended. If stop is not nil, closing it interrupts the agent.
 func (b *box) run(prompt string, stop <-chan struct{}) harness.Outcome {
 	b.t.Helper()
 	session := b.session
@@ -155,7 +155,7 @@ func (b *box) run(prompt string, stop <-chan struct{}) harness.Outcome {
 	}
 	reader := b.h.Read(b.job, session, prompt)
 	go func() {
-		_, _ = in.Write(s.Input) // an agent that ends early does not read it
+		_, _ = in.Write(s.Input) // an agent that exits early does not read it
 		if !s.Open {
 			in.Close()
 		}
@@ -178,7 +178,7 @@ func (b *box) run(prompt string, stop <-chan struct{}) harness.Outcome {
 		b.t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill any descendants
 	if ctx.Err() != nil {
 		b.t.Fatalf("the agent does not end: %s", stderr.String())
 	}
@@ -221,7 +221,7 @@ func (b *box) event(e harness.Event) {
 	b.messages = append(b.messages, e.Message)
 }
 
-// entries returns a log with what was said and done.
+// entries returns a log of everything said and done.
 func (b *box) entries(said string) []entry.Entry {
 	log := []entry.Entry{{Seq: 1, ID: "said", Author: "ada", Type: "chat", Payload: encode(b.t, entry.Chat{Text: said})}}
 	for i, m := range b.messages {
@@ -269,13 +269,13 @@ func installs(t *testing.T, h harness.Harness) {
 	}
 }
 
-// outcomes: for each way in which a model can answer, whether it is a success, and the cause if it is none.
+// outcomes: for each way in which a model can answer, whether it is a success, and otherwise the cause.
 func outcomes(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	for _, c := range []struct {
 		what   string
 		script modeltest.Script
-		// failed is a part of the cause, of which one is enough; empty is success.
+		// failed lists texts of which the cause must contain one; empty means success.
 		failed []string
 		text   string
 	}{
@@ -287,7 +287,7 @@ func outcomes(t *testing.T, h harness.Harness) {
 		{"no money", func(r *modeltest.Request) modeltest.Reply {
 			r.Model = "fake-nomoney"
 			reply := modeltest.ByName(r)
-			reply.Status = http.StatusPaymentRequired // as the gateway answers, whatever the provider did
+			reply.Status = http.StatusPaymentRequired // the gateway's answer, whatever the provider did
 			return reply
 		}, []string{"credit", "quota", "billing"}, ""},
 		{"a rate limit that passes", func(r *modeltest.Request) modeltest.Reply {
@@ -317,10 +317,10 @@ func outcomes(t *testing.T, h harness.Harness) {
 	}
 }
 
-// dialects: in each dialect that it says it speaks, tools run and answers come.
+// dialects: in each dialect that it claims to speak, tools run and answers arrive.
 func dialects(t *testing.T, h harness.Harness, bash Bash) {
 	t.Parallel()
-	for _, d := range h.Info().Dialects[1:] { // the other tests are in the first
+	for _, d := range h.Info().Dialects[1:] { // the other tests use the first
 		t.Run(string(d), func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, h, func(r *modeltest.Request) modeltest.Reply {
@@ -338,7 +338,7 @@ func dialects(t *testing.T, h harness.Harness, bash Bash) {
 	}
 }
 
-// prompts: no prompt is an option, a file or too long.
+// prompts: no prompt is taken for an option or a file, or is too long.
 func prompts(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	for what, prompt := range map[string]string{"a long option": "--help " + strings.Repeat("lorem ipsum ", entry.MaxText/12-2) + "END", "a file": "@README.md", "a command": "/help me"} {
@@ -353,7 +353,7 @@ func prompts(t *testing.T, h harness.Harness) {
 	}
 }
 
-// continues: the next prompt comes after the conversation, of which nothing is run again, in the same files and in new ones.
+// continues: the next prompt follows the conversation, none of which runs again, in the same files and in new ones.
 func continues(t *testing.T, h harness.Harness, bash Bash) {
 	t.Parallel()
 	b := newBox(t, h, func(r *modeltest.Request) modeltest.Reply {
@@ -417,7 +417,7 @@ func continues(t *testing.T, h harness.Harness, bash Bash) {
 	}
 }
 
-// hostile: the configuration of a repository starts no program.
+// hostile: a repository's configuration starts no program.
 func hostile(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	b := newBox(t, h, nil)
@@ -443,7 +443,7 @@ func hostile(t *testing.T, h harness.Harness) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	o := b.run("hello", nil)
-	if strings.Contains(o.Failed, "the repository has code") { // it says what it would run, and works without that
+	if strings.Contains(o.Failed, "the repository has code") { // it names the code, and works once that is removed
 		for _, name := range []string{".opencode/plugin", ".opencode/plugins", "opencode.json"} {
 			if err := os.RemoveAll(filepath.Join(b.job.Dir, name)); err != nil {
 				t.Fatal(err)
@@ -460,7 +460,7 @@ func hostile(t *testing.T, h harness.Harness) {
 	}
 }
 
-// interrupt: an agent that waits for its model ends soon after it is interrupted, and that is no success.
+// interrupt: an agent that waits for its model ends soon after it is interrupted, which is not a success.
 func interrupt(t *testing.T, h harness.Harness) {
 	t.Parallel()
 	b := newBox(t, h, func(*modeltest.Request) modeltest.Reply {
@@ -478,7 +478,7 @@ func interrupt(t *testing.T, h harness.Harness) {
 	}
 }
 
-// asks: what its settings name waits for a person's yes, and runs only then; the person's words reach the model.
+// asks: the tools that its settings name run only with a person's approval, and the person's words reach the model.
 func asks(t *testing.T, h harness.Harness, bash Bash) {
 	t.Parallel()
 	asked := 0
@@ -518,7 +518,7 @@ func asks(t *testing.T, h harness.Harness, bash Bash) {
 	}
 }
 
-// steers: what is said while a tool runs reaches the work that is going on.
+// steers: a message sent while a tool runs reaches the current work.
 func steers(t *testing.T, h harness.Harness, bash Bash) {
 	t.Parallel()
 	b := newBox(t, h, func(r *modeltest.Request) modeltest.Reply {

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Program returns the directory with the program of a harness, as its Install would have made it. The test fails if make has not
+// Program returns the directory with the program of a harness, as its Install makes it. The test fails if make has not
 // installed it.
 func Program(t testing.TB, h harness.Harness) string {
 	t.Helper()

@@ -1,7 +1,7 @@
 // Package pi is the harness of pi, the coding agent of earendil-works.
 //
-// It runs pi in its RPC mode, in which prompts are lines of JSON on its standard input, so that one can be given while it works.
-// That mode reports a provider's failure in its events only, and ends with 0.
+// It runs pi in its RPC mode: prompts are lines of JSON on its standard input, so one can be sent while pi works. In that
+// mode pi reports a provider's failure only in its events, and exits with 0.
 package pi
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// name is its name in entries.
+// name is the runtime's name in entries.
 const name = "pi"
 
-// Version is the version that is installed.
+// Version is the version that Install installs.
 const Version = "0.87.1"
 
 //go:embed install.sh
@@ -36,24 +36,24 @@ func (Harness) Install() harness.Install {
 	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}}
 }
 
-// api are pi's names of the dialects.
+// api maps the dialects to pi's names for them.
 var api = map[harness.Dialect]string{
 	harness.Chat:      "openai-completions",
 	harness.Messages:  "anthropic-messages",
 	harness.Responses: "openai-responses",
 }
 
-// provider is the name under which pi knows the model's server, and keyName the variable with its key.
+// provider is pi's name for the model's server, and keyName the variable with its key.
 const (
 	provider = "arbe"
 	keyName  = "ARBE_PI_KEY"
 )
 
-// sessionFile is the session's file, in the job's directory.
+// sessionFile is the session file in the job's directory.
 const sessionFile = "session.jsonl"
 
-// Start starts pi in RPC mode. Of the repository, pi reads AGENTS.md and runs nothing: no extensions (-ne), no skills and prompt
-// templates, which prompts could name (-ns, -np), no settings (-na).
+// Start starts pi in RPC mode. In the repository, pi reads AGENTS.md and runs nothing: no extensions (-ne), no skills or
+// prompt templates, which prompts could name (-ns, -np), and no settings (-na).
 func (h Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
 		return harness.Start{}, harness.ErrNoPrompt
@@ -78,7 +78,7 @@ func (h Harness) Start(job harness.Job, session, prompt string) (harness.Start, 
 
 type object map[string]any
 
-// config returns pi's configuration: where its model is.
+// config returns pi's configuration: the address of its model.
 func (Harness) config(job harness.Job) ([]harness.File, error) {
 	m := job.Model
 	base := m.BaseURL
@@ -110,7 +110,7 @@ func command(kind, message string) []byte {
 		Streaming string `json:"streamingBehavior,omitempty"`
 	}{ID: kind, Type: kind, Message: message}
 	if kind == "prompt" {
-		c.Streaming = "steer" // if pi works; otherwise it begins
+		c.Streaming = "steer" // while pi works; otherwise the prompt begins its work
 	}
 	line, err := json.Marshal(c)
 	if err != nil {

@@ -17,14 +17,14 @@ func (Harness) Read(job harness.Job, _, _ string) harness.Reader {
 type reader struct {
 	job   harness.Job
 	tally harness.Tally
-	// waiting is how many prompts were given and not accepted yet, and settled whether pi has nothing to do but those.
+	// waiting counts prompts that are sent but not yet accepted. settled reports that pi has nothing else to do.
 	waiting int
 	settled bool
-	// failed is what else than an answer says that pi failed.
+	// failed is a reason for failure other than an answer's.
 	failed string
-	// held is an answer that failed with nothing in it. It is a message only if pi does not ask again.
+	// held is an empty answer that failed. It becomes a message only if pi does not ask again.
 	held *entry.PiAssistant
-	// calls are the ids of the calls in the answer that is being written, by their blocks.
+	// calls holds the ids of the calls in the current answer, by block.
 	calls map[int]string
 }
 
@@ -69,7 +69,7 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	}
 	var l line
 	if json.Unmarshal(text, &l) != nil {
-		return nil // not pi's
+		return nil // not from pi
 	}
 	switch l.Type {
 	case "response":
@@ -97,11 +97,11 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 	return nil
 }
 
-// long reads the beginning of a line that is too long. Without a result, the model's call would wait for ever; the lines that
+// long reads the beginning of a line that is too long. Without a result, the model's call would wait forever. The lines that
 // repeat a whole run say nothing new.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
 	var head struct{ Type, Role string }
-	_, _ = fmt.Sscanf(string(text[:min(len(text), 4<<10)]), `{"type":%q,"message":{"role":%q`, &head.Type, &head.Role) // a part is enough
+	_, _ = fmt.Sscanf(string(text[:min(len(text), 4<<10)]), `{"type":%q,"message":{"role":%q`, &head.Type, &head.Role) // a partial match is enough
 	switch {
 	case head.Type == "message_end" && head.Role == "toolResult":
 		if result, ok := harness.LongResult(name, text, cut); ok {
@@ -113,7 +113,7 @@ func (r *reader) long(text []byte, cut int64) []harness.Event {
 	return nil
 }
 
-// response reads whether pi accepted a command. It answers to a prompt before it works on it.
+// response reads whether pi accepted a command. pi acknowledges a prompt before it works on it.
 func (r *reader) response(l line) []harness.Event {
 	if l.Command != "prompt" && l.Command != "parse" {
 		return nil
@@ -128,7 +128,7 @@ func (r *reader) response(l line) []harness.Event {
 	return nil
 }
 
-// busy reports whether pi works on something, as far as is known.
+// busy reports whether pi is known to be working.
 func (r *reader) busy() bool { return !r.settled && r.failed == "" }
 
 func (r *reader) settle(settled bool) []harness.Event {
@@ -184,7 +184,7 @@ func (r *reader) message(text json.RawMessage) []harness.Event {
 	return nil
 }
 
-// chunkKinds are the kinds of chunks by pi's names.
+// chunkKinds maps pi's names for chunks to kinds.
 var chunkKinds = map[string]string{
 	"text_delta": "text", "thinking_delta": "thinking", "toolcall_start": "call_start", "toolcall_delta": "call_args", "toolcall_end": "call_end",
 }
@@ -218,7 +218,7 @@ func (r *reader) compaction(l line) []harness.Event {
 	return []harness.Event{{Message: entry.PiCompaction{Harness: name, Summary: l.Result.Summary, TokensBefore: l.Result.TokensBefore}}}
 }
 
-// ask declines a question: no extension is loaded that could ask, but an unanswered one would wait for ever.
+// ask declines a question. No extension is loaded that could ask one, but an unanswered question would wait forever.
 func (r *reader) ask(l line) []harness.Event {
 	switch l.Method {
 	case "select", "confirm", "input", "editor":
@@ -231,17 +231,17 @@ func (r *reader) ask(l line) []harness.Event {
 	return nil
 }
 
-// Steer gives pi one more prompt.
+// Steer returns the line that gives pi another prompt.
 func (r *reader) Steer(prompt string) []byte {
 	r.waiting++
 	return command("prompt", prompt)
 }
 
-// Answer cannot: pi has no permissions, and no extension is loaded that could ask.
+// Answer returns nil: pi has no permissions, and no extension is loaded that could ask.
 func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 
 // Interrupt aborts the current work.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return command("abort", ""), 0 }
 
-// Decide judges by the last answer, because pi's exit says nothing in RPC mode.
+// Decide judges by the last answer, because pi's exit status says nothing in RPC mode.
 func (r *reader) Decide(exit harness.Exit) harness.Outcome { return r.tally.Decide(r.failed, exit) }

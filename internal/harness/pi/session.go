@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Rebuild writes a session file of version 3. It has no directory, because pi would run its tools there instead of where it is
-// started.
+// Rebuild writes a session file of version 3 without a directory, because pi would otherwise run its tools there and not
+// where it is started.
 func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.File, string, error) {
 	var out bytes.Buffer
 	to := json.NewEncoder(&out)
@@ -40,8 +40,8 @@ func (Harness) Rebuild(job harness.Job, messages []entry.PiMessage) ([]harness.F
 	return []harness.File{{Path: sessionFile, Content: out.Bytes()}}, sessionFile, nil
 }
 
-// foreign returns an answer as pi takes it: thinking that it did not get itself proves nothing to its provider, and it adds up
-// the costs that it finds.
+// foreign adapts another agent's answer for pi: it drops thinking, which is invalid for pi's provider, and the costs, which
+// pi would add up.
 func foreign(a entry.PiAssistant) entry.PiAssistant {
 	if a.Harness != name {
 		kept := make([]entry.PiBlock, 0, len(a.Content))
