@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// touched returns what reads the row of a thread after a touch.
+// touched returns the row of a thread after a touch.
 func (b *bench) touched(th string) func() thread.Thread {
 	b.t.Helper()
 	var stream int64
@@ -23,7 +23,7 @@ func (b *bench) touched(th string) func() thread.Thread {
 	}
 	return func() thread.Thread {
 		b.t.Helper()
-		for late := time.Now().Add(patience); ; { // a thread that is locked is touched again
+		for late := time.Now().Add(patience); ; { // touching a locked thread is retried
 			again, err := b.threads.Touch(b.t.Context(), []int64{stream})
 			if err != nil {
 				b.t.Fatal(detail(err))
@@ -45,7 +45,7 @@ func (b *bench) touched(th string) func() thread.Thread {
 
 func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{})
+	b, gated := onGated(t, 1, dispatch.Limits{})
 	th := b.thread(sandbox.Recipe{})
 	row := b.touched(th)
 	last := func() string {
@@ -68,8 +68,8 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 	if r := row().Running; r == nil || r.Command != command || r.Since.IsZero() {
 		t.Errorf("what runs is %+v", r)
 	}
-	shelf.HasBegun(t, "make slow")
-	shelf.End("make slow")
+	gated.HasBegun(t, "make slow")
+	gated.End("make slow")
 	b.result(th, command)
 	if r := row().Running; r != nil {
 		t.Errorf("what runs is %+v", r)
@@ -81,7 +81,7 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 	}
 	wants(t, "Ada: [file: plan.pdf] [file: a2]")
 
-	t.Run("and a hostile text is no harm", func(t *testing.T) {
+	t.Run("and a hostile text does no harm", func(t *testing.T) {
 		for i, payload := range []string{`{"text":"\u0000"}`, `{"text":"\ud800 half a character"}`} {
 			draft := entry.Draft{ID: fmt.Sprint("hostile", i), Author: b.scope.Agent, Type: "chat", Payload: []byte(payload)}
 			if _, err := b.log.Append(t.Context(), b.ref(th), draft); err == nil {
@@ -95,7 +95,7 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 
 func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 	t.Parallel()
-	atWork := func(t *testing.T, r *room, row func() thread.Thread) {
+	atWork := func(t *testing.T, r *botBench, row func() thread.Thread) {
 		t.Helper()
 		switch w := row().Running; {
 		case w == nil:
@@ -104,11 +104,11 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 			t.Errorf("what runs is %+v", w)
 		}
 	}
-	// The touches of the house's live pictures are not part of this server, so that nothing else touches the row.
+	// This server has no live pictures that touch threads, so nothing else touches the row.
 	holding := func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two", Hold: true} }
-	for name, end := range map[string]func(*room){
-		"it answers": func(r *room) { r.letGo(); r.answer("q") },
-		"it is stopped": func(r *room) {
+	for name, end := range map[string]func(*botBench){
+		"it answers": func(r *botBench) { r.letGo(); r.answer("q") },
+		"it is stopped": func(r *botBench) {
 			r.stopAll(1)
 			r.end("q")
 		},
@@ -198,18 +198,18 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 	})
 	t.Run("a command that was asked for earlier comes first", func(t *testing.T) {
 		t.Parallel()
-		shelf := newShelf()
-		r := botsOn(t, shelf, holding)
+		gated := newGated()
+		r := botsOn(t, gated, holding)
 		r.th = r.thread(sandbox.Recipe{})
 		row := r.touched(r.th)
 		command := r.ask(r.th, "make slow")
-		shelf.HasBegun(t, "make slow")
+		gated.HasBegun(t, "make slow")
 		r.says("q", "@bot go")
 		r.awaitRequests(1)
 		if w := row().Running; w == nil || w.Command != command || w.Turn != "" || w.Agent != "" {
 			t.Errorf("what runs is %+v", w)
 		}
-		shelf.End("make slow")
+		gated.End("make slow")
 		r.result(r.th, command)
 		atWork(t, r, row)
 	})

@@ -17,15 +17,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Answerer is what a message would mean for a bot if it were said now.
+// Answerer is a bot, and what a message would mean for it if it were said now.
 type Answerer struct {
 	Bot bot.Bot
 	policy.Decision
 }
 
-// Answerers returns the bots that a message would mean something to if a person said it now, as [Dispatcher.Say] says it. It decides
-// with what decides about messages that are said, and writes nothing. A message that is a command, or delegates a task, means
-// nothing to any.
+// Answerers returns the bots that would react to a message if a person said it now with [Dispatcher.Say]. It uses the code
+// that decides about real messages, but writes nothing. No bot reacts to a message that is a command or delegates a task.
 func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string, w Message) (list []Answerer, err error) {
 	if d.chooser == nil {
 		return nil, nil
@@ -69,7 +68,7 @@ func (d *Dispatcher) Answerers(ctx context.Context, by Speaker, threadID string,
 	return list, nil
 }
 
-// placeOf returns a thread as a decision sees it, and what the bots do there.
+// placeOf returns a thread as a decision sees it, and what its bots are doing.
 func (d *Dispatcher) placeOf(ctx context.Context, scope db.Scope, threadID string) (n *News, active map[string]turn.State, err error) {
 	var at query.PlaceRow
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {

@@ -12,20 +12,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// parkTurnTx leaves a turn that a worker comes back from alone until it is due, or [Dispatcher.Answer] queues it again. The
-// worker's job ends and another one waits, because the queue reports the end of a job by its id a moment later: it would
-// take a job that has begun once more for the one that ended.
+// parkTurnTx sets a turn aside until it is due, or until [Dispatcher.Answer] queues it. The worker's job ends and a new job
+// waits in its place. Reusing the job would be wrong: the queue reports the end of a job by its id a moment later, and would
+// take the restarted job for the one that ended.
 func (d *Dispatcher) parkTurnTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
 	return d.Jobs.ReplaceTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, "turn", t.ID, t.Due)
 }
 
-// Answer records what the scope's agent says to a bot that asks for approval, and lets the bot go on. Errors: those of
+// Answer records the answer of the scope's agent to a bot that asks for approval, and lets the bot continue. Errors: those of
 // [approval.AnswerTx], and [fault.Precondition] if the thread is closed.
 func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (answered approval.Approval, err error) {
 	asked, err := d.Approval(ctx, scope, a.Approval)
 	if err == nil && asked.Epoch > 0 && asked.Thread == a.Thread {
 		return d.Runs.Answer(ctx, scope, a)
-	} else if err != nil && fault.CodeOf(err) != fault.NotFound { // the transaction below says what is wrong
+	} else if err != nil && fault.CodeOf(err) != fault.NotFound { // the transaction below returns the reason
 		return answered, err
 	}
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
@@ -39,7 +39,7 @@ func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, a approval.Answ
 		case err != nil:
 			return err
 		case !runs(th.Status):
-			return fault.New(fault.Precondition, "this thread is closed, so its bots do nothing more", "reopen it, and let the bot try again")
+			return fault.New(fault.Precondition, "this thread is closed, so its bots have stopped", "reopen it, and ask the bot again")
 		case resume == "":
 			return nil
 		}
@@ -62,8 +62,8 @@ func (d *Dispatcher) Approval(ctx context.Context, scope db.Scope, id string) (f
 	return found, err
 }
 
-// OpenApprovals returns up to limit requests for approval of the scope's house that wait for an answer, after a cursor, the
-// oldest first. With a thread, it returns only those of that thread.
+// OpenApprovals returns up to limit open requests for approval of the scope's house, oldest first, after a cursor. If a
+// thread is given, it returns only that thread's.
 func (d *Dispatcher) OpenApprovals(ctx context.Context, scope db.Scope, threadID string, after db.Cursor, limit int) (list []approval.Approval, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		list, err = approval.OpenTx(ctx, tx, scope.House, threadID, after, limit)
@@ -72,8 +72,7 @@ func (d *Dispatcher) OpenApprovals(ctx context.Context, scope db.Scope, threadID
 	return list, err
 }
 
-// StatusChanged ends the turns that wait for people in a thread that was closed. If it is not called, or fails, a sweep ends
-// them.
+// StatusChanged ends the turns that wait for people in a closed thread. If it is not called, or fails, a sweep ends them.
 func (d *Dispatcher) StatusChanged(ctx context.Context, scope db.Scope, th thread.Thread) error {
 	if runs(th.Status) {
 		return nil

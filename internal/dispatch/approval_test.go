@@ -23,15 +23,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// asking is a room whose bot may use some tools only with a person's yes.
-func asking(t testing.TB, script modeltest.Script, tools ...string) *room {
+// asking is a bench whose bot needs a person's approval for some tools.
+func asking(t testing.TB, script modeltest.Script, tools ...string) *botBench {
 	t.Helper()
 	r := bots(t, script)
 	r.settings.Ask = tools
 	return r
 }
 
-// plans is a model that wants to create threads with these names at once, and then says what came of it.
+// plans returns a model that tries to create threads with these names, all at once, and then reports the results.
 func plans(names ...string) modeltest.Script {
 	var arguments []any
 	for _, name := range names {
@@ -40,8 +40,8 @@ func plans(names ...string) modeltest.Script {
 	return toolCaller(entry.CreateThreadTool, arguments...)
 }
 
-// asks waits until the bot has asked so many times, and the turn waits without a worker. It returns what it asks.
-func (r *room) asks(n int) []entry.PermissionAsked {
+// asks waits until the bot has asked this many times and its turn waits without a worker. It returns the requests.
+func (r *botBench) asks(n int) []entry.PermissionAsked {
 	r.t.Helper()
 	all := r.until(func() func(entry.Entry) bool {
 		seen := 0
@@ -57,12 +57,12 @@ func (r *room) asks(n int) []entry.PermissionAsked {
 }
 
 // decide answers in the name of a person.
-func (r *room) decide(as db.Scope, id string, approve bool, reason string) (approval.Approval, error) {
+func (r *botBench) decide(as db.Scope, id string, approve bool, reason string) (approval.Approval, error) {
 	return r.dispatcher.Answer(r.t.Context(), as, approval.Answer{House: as.House, Thread: r.th, Approval: id, Approve: approve, Reason: reason})
 }
 
 // approve says yes in the name of Ada.
-func (r *room) approve(id string) {
+func (r *botBench) approve(id string) {
 	r.t.Helper()
 	if _, err := r.decide(r.scope, id, true, ""); err != nil {
 		r.t.Fatal(detail(err))
@@ -70,13 +70,13 @@ func (r *room) approve(id string) {
 }
 
 // made returns how many threads have a name.
-func (r *room) made(name string) int {
+func (r *botBench) made(name string) int {
 	r.t.Helper()
 	return r.counted("select count(*) from threads where name = $1", name)
 }
 
 // person adds one to the house.
-func (r *room) person(name string) db.Scope {
+func (r *botBench) person(name string) db.Scope {
 	r.t.Helper()
 	as := db.Scope{House: r.scope.House}
 	err := r.Owner(r.t).QueryRow(r.t.Context(), `
@@ -88,8 +88,8 @@ func (r *room) person(name string) db.Scope {
 	return as
 }
 
-// outcomes are those of the requests that are over, in the order of the log.
-func (r *room) outcomes() (list []string) {
+// outcomes returns the outcomes of the finished requests, in the order of the log.
+func (r *botBench) outcomes() (list []string) {
 	for _, a := range of[entry.PermissionAnswered](r.entries()) {
 		list = append(list, a.Outcome)
 	}
@@ -376,8 +376,8 @@ func TestOnlyAPersonOfTheHouseAnswers(t *testing.T) {
 	})
 }
 
-// leaves removes somebody from the house.
-func (r *room) leaves(who db.Scope) {
+// leaves removes a member from the house.
+func (r *botBench) leaves(who db.Scope) {
 	r.t.Helper()
 	if _, err := r.Owner(r.t).Exec(r.t.Context(), "delete from members where agent_id = $1", who.Agent); err != nil {
 		r.t.Fatal(err)
@@ -386,17 +386,17 @@ func (r *room) leaves(who db.Scope) {
 
 func TestARequestEndsWithItsTurn(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(r *room){
-		"that was stopped":      func(r *room) { r.stopAll(1) },
-		"of a bot that left":    func(r *room) { r.remove(1) },
-		"in a thread that ends": func(r *room) { r.closes() },
-		"that a killed server was to stop": func(r *room) {
+	for name, end := range map[string]func(r *botBench){
+		"that was stopped":      func(r *botBench) { r.stopAll(1) },
+		"of a bot that left":    func(r *botBench) { r.remove(1) },
+		"in a thread that ends": func(r *botBench) { r.closes() },
+		"that a killed server was to stop": func(r *botBench) {
 			r.sql("update turns set stopped_by = $1, created_at = now() - interval '1 minute'", r.scope.Agent)
 			if err := r.dispatcher.ReviveTurns(r.t.Context()); err != nil {
 				r.t.Fatal(detail(err))
 			}
 		},
-		"in a thread that a killed server closed": func(r *room) {
+		"in a thread that a killed server closed": func(r *botBench) {
 			r.setStatus(r.th, thread.Closed)
 			r.sql("update turns set created_at = now() - interval '1 minute'")
 			if err := r.dispatcher.ReviveTurns(r.t.Context()); err != nil {
@@ -456,7 +456,7 @@ func TestARequestEndsWithItsTurn(t *testing.T) {
 }
 
 // closes closes the thread, as the service does.
-func (r *room) closes() {
+func (r *botBench) closes() {
 	r.t.Helper()
 	to := thread.Closed
 	th, err := r.threads.Update(r.t.Context(), r.scope, r.th, thread.Change{Status: &to})
@@ -468,7 +468,7 @@ func (r *room) closes() {
 	}
 }
 
-func (r *room) sql(statement string, args ...any) {
+func (r *botBench) sql(statement string, args ...any) {
 	r.t.Helper()
 	if _, err := r.Owner(r.t).Exec(r.t.Context(), statement, args...); err != nil {
 		r.t.Fatal(err)
@@ -601,8 +601,8 @@ func TestABotCannotAskWithoutEnd(t *testing.T) {
 	})
 }
 
-// TestABotWaitsLongerThanItsServersLive kills the server of a turn around its request, answers while no server is there, and
-// lets another one go on.
+// TestABotWaitsLongerThanItsServersLive kills the server of a turn around its request, answers while no server is running,
+// and lets another one continue.
 func TestABotWaitsLongerThanItsServersLive(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]string{
@@ -654,7 +654,7 @@ func TestABotWaitsLongerThanItsServersLive(t *testing.T) {
 			}
 			kill()
 			let()
-			if at == "" { // nobody is there but the person
+			if at == "" { // only the person is there
 				if n := r.made("Plan " + name); n != 0 {
 					t.Errorf("it has made %d threads", n)
 				}

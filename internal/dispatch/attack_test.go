@@ -26,10 +26,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// A siege is a house with a bot, the victim, on a server that other houses attack. The models of all houses are of one
-// scripted server: what it does depends on the words of the question.
+// A siege is a house with a bot, the victim, on a server that other houses attack. All houses use the models of one scripted
+// server, which reacts to the words of the question.
 type siege struct {
-	*room
+	*botBench
 	limits dispatch.Limits
 	ctx    context.Context
 	over   context.CancelFunc
@@ -41,7 +41,7 @@ func besiege(t testing.TB, driver sandbox.Driver, limits dispatch.Limits) *siege
 	s := &siege{limits: dispatch.WithDefaults(limits)}
 	s.ctx, s.over = context.WithCancel(context.Background())
 	evil := slices.Collect(maps.Values(modeltest.Hostile(modeltest.Messages)))
-	s.room = parlourOn(t, driver, 0, func(q *modeltest.Request) modeltest.Reply {
+	s.botBench = policyBenchOn(t, driver, 0, func(q *modeltest.Request) modeltest.Reply {
 		asked := q.Asked()
 		switch {
 		case strings.Contains(asked, "drip"):
@@ -64,7 +64,7 @@ func besiege(t testing.TB, driver sandbox.Driver, limits dispatch.Limits) *siege
 	tune := s.tune
 	s.tune = func(c *dispatch.Config) {
 		tune(c)
-		c.Limits, c.Bots.Waits = limits, turn.Waits{} // other tests wait less long for providers than servers do
+		c.Limits, c.Bots.Waits = limits, turn.Waits{} // use the servers' real waits for providers: other tests shorten them
 	}
 	s.server = s.serve()
 	s.invent("helper")
@@ -88,7 +88,7 @@ func (s *siege) pause(d time.Duration) bool {
 	}
 }
 
-// again does something until the attacks end, with a short pause after each time.
+// again repeats f, with a short pause after each time, until the attacks end.
 func (s *siege) again(f func()) {
 	s.work.Go(func() {
 		for s.pause(20 * time.Millisecond) {
@@ -97,8 +97,8 @@ func (s *siege) again(f func()) {
 	})
 }
 
-// estate are the houses of one more person, each with bots of these names.
-func (s *siege) estate(houses int, bots ...string) (list []*room) {
+// estate returns the houses of one more person, each with bots of these names.
+func (s *siege) estate(houses int, bots ...string) (list []*botBench) {
 	s.t.Helper()
 	first := s.bench.another()
 	for i := range houses {
@@ -111,7 +111,7 @@ func (s *siege) estate(houses int, bots ...string) (list []*room) {
 				s.t.Fatal(err)
 			}
 		}
-		r := *s.room
+		r := *s.botBench
 		r.bench = &b
 		for _, name := range bots {
 			r.invent(name)
@@ -121,16 +121,16 @@ func (s *siege) estate(houses int, bots ...string) (list []*room) {
 	return list
 }
 
-// tell says something in a thread of the room; when the attacks have ended, errors do not matter.
-func (r *room) tell(ctx context.Context, thread, text string) {
+// tell says something in a thread of the bench. Once the attacks have ended, errors do not matter.
+func (r *botBench) tell(ctx context.Context, thread, text string) {
 	_, err := r.log.Append(ctx, r.ref(thread), entry.NewDraft("", r.scope.Agent, entry.Chat{Text: text}))
 	if err != nil && ctx.Err() == nil {
 		r.t.Errorf("%q: %s", text, detail(err))
 	}
 }
 
-// open is a new thread of the room; empty if the attacks have ended.
-func (r *room) open(ctx context.Context) string {
+// open returns a new thread of the bench; empty if the attacks have ended.
+func (r *botBench) open(ctx context.Context) string {
 	th, err := r.threads.Create(ctx, r.scope, thread.Draft{})
 	if err != nil && ctx.Err() == nil {
 		r.t.Errorf("a thread: %s", detail(err))
@@ -138,7 +138,7 @@ func (r *room) open(ctx context.Context) string {
 	return th.ID
 }
 
-// The attacks. Each returns when it is at its height, and goes on until the siege ends.
+// The attacks. Each returns once it is at full strength, and continues until the siege ends.
 var attacks = []struct {
 	name  string
 	real  bool // it needs real sandboxes
@@ -151,7 +151,7 @@ var attacks = []struct {
 	{"a hostile server of models", false, (*siege).harm},
 }
 
-// breed lets two bots call each other in five new threads each time, again and again by what a person says.
+// breed makes two bots call each other in five new threads at a time, for ever new words of a person.
 func (s *siege) breed() {
 	r := s.estate(1, "one", "two")[0]
 	for range 4 {
@@ -177,7 +177,7 @@ func (s *siege) drip(houses, threads int) {
 	s.untilRow(`select count(*) = $1 from turns where status = 'running' and house_id = any ($2)`, min(houses*threads, s.limits.Turns.PersonRunning), own)
 }
 
-// backlog lets 20,000 turns of a house wait, behind as many as may run, which do not end. No limit would let them wait.
+// backlog queues 20,000 turns of a house behind as many endless ones as may run. No limit would let them all wait.
 func (s *siege) backlog() {
 	r := s.estate(1, "drip")[0]
 	running := s.limits.Turns.HouseRunning
@@ -203,7 +203,7 @@ func (s *siege) backlog() {
 	}
 }
 
-// flood prints as fast as it can with four commands, which begin again when they have ended.
+// flood prints as fast as it can with four commands, each started again when it ends.
 func (s *siege) flood() {
 	r := s.estate(1)[0]
 	th := r.bench.thread(sandbox.Recipe{})
@@ -225,7 +225,7 @@ func (s *siege) flood() {
 	s.pause(time.Second) // beyond what a program may be ahead of its reading
 }
 
-// harm asks a server of models that sends what is meant to end or stall its client, in 16 threads at once.
+// harm asks a model server whose answers are meant to crash or stall its client, in 16 threads at once.
 func (s *siege) harm() {
 	r := s.estate(1, "harm")[0]
 	for range 16 {
@@ -239,7 +239,7 @@ func (s *siege) harm() {
 	s.untilRow("select count(*) >= 16 from turns where house_id = $1 and attempts > 0", r.scope.House)
 }
 
-// questions asks the victim's bot in a new thread each time, and returns how long each first piece of an answer took.
+// questions asks the victim's bot, in a new thread each time, and returns the time to the first piece of each answer.
 func (s *siege) questions(n int) (took []time.Duration) {
 	s.t.Helper()
 	for range n {
@@ -265,16 +265,16 @@ func (s *siege) questions(n int) (took []time.Duration) {
 	return took
 }
 
-// BenchmarkFirstDeltaBesideAttacks measures the time from a question to the first piece of its answer, by a model that takes
-// no time: in a house that is alone, and beside each attack of other houses on the same server. Each round has a database of
-// its own, in which the house is first alone. The goal is that beside/alone-p99 is at most 2.
+// BenchmarkFirstDeltaBesideAttacks measures the time from a question to the first piece of its answer, from a model that
+// takes no time: in a house that is alone, and during each attack by other houses on the same server. Each round has its own
+// database, in which the house is alone at first. The goal is that beside/alone-p99 is at most 2.
 func BenchmarkFirstDeltaBesideAttacks(b *testing.B) {
 	const questions = 200
 	for _, a := range attacks {
 		b.Run(strings.ReplaceAll(a.name, " ", "-"), func(b *testing.B) {
 			var alone, beside []time.Duration
 			for b.Loop() {
-				driver := sandbox.Driver(newShelf())
+				driver := sandbox.Driver(newGated())
 				if a.real {
 					driver = newLocal(b, b.TempDir())
 				}
@@ -298,7 +298,7 @@ func BenchmarkFirstDeltaBesideAttacks(b *testing.B) {
 	}
 }
 
-// asks asks the victim's bot once, and has a command run.
+// asks asks the victim's bot once, and runs a command.
 func (s *siege) asks(at string) {
 	s.t.Helper()
 	s.th = s.conversation()
@@ -312,8 +312,8 @@ func (s *siege) asks(at string) {
 	}
 }
 
-// refusals are why turns of a house did not begin.
-func (r *room) refusals() (list []string) {
+// refusals returns the reasons why turns of a house did not begin.
+func (r *botBench) refusals() (list []string) {
 	r.t.Helper()
 	rows, err := r.Owner(r.t).Query(r.t.Context(), "select e.payload->>'explanation' from entries e join streams s on s.id = e.stream_id where s.house_id = $1 and e.type = $2",
 		r.scope.House, (entry.Skipped{}).Type())
@@ -349,14 +349,14 @@ func TestAHouseGoesOnBesideThreeAttackers(t *testing.T) {
 		t.Errorf("%d turns of one person run", n)
 	}
 	s.untilRow("select exists (select from entries where type = 'pi.tool_result' and payload::text like '%may create no more%')")
-	s.untilRow("select exists (select from entries where type = $1 and payload->>'explanation' like '%houses of the person who owns this one, and no more may%')", (entry.Skipped{}).Type())
+	s.untilRow("select exists (select from entries where type = $1 and payload->>'explanation' like '%houses of the person who owns this one, the most allowed%')", (entry.Skipped{}).Type())
 }
 
-// A server of models that says nothing holds the turns that ask it for minutes. It holds no more of them than one person may
-// have, however many houses and threads they have.
+// A model server that stays silent holds the turns that ask it for minutes. It can hold no more of them than one person may
+// have, however many houses and threads that person has.
 func TestSilentModelsOfOnePersonTakeTheirShareOfWorkers(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, newShelf(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 3, PersonRunning: 4}})
+	s := besiege(t, newGated(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 3, PersonRunning: 4}})
 	for _, r := range s.estate(3, "mute") {
 		for range 4 {
 			r.tell(s.ctx, r.open(s.ctx), "@mute silence")
@@ -372,9 +372,9 @@ func TestSilentModelsOfOnePersonTakeTheirShareOfWorkers(t *testing.T) {
 
 func TestTurnsOfOnePersonThatMayNotEvenWait(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, newShelf(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 1, PersonRunning: 1, HouseWaiting: 2, PersonWaiting: 3}})
+	s := besiege(t, newGated(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 1, PersonRunning: 1, HouseWaiting: 2, PersonWaiting: 3}})
 	houses := s.estate(2, "mute")
-	ask := func(r *room) {
+	ask := func(r *botBench) {
 		r.th = r.open(s.ctx)
 		r.says("q", "@mute silence")
 		r.settled("q")

@@ -14,8 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// BenchmarkFortyCommands is how long forty commands of one thread take that are asked for at once: of the server whose
-// machine has the thread's sandbox, and in turns of that one and one on another machine. All have to succeed.
+// BenchmarkFortyCommands measures how long forty commands of one thread take when requested at once: from the server whose
+// machine has the thread's sandbox, and alternately from that one and one on another machine. All must succeed.
 func BenchmarkFortyCommands(b *testing.B) {
 	bench := database(b)
 	bench.tune = func(c *dispatch.Config) { c.Limits = dispatch.Limits{Commands: jobs.Limits{ThreadRunning: 8}} }

@@ -18,30 +18,30 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file reaches the files of a thread's sandbox for the tools of bots. Paths are resolved in the box, so nothing that a
-// repository holds (links, pipes, devices) leads to a file of the server or holds it up: only regular files are opened, and
-// each use is limited in bytes and time.
+// This file gives the tools of bots access to the files of a thread's sandbox. Paths are resolved in the box, so nothing in a
+// repository (links, pipes, devices) can lead to a file of the server or block the server: only regular files are opened, and
+// every access is limited in bytes and time.
 
 const (
-	// boxTime limits one use of a sandbox's files, without building the sandbox.
+	// boxTime limits one access to a sandbox's files, not counting the time to build the sandbox.
 	boxTime = 30 * time.Second
-	// maxFileRead limits how much of a file is read to show it, and maxFileEdited the size of a file that is changed.
+	// maxFileRead limits how much of a file is read to show it, and maxFileEdited the size of a file to edit.
 	maxFileRead, maxFileEdited = 8 << 20, 2 << 20
 	// maxPath limits a path, in bytes.
 	maxPath = 4096
-	// newFileMode is the mode of a file that did not exist.
+	// newFileMode is the mode of new files.
 	newFileMode = fs.FileMode(0o644)
 )
 
-// box is a thread's sandbox as file tools use it.
+// box is a thread's sandbox as the file tools use it.
 type box struct {
 	sandbox.Handle
-	// redactor removes the secrets that commands of the sandbox receive: one of them may have written them into a file.
+	// redactor removes the secrets that the sandbox's commands receive: a command may have written one into a file.
 	redactor *secret.Redactor
 }
 
-// inBox calls do with the sandbox of a call's thread, which it builds first if there is none. If only another machine reaches
-// it, the turn goes there: the error is a [*turn.ElsewhereError].
+// inBox calls do with the sandbox of a call's thread, building it first if there is none. If only another machine can reach
+// it, the turn moves there: the error is a [*turn.ElsewhereError].
 func (d *Dispatcher) inBox(ctx context.Context, c turn.Call, do func(context.Context, box) error) error {
 	err := d.boxes.Use(ctx, c.Scope, c.Thread, "", func(h sandbox.Handle) error {
 		b, err := d.boxOf(ctx, c.Scope.House, h)
@@ -65,12 +65,12 @@ func (d *Dispatcher) inBox(ctx context.Context, c turn.Call, do func(context.Con
 	case err != nil:
 		return err
 	case absent:
-		return fault.New(fault.Precondition, "the machine of the thread's sandbox is away", "go on without its files, or ask again when its server is back")
+		return fault.New(fault.Precondition, "the machine of the thread's sandbox is offline", "go on without its files, or ask again when its server is back")
 	}
 	return &turn.ElsewhereError{Machine: away.Machine}
 }
 
-// boxOf returns a sandbox with what must be removed from its files.
+// boxOf returns a sandbox and the redactor for its files.
 func (d *Dispatcher) boxOf(ctx context.Context, house string, h sandbox.Handle) (box, error) {
 	b := box{Handle: h}
 	if len(h.Secrets()) == 0 || d.config.Secrets == nil {
@@ -81,7 +81,7 @@ func (d *Dispatcher) boxOf(ctx context.Context, house string, h sandbox.Handle) 
 	return b, err
 }
 
-// shown returns a text of the sandbox without its secrets.
+// shown redacts a text of the sandbox.
 func (b box) shown(text string) string {
 	if b.redactor == nil {
 		return text
@@ -89,14 +89,14 @@ func (b box) shown(text string) string {
 	return b.redactor.String(text)
 }
 
-// run runs a program and returns the beginning of what it prints.
+// run runs a program and returns the beginning of its output.
 func (b box) run(ctx context.Context, most int, argv ...string) (string, sandbox.Result, error) {
 	out := &beginningOf{most: most}
 	got, err := b.Exec(ctx, sandbox.Command{Argv: argv, Stdout: out, Timeout: boxTime})
 	return out.String(), got, err
 }
 
-// beginningOf keeps the first bytes of what is written to it. It never refuses the rest, so that the writer ends by itself.
+// beginningOf keeps the first bytes written to it. It accepts and drops the rest, so that the writer ends by itself.
 type beginningOf struct {
 	bytes.Buffer
 	most int
@@ -109,22 +109,22 @@ func (w *beginningOf) Write(p []byte) (int, error) {
 
 // boxFile is a file of a sandbox.
 type boxFile struct {
-	// asked is the path that was asked for, and path where it leads, both absolute.
+	// asked is the requested path, and path what it resolves to, both absolute.
 	asked, path string
-	// exists: there is something at path. kind says what it is.
+	// exists reports whether there is anything at path, and kind what.
 	exists bool
 	kind   string
 	mode   fs.FileMode
 	size   int64
 }
 
-// Kinds of files. All others are described by their own words.
+// Kinds of files. Other kinds are in stat's own words.
 const regularFile, directory = "a regular file", "a directory"
 
-// locateScript prints where a path leads and what is there.
+// locateScript prints the path that a path resolves to, and the kind of file there.
 const locateScript = `readlink -fn -- "$1"; printf '\0'; stat -L -c '%f %s' -- "$1" 2>/dev/null; true`
 
-// boxPath returns a path of the sandbox as an absolute one. It is not resolved, because only the sandbox can do that.
+// boxPath returns an absolute path in the sandbox. Only the sandbox can resolve it.
 func boxPath(name string) (string, error) {
 	switch next := "give a path, absolute or relative to " + sandbox.Workspace; {
 	case name == "" || strings.ContainsRune(name, 0):
@@ -135,10 +135,10 @@ func boxPath(name string) (string, error) {
 	if !path.IsAbs(name) {
 		name = sandbox.Workspace + "/" + name
 	}
-	return name, nil // not cleaned, because a/.. is not the same if a is a link
+	return name, nil // not cleaned, because a/.. differs if a is a link
 }
 
-// locate finds a file. The sandbox resolves the path, so that a file is edited where a link leads.
+// locate finds a file. The sandbox resolves the path, so that an edit applies to the target of a link.
 func (b box) locate(ctx context.Context, name string) (f boxFile, err error) {
 	if f.asked, err = boxPath(name); err != nil {
 		return f, err
@@ -156,7 +156,7 @@ func (b box) locate(ctx context.Context, name string) (f boxFile, err error) {
 	}
 	hex, size, _ := strings.Cut(strings.TrimSpace(stat), " ")
 	mode, err := strconv.ParseUint(hex, 16, 32)
-	if err != nil { // there is nothing
+	if err != nil { // nothing is there
 		f.mode = newFileMode
 		return f, nil
 	}
@@ -190,7 +190,7 @@ func (b box) read(ctx context.Context, f boxFile, most int64) (content []byte, m
 	return b.download(ctx, f.path, most)
 }
 
-// download returns the first bytes of a file, which may be growing.
+// download returns the first bytes of a file, which may still be growing.
 func (b box) download(ctx context.Context, name string, most int64) (content []byte, more bool, err error) {
 	file, err := b.Download(ctx, name)
 	if err != nil {
@@ -209,14 +209,13 @@ func (b box) download(ctx context.Context, name string, most int64) (content []b
 }
 
 const (
-	// instructionsFile is where the authors of a workspace say how to work in it, and maxInstructions how much of it a bot
-	// reads, in bytes.
+	// instructionsFile tells how to work in a workspace. maxInstructions limits how much of it a bot reads, in bytes.
 	instructionsFile = sandbox.Workspace + "/AGENTS.md"
 	maxInstructions  = 16 << 10
 )
 
-// instructions returns the AGENTS.md of a thread's sandbox; empty if there is none. It starts nothing: a sandbox that this
-// server does not reach has none.
+// instructions returns the AGENTS.md of a thread's sandbox; empty if it has none, or if this server cannot reach the sandbox.
+// It starts nothing.
 func (d *Dispatcher) instructions(ctx context.Context, c turn.Call) string {
 	th, err := d.threads.Get(ctx, c.Scope, c.Thread)
 	if err != nil || th.Sandbox == "" {
@@ -246,7 +245,8 @@ func (d *Dispatcher) instructions(ctx context.Context, c turn.Call) string {
 	return text
 }
 
-// wholeLines drops the last line of what was cut off, because the beginning of a secret at its end would be shown.
+// wholeLines drops the last line of a text that was cut off, because the cut may have left half of a secret, which redaction
+// would miss.
 func wholeLines(content []byte) []byte { return content[:bytes.LastIndexByte(content, '\n')+1] }
 
 // isBinary reports whether a file is not text.
@@ -266,7 +266,8 @@ func isBinary(content []byte) bool {
 	return invalid > len(start)/20
 }
 
-// inSandbox marks a tool that uses the thread's sandbox. Its first use by a turn brings the workspace's instructions.
+// inSandbox marks a tool that uses the thread's sandbox. The first such call of a turn also returns the workspace's
+// instructions.
 func (d *Dispatcher) inSandbox(t turn.Tool) turn.Tool {
 	t.Sandbox = true
 	run := t.Run

@@ -17,11 +17,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// What the models of the installation may cost is the operator's to say, and no house pays for another one's calls with
-// a key of its own.
+// The operator limits the cost of the installation's models. No house with a key of its own pays for another house's calls.
 func TestTheMoneyOfTheInstallationEnds(t *testing.T) {
 	t.Parallel()
-	// A model whose price is not known counts a dollar for a million tokens, so that a call reserves some 4100 of them.
+	// A model without a known price counts as a dollar per million tokens, so a call reserves about 4,100.
 	const call = 4_200
 	for _, c := range []struct {
 		name   string
@@ -78,17 +77,17 @@ func TestTheMoneyOfTheInstallationEnds(t *testing.T) {
 	}
 }
 
-// neighbour is another house of another person, whose server is the same.
-func (r *room) neighbour() *room {
+// neighbour is another person's house on the same server.
+func (r *botBench) neighbour() *botBench {
 	n := *r
 	n.bench = r.bench.another()
 	n.th = n.conversation()
 	return &n
 }
 
-// within starts servers whose models belong to the installation, cost a dollar for a million tokens, and are bounded.
-func within(t *testing.T, servers int, budget turn.Budget, script modeltest.Script) *room {
-	r := parlour(t, 0, script)
+// within starts servers whose models belong to the installation, cost a dollar per million tokens, and have a budget.
+func within(t *testing.T, servers int, budget turn.Budget, script modeltest.Script) *botBench {
+	r := policyBench(t, 0, script)
 	budget.UnknownMicros = 1_000_000
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
@@ -104,8 +103,8 @@ func within(t *testing.T, servers int, budget turn.Budget, script modeltest.Scri
 	return r
 }
 
-// spent is what the models of the installation cost in all houses.
-func (r *room) spent() int {
+// spent returns the cost of the installation's models over all houses.
+func (r *botBench) spent() int {
 	return r.counted("select coalesce(sum(charged_micros), 0) from spending")
 }
 
@@ -122,7 +121,7 @@ func TestAHouseThatSpentNothingCannotExceedTheMoneyOfAll(t *testing.T) {
 	}
 	n := r.neighbour()
 	n.invent("bee")
-	n.says("q", "@bee go on") // for which less is left than a call reserves
+	n.says("q", "@bee go on") // less is left than a call reserves
 	n.still()
 	e := of[entry.TurnEnded](n.entries())
 	if len(e) != 1 || e[0].Reason != "installation_usd_day" {
@@ -139,7 +138,7 @@ func TestTurnsAtOnceCannotSpendTheSameMoney(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		output int
-		// over is what a call costs beyond its reservation.
+		// over is what a call may cost beyond its reservation.
 		over   int
 		budget turn.Budget
 		limit  string
@@ -153,7 +152,7 @@ func TestTurnsAtOnceCannotSpendTheSameMoney(t *testing.T) {
 			r := within(t, 2, c.budget, func(*modeltest.Request) modeltest.Reply {
 				return modeltest.Reply{Text: "words", Usage: &modeltest.Usage{Input: 100, Output: c.output}}
 			})
-			rooms := []*room{r}
+			rooms := []*botBench{r}
 			if c.budget.PersonMicros == 0 {
 				rooms = append(rooms, r.neighbour())
 			}

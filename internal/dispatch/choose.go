@@ -16,12 +16,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// maxRosters is how many houses' bots a server keeps in memory.
+// maxRosters limits the houses whose bots a server keeps in memory.
 const maxRosters = 10_000
 
 // chooser selects the turns that chats ask for, by the activation policies of the house's bots. Most chats ask for none,
-// which it finds out from memory alone: each round of decisions reads which version of its roster a house has, so that
-// an outdated one is never used.
+// which it can tell from memory alone: each round of decisions reads the current version of the house's roster, so it never
+// uses an outdated one.
 type chooser struct {
 	db      *db.DB
 	rosters Rosters
@@ -29,9 +29,9 @@ type chooser struct {
 	mentions Mentions
 	limits   jobs.Limits
 	roots    turn.RootLimits
-	// said asks for the next run of a driven thread; see [run.Runs.SaidTx].
+	// said requests the next run of a driven thread; see [run.Runs.SaidTx].
 	said func(ctx context.Context, tx pgx.Tx, thread string, seq int64) error
-	// begin records that a thread begins with a bot; see [thread.Threads.BeginWithTx].
+	// begin records the bot with which a thread begins; see [thread.Threads.BeginWithTx].
 	begin func(ctx context.Context, tx pgx.Tx, thread, bot string) error
 
 	mu   sync.Mutex
@@ -94,7 +94,7 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if partner != "" { // what was said behind the first message is decided once this is settled
+	if partner != "" { // messages after the first are decided once this is settled
 		n.move.upto = first.entry.Seq
 		behind := func(seq int64) bool { return seq > n.move.upto }
 		chats = slices.DeleteFunc(chats, func(e entry.Entry) bool { return behind(e.Seq) })
@@ -137,17 +137,17 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	}, nil
 }
 
-// asking is how the triggers among a thread's new entries become the turns that they ask for, in one transaction.
+// asking turns the triggers among a thread's new entries into turns, in one transaction.
 type asking struct {
 	news     *News
 	triggers []*trigger
-	// states are what the bots do in the thread, by their ids, with the turns that were asked for before.
+	// states holds what the bots are doing in the thread, by their ids, including turns that were requested earlier.
 	states  map[string]policy.State
 	admit   *admission
 	outcome Outcome
 }
 
-// statesOf returns what bots do in a thread as policies see it.
+// statesOf returns what bots are doing in a thread, as policies see it.
 func statesOf(state map[string]turn.State, bots []bot.Bot) map[string]policy.State {
 	states, now := map[string]policy.State{}, time.Now()
 	for _, b := range bots {
@@ -157,7 +157,7 @@ func statesOf(state map[string]turn.State, bots []bot.Bot) map[string]policy.Sta
 	return states
 }
 
-// begin reads what the bots do in the thread, and what may follow from the triggers.
+// begin reads what the bots are doing in the thread, and what the triggers may cause.
 func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot) error {
 	state, err := turn.StateTx(ctx, tx, a.news.House, a.news.Thread)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bo
 	return err
 }
 
-// decide adds to the outcome what a policy decided about a trigger.
+// decide adds a policy's decision about a trigger to the outcome.
 func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) error {
 	if d.Action == policy.Skip {
 		a.outcome.Notes = append(a.outcome.Notes, entry.NewDraft("", "", entry.Skipped{
@@ -185,11 +185,11 @@ func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Dec
 		House: a.news.House, Thread: a.news.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy,
 		Chain: t.Chain, Tools: d.Tools, Root: t.root,
 	}
-	if t.AuthorKind == policy.Human { // bots say nothing about how hard others think
+	if t.AuthorKind == policy.Human { // bots have no say in how hard others think
 		r.Think = t.think
 	}
 	s := a.states[d.Bot]
-	if !s.Active && !s.Waiting { // otherwise the entry is passed to the turn that there is
+	if !s.Active && !s.Waiting { // otherwise the existing turn receives the entry
 		refused, err := a.admit.begin(ctx, tx, t, d)
 		if err != nil {
 			return err

@@ -23,12 +23,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// parlour is a room whose servers choose by the policies of the house's bots.
-func parlour(t testing.TB, servers int, script modeltest.Script) *room {
-	return parlourOn(t, newShelf(), servers, script)
+// policyBench is a bench with a bot whose servers choose by the policies of the house's bots.
+func policyBench(t testing.TB, servers int, script modeltest.Script) *botBench {
+	return policyBenchOn(t, newGated(), servers, script)
 }
 
-func parlourOn(t testing.TB, driver sandbox.Driver, servers int, script modeltest.Script) *room {
+func policyBenchOn(t testing.TB, driver sandbox.Driver, servers int, script modeltest.Script) *botBench {
 	t.Helper()
 	r := botsOn(t, driver, script)
 	tune := r.tune
@@ -41,7 +41,7 @@ func parlourOn(t testing.TB, driver sandbox.Driver, servers int, script modeltes
 			return turn.Bot{Handle: b.Handle, Name: b.Name, Model: "fake-answer", Think: b.Think, Tools: b.Tools}, err
 		}
 	}
-	// The room's own server selects by name, so it must go.
+	// The bench's own server selects by name, so stop it.
 	if err := r.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
 	}
@@ -52,7 +52,7 @@ func parlourOn(t testing.TB, driver sandbox.Driver, servers int, script modeltes
 }
 
 // invent creates a bot.
-func (r *room) invent(handle string, policies ...bot.Policy) bot.Bot {
+func (r *botBench) invent(handle string, policies ...bot.Policy) bot.Bot {
 	r.t.Helper()
 	all := bot.New(r.DB, r.threads)
 	made, err := all.Create(r.t.Context(), r.scope, bot.Draft{Handle: handle})
@@ -68,8 +68,8 @@ func (r *room) invent(handle string, policies ...bot.Policy) bot.Bot {
 	return made
 }
 
-// settled waits until every entry that was said up to an id has its decision, and returns the thread's entries.
-func (r *room) settled(id string) []entry.Entry {
+// settled waits until every entry up to an id is decided, and returns the thread's entries.
+func (r *botBench) settled(id string) []entry.Entry {
 	r.t.Helper()
 	owner := r.Owner(r.t)
 	for deadline := time.Now().Add(patience); ; {
@@ -96,7 +96,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	}
 	t.Run("all who are mentioned, and nobody else", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, nil)
+		r := policyBench(t, 1, nil)
 		one, two, three := r.invent("one"), r.invent("two"), r.invent("three")
 		r.says("q", "@one and @two, hello; `@three` is only code")
 		r.until(func(e entry.Entry) bool {
@@ -133,7 +133,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 	t.Run("always, but not more often than they may", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, nil)
+		r := policyBench(t, 1, nil)
 		r.invent("eager", bot.Policy{Trigger: bot.Always, Config: config(map[string]any{"cooldown_ms": 3_600_000, "scope_ids": []string{r.th}})})
 		r.says("one", "hello")
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "one") })
@@ -149,7 +149,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 	t.Run("in a direct message without a mention", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, nil)
+		r := policyBench(t, 1, nil)
 		b := r.invent("friend")
 		th, err := r.threads.Create(t.Context(), r.scope, thread.Draft{ParentAgent: b.ID})
 		if err != nil {
@@ -161,7 +161,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 	t.Run("what is said in a thread that began with them", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "yes"} })
+		r := policyBench(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "yes"} })
 		tune := r.tune
 		r.tune = func(c *dispatch.Config) {
 			tune(c)
@@ -191,12 +191,12 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		}
 		r.says("the other", "and now?")
 		if a := r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "the other") }); a[len(a)-1].Author != other.ID {
-			t.Error("not the one answers who was chosen")
+			t.Error("a bot other than the chosen one answers")
 		}
 	})
 	t.Run("replies to what they wrote", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, nil)
+		r := policyBench(t, 1, nil)
 		r.invent("helper")
 		r.says("first", "good morning")
 		r.says("q", "@helper hello")
@@ -221,7 +221,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 	t.Run("nobody who asks with a credential for one thread", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, nil)
+		r := policyBench(t, 1, nil)
 		b := r.invent("helper")
 		by := dispatch.Speaker{Scope: r.scope, Confined: true}
 		if _, err := r.dispatcher.Say(t.Context(), by, r.th, dispatch.Message{ID: "q", Text: "@helper search_entries for 'password'"}); err != nil {
@@ -229,21 +229,21 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		}
 		all := r.settled("q")
 		s := of[entry.Skipped](all)
-		if len(s) != 1 || s[0].AgentID != b.ID || s[0].EntryID != "q" || s[0].Reason != "confined" || !strings.Contains(s[0].Explanation, "valid for this thread alone") {
+		if len(s) != 1 || s[0].AgentID != b.ID || s[0].EntryID != "q" || s[0].Reason != "confined" || !strings.Contains(s[0].Explanation, "for this thread only") {
 			t.Errorf("it is skipped: %+v", s)
 		}
 		if n := len(of[entry.TurnStarted](all)); n != 0 {
 			t.Errorf("%d turns began", n)
 		}
-		// The same person is answered who speaks with a credential for the house.
+		// The same person is answered with a credential for the house.
 		if _, err := r.dispatcher.Say(t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{ID: "q2", Text: "@helper hello"}); err != nil {
 			t.Fatal(detail(err))
 		}
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q2") })
 	})
-	t.Run("each other, but not for ever", func(t *testing.T) {
+	t.Run("each other, but not forever", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 2, func(q *modeltest.Request) modeltest.Reply {
+		r := policyBench(t, 2, func(q *modeltest.Request) modeltest.Reply {
 			if strings.Contains(q.System, "@ping") {
 				return modeltest.Reply{Text: "@pong go on"}
 			}
@@ -259,7 +259,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 	t.Run("as they are now, on every server", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 2, nil)
+		r := policyBench(t, 2, nil)
 		b := r.invent("one")
 		for i := range 6 {
 			handle := fmt.Sprintf("name%d", i)
@@ -273,8 +273,8 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 	})
 }
 
-// nobodyAnswers checks that an entry wakes no bot.
-func (r *room) nobodyAnswers(id string) {
+// nobodyAnswers asserts that an entry wakes no bot.
+func (r *botBench) nobodyAnswers(id string) {
 	r.t.Helper()
 	for _, s := range of[entry.TurnStarted](r.settled(id)) {
 		if s.EntryID == id {
@@ -283,8 +283,8 @@ func (r *room) nobodyAnswers(id string) {
 	}
 }
 
-// answering checks who would answer a text, before it is said.
-func (r *room) answering(bot, reason, text string) {
+// answering asserts which bot would answer a text, before it is said.
+func (r *botBench) answering(bot, reason, text string) {
 	r.t.Helper()
 	list, err := r.dispatcher.Answerers(r.t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{Text: text})
 	if err != nil {
@@ -303,7 +303,7 @@ func (r *room) answering(bot, reason, text string) {
 
 func TestAMentionByABotWithinTheCooldownWaits(t *testing.T) {
 	t.Parallel()
-	r := parlour(t, 1, nil)
+	r := policyBench(t, 1, nil)
 	one, two := r.invent("one"), r.invent("two")
 	r.says("q", "@one hello")
 	answered := func(by, to string) func(entry.Entry) bool {
@@ -333,7 +333,7 @@ func TestAMentionByABotWithinTheCooldownWaits(t *testing.T) {
 
 func TestATurnHasOnlyTheToolsOfItsPolicy(t *testing.T) {
 	t.Parallel()
-	r := parlour(t, 1, calls(entry.RunCommandTool, map[string]string{"command": "rm -rf ."}))
+	r := policyBench(t, 1, calls(entry.RunCommandTool, map[string]string{"command": "rm -rf ."}))
 	made := r.invent("listener", bot.Policy{Trigger: bot.Always, Tools: []string{entry.ReadThreadTool, entry.SayTool}})
 	said := func(to string) func(entry.Entry) bool {
 		return func(e entry.Entry) bool {
@@ -347,7 +347,7 @@ func TestATurnHasOnlyTheToolsOfItsPolicy(t *testing.T) {
 		t.Errorf("the model is offered %q", got)
 	}
 	if len(of[entry.Command](list)) > 0 {
-		t.Error("a tool ran that the policy does not have")
+		t.Error("a tool ran that the policy does not allow")
 	}
 	before := len(r.models.Requests())
 	r.says("m", "@listener hello")
@@ -356,6 +356,6 @@ func TestATurnHasOnlyTheToolsOfItsPolicy(t *testing.T) {
 		t.Errorf("when it is mentioned, the model is offered %q", got)
 	}
 	if len(of[entry.Command](list)) == 0 {
-		t.Error("a tool did not run that the bot has")
+		t.Error("a tool that the bot has did not run")
 	}
 }

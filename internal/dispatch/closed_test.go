@@ -25,13 +25,13 @@ func (b *bench) setStatus(th string, s thread.Status) {
 
 func TestAClosedThreadTakesNoPostsAndNoCommands(t *testing.T) {
 	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{})
+	b, gated := onGated(t, 1, dispatch.Limits{})
 	th := b.thread(sandbox.Recipe{})
 	ctx := t.Context()
 	chat := func(id string) entry.Draft { return entry.NewDraft(id, b.scope.Agent, entry.Chat{Text: "hello"}) }
 	b.says(b.runner(), th, dispatch.Message{ID: "before", Text: "hello"})
 	running := b.ask(th, "make slow")
-	shelf.HasBegun(t, "make slow")
+	gated.HasBegun(t, "make slow")
 	doors := map[string]func(id string) error{
 		"a chat": func(id string) error {
 			_, err := b.dispatcher.Say(ctx, b.runner(), th, dispatch.Message{ID: id, Text: "hello"})
@@ -83,8 +83,8 @@ func TestAClosedThreadTakesNoPostsAndNoCommands(t *testing.T) {
 			t.Errorf("it is %v", e)
 		}
 	})
-	t.Run("and a command that still runs has its result", func(t *testing.T) {
-		shelf.End("make slow")
+	t.Run("and a running command still gets its result", func(t *testing.T) {
+		gated.End("make slow")
 		b.result(th, running)
 	})
 	t.Run("and it takes them again when it is opened", func(t *testing.T) {

@@ -27,39 +27,38 @@ import (
 )
 
 const (
-	// decidePause is the pause after a round, so that entries that come fast are decided many at a time. A server whose
-	// decisions never ask for work pauses for idlePause.
+	// decidePause is the pause after a round, so that a burst of entries is decided in batches. A server whose decisions
+	// never ask for work pauses for idlePause.
 	decidePause = 20 * time.Millisecond
-	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
+	// decideAgain is the pause before a failed decision is retried, so that a broken database is not flooded with retries.
 	decideAgain = time.Second
 	// decideEntries is the number of entries per thread that a [Selector] sees. It bounds the memory of a round, because
 	// all threads with new entries may wait after an outage.
 	decideEntries = 1000
-	// decideScan is the number of entries of a house in one round, with those that no selector sees.
+	// decideScan is the number of entries of a house in one round, including those that no selector sees.
 	decideScan = 250_000
-	// decideTime is about how long one round works for a house. What is left waits for the next one.
+	// decideTime is roughly how long one round works for a house. The remaining entries wait for the next round.
 	decideTime = 50 * time.Millisecond
-	// decideHouses is for how many houses a server decides at the same time, and decideAtOnce how many decisions with work
-	// of a house are committed at the same time, because each waits for the database.
+	// decideHouses limits the houses for which a server decides concurrently. decideAtOnce limits the concurrent commits of a
+	// house's decisions with work, each of which waits for the database.
 	decideHouses, decideAtOnce = 8, 4
-	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
-	// ones.
+	// decideLast limits the decisions of a stopping server. It is short, because other servers make the rest.
 	decideLast = 5 * time.Second
 )
 
-// News are the new entries of a thread. A [Selector] reads the part that it needs, once, with one of the methods. The
-// decision holds for the entries up to the last one that the method looked at, and for all if none was called.
+// News is the new entries of a thread. A [Selector] reads what it needs, once, with one of the methods. The decision covers
+// the entries up to the last one that the method looked at, or all of them if the selector called none.
 type News struct {
 	House, Thread string
-	// Direct is the agent to whom the thread is a direct message; empty if it is none.
+	// Direct is the recipient if the thread is a direct message; otherwise empty.
 	Direct string
 	// Driver is the bot that drives the thread; empty for a chat.
 	Driver string
-	// Answering is the bot that answers in the thread without being mentioned; empty for none. Settled reports that the first
-	// message, or a person, has said so.
+	// Answering is the bot, if any, that answers in the thread without being mentioned. Settled reports that the first
+	// message, or a person, has decided that.
 	Answering string
 	Settled   bool
-	// People are those for whom the thread is listed; empty if it is for all of the house.
+	// People are those who see the thread in their lists; empty if the whole house does.
 	People []string
 	// Roster is the version of the house's bots.
 	Roster int64
@@ -69,7 +68,7 @@ type News struct {
 	move    move
 }
 
-// Entries returns the next entries, whatever they are, in the order of the log.
+// Entries returns the next entries of every kind, in the order of the log.
 func (n *News) Entries(ctx context.Context) ([]entry.Entry, error) {
 	entries, _, err := n.decider.log.Read(ctx, n.log, stream.Range{After: n.move.behind, Before: n.move.upto + 1, Limit: decideEntries})
 	if err != nil {
@@ -82,9 +81,8 @@ func (n *News) Entries(ctx context.Context) ([]entry.Entry, error) {
 	return entries, nil
 }
 
-// Chats returns what agents said next, in the order of the log. It leaves out chats that certainly mention none of the
-// handles, unless these are nil. What it leaves out costs about a hundredth of what it returns, so that a long log of
-// output or of other people's talk delays nobody.
+// Chats returns the next chats, in the order of the log. Unless handles is nil, it skips chats that cannot mention any of
+// them. Skipping costs about a hundredth of returning, so a long log of output or of other people's talk delays nobody.
 func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, error) {
 	var rows []query.ChatsRow
 	err := n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
@@ -106,7 +104,7 @@ func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, erro
 	return chats, nil
 }
 
-// first returns the id of the first chat of the thread, or "" for a thread without chats.
+// first returns the id of the thread's first chat, or "" if there is none.
 func (n *News) first(ctx context.Context) (id string, err error) {
 	err = n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
 		id, err = queries.FirstChat(ctx, tx, n.move.stream)
@@ -118,7 +116,7 @@ func (n *News) first(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// authorOf returns who wrote an entry of the thread; empty if there is no such entry.
+// authorOf returns the author of an entry of the thread; empty if there is no such entry.
 func (n *News) authorOf(ctx context.Context, id string) (string, error) {
 	e, err := n.decider.log.Get(ctx, n.log, id)
 	if fault.CodeOf(err) == fault.NotFound {
@@ -127,29 +125,28 @@ func (n *News) authorOf(ctx context.Context, id string) (string, error) {
 	return e.Author, err
 }
 
-// Selector returns the work that new entries ask for: usually none, which is nil. It must be quick, because the entries
-// of all threads wait for it, and must have no side effects, because it may be called again for the same entries, also
-// by another server. If it fails, it is called again a second later, without delaying other threads.
+// Selector returns the work that new entries ask for: usually nil, for none. It must be quick, because the entries of all
+// threads wait for it. It must have no side effects, because it may be called again for the same entries, also by another
+// server. If it fails, it is retried a second later, without delaying other threads.
 type Selector func(context.Context, *News) (Work, error)
 
-// Work finds out, in the transaction that records the decision, what new entries ask for. Of all results of a [Selector]
-// for an entry exactly one is committed. Decisions about a thread are made one after the other.
+// Work finds out what new entries ask for, in the transaction that records the decision. For each entry, exactly one result
+// of a [Selector] is committed. Decisions about a thread are made one after another.
 type Work func(context.Context, pgx.Tx) (Outcome, error)
 
-// Outcome is what new entries ask for.
+// Outcome is the work that new entries ask for.
 type Outcome struct {
 	Turns []turn.Request
 	// Notes are entries for the thread's log.
 	Notes []entry.Draft
 }
 
-// decider decides for each entry of each thread what work it asks for. Each thread has a cursor. The transaction that
-// queues the work moves the cursor over the decided entries, if it is still where the decision began. So each entry is
+// decider decides what work each entry of each thread asks for. Each thread has a cursor. The transaction that queues the
+// work also moves the cursor past the decided entries, provided that it is still where the decision began. So each entry is
 // decided exactly once, however many servers try.
 //
-// The decider learns of threads with new entries from this server's log. That information is lost when the server is
-// killed, so servers also check all cursors: each when it starts, and one of them when another server has died
-// (recoverDead).
+// The decider learns of new entries from this server's log. If the server is killed, this knowledge is lost, so servers also
+// check all cursors: each when it starts, and one of them when another server has died (recoverDead).
 type decider struct {
 	// These are set before [decider.start].
 	db     *db.DB
@@ -162,21 +159,21 @@ type decider struct {
 
 	index *indexer
 	news  *newsQueue
-	// lanes has a place for each house for which this server decides, and working counts the houses that wait for one, too.
+	// lanes limits the houses for which this server decides concurrently. working also counts the houses that wait.
 	lanes   chan struct{}
 	working sync.WaitGroup
 
 	mu sync.Mutex
-	// failed are logs to be retried after a pause. They are apart from the others, so that a log that keeps failing does not
-	// make every round retry it.
+	// failed holds logs to be retried after a pause. They are kept apart, so that a log that keeps failing is not retried in
+	// every round.
 	failed map[int64]stream.Ref
-	// moves are decisions without work that are to be written.
+	// moves holds decisions without work that are yet to be written.
 	moves []move
 
 	closing, done chan struct{}
 }
 
-// start starts to decide the entries that come in through the log, until the log closes.
+// start starts deciding the entries that arrive through the log, until the log closes.
 func (c *decider) start(ctx context.Context) error {
 	c.news, c.lanes, c.failed = newNewsQueue(), make(chan struct{}, decideHouses), map[int64]stream.Ref{}
 	c.closing, c.done = make(chan struct{}), make(chan struct{})
@@ -190,24 +187,24 @@ func (c *decider) start(ctx context.Context) error {
 	return nil
 }
 
-// in runs a transaction without a house, because a round decides for the threads of many houses.
+// in runs a transaction that belongs to no house, because a round decides for the threads of many houses.
 func (c *decider) in(ctx context.Context, f func(pgx.Tx) error) error {
 	return c.db.In(ctx, db.Scope{}, f)
 }
 
-// Committed records that a thread's log has new entries. Other logs need no decisions. It decides nothing itself,
-// because the log's committer calls it and would wait.
+// Committed records that a thread's log has new entries. Other logs are ignored. It must not decide anything itself, because
+// the log's committer calls it and would wait.
 func (c *decider) Committed(ref stream.Ref, id int64) {
 	if isThreads(ref) {
 		c.news.add(id, ref)
 	}
 }
 
-// isThreads reports whether a log is a thread's.
+// isThreads reports whether a log belongs to a thread.
 func isThreads(ref stream.Ref) bool { return strings.HasPrefix(ref.Name, thread.StreamName("")) }
 
-// Closing decides what is left, and makes it searchable if that takes only a moment. If nothing is left, it also removes
-// this server's row, so that no other server checks all cursors because of it.
+// Closing decides the remaining entries, and indexes them if that takes only a moment. If none is left, it also removes this
+// server's row, so that no other server checks all cursors on its account.
 func (c *decider) Closing(pending bool) {
 	close(c.closing)
 	<-c.done
@@ -242,7 +239,7 @@ func (c *decider) hasFailed() bool {
 	return len(c.failed) > 0
 }
 
-// retry makes the next round include what failed.
+// retry puts failed logs into the next round.
 func (c *decider) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,15 +305,15 @@ func (c *decider) fail(err error, refs map[int64]stream.Ref) {
 	c.news.wake()
 }
 
-// move moves a cursor over decided entries.
+// move moves a cursor past decided entries.
 type move struct {
 	stream       int64
 	ref          stream.Ref
 	behind, upto int64
 }
 
-// round writes what earlier rounds decided, and begins to decide for houses, each by itself, so that none waits for what
-// another one has said. It does not wait for the decisions.
+// round writes the decisions of earlier rounds and begins to decide for houses, each on its own, so that no house waits for
+// another's entries. It does not wait for the decisions.
 func (c *decider) round(ctx context.Context, news []*houseNews) {
 	c.settleIdle(ctx)
 	var ids []int64
@@ -350,8 +347,8 @@ func (c *decider) round(ctx context.Context, news []*houseNews) {
 	}
 }
 
-// decide decides the waiting entries of threads of a house, for about decideTime. It returns what that costs the house, and
-// whether it left entries to a later round.
+// decide decides the waiting entries of a house's threads, for about decideTime. It returns what that costs the house, and
+// whether entries remain for a later round.
 func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []query.UndecidedRow) (cost time.Duration, behind bool) {
 	var left atomic.Bool
 	later := func(id int64) {
@@ -369,7 +366,7 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 	}
 	var all sync.WaitGroup
 	places := make(chan struct{}, decideAtOnce)
-	// Short logs first, so that nobody waits for those that take several rounds.
+	// Take short logs first, so that nobody waits for those that need several rounds.
 	slices.SortFunc(rows, func(a, b query.UndecidedRow) int { return cmp.Compare(a.Tail-a.Decided, b.Tail-b.Decided) })
 	room, began := int64(decideScan), time.Now()
 	for _, row := range rows {
@@ -411,8 +408,8 @@ func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []
 	return cost, left.Load()
 }
 
-// settleIdle moves cursors over entries that ask for no work, of all houses together and without waiting for the disk: if
-// these decisions are lost, they are made again.
+// settleIdle moves the cursors past entries that ask for no work, for all houses together and without waiting for the disk.
+// If these decisions are lost, they are made again.
 func (c *decider) settleIdle(ctx context.Context) {
 	c.mu.Lock()
 	moves := c.moves
@@ -443,8 +440,8 @@ func (c *decider) settleIdle(ctx context.Context) {
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
 var errOvertaken = errors.New("another server decided")
 
-// commit commits a decision with its work, unless the cursor has moved since the decision began, because then
-// another server has decided.
+// commit commits a decision with its work. If the cursor has moved since the decision began, another server has decided, and
+// commit does nothing.
 func (c *decider) commit(ctx context.Context, m move, work Work) error {
 	return c.db.In(ctx, db.Scope{House: m.ref.House}, func(tx pgx.Tx) error {
 		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
@@ -467,7 +464,7 @@ func (c *decider) commit(ctx context.Context, m move, work Work) error {
 	})
 }
 
-// scan finds all threads with entries to decide, whichever server accepted them.
+// scan finds all threads with undecided entries, whichever server accepted them.
 func (c *decider) scan(ctx context.Context) error {
 	for after := int64(0); ; {
 		var rows []query.UndecidedAfterRow
@@ -488,9 +485,9 @@ func (c *decider) scan(ctx context.Context) error {
 	}
 }
 
-// recoverDead decides what dead servers left undecided, and has it indexed. A server that stopped regularly left nothing and has no row. A
-// server that looks dead may only have lost its connection and still accept entries, or be about to stop. Its row is
-// therefore kept for an hour and then checked a last time.
+// recoverDead decides and indexes what dead servers left behind. A server that stopped regularly left nothing and has no row.
+// A server that looks dead may only have lost its connection and still accept entries, or be about to stop. So its row is
+// kept for an hour and then checked one last time.
 func (c *decider) recoverDead(ctx context.Context) error {
 	gone, err := c.gone(ctx)
 	if err != nil || len(gone) == 0 {
@@ -525,8 +522,8 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	})
 }
 
-// gone returns the servers whose lock nobody holds and that are due for a check. A server whose lock is held again had
-// only lost its connection, so its mark is removed.
+// gone returns the servers whose lock is free and that are due for a check. If a server's lock is held again, the server had
+// only lost its connection, so gone removes its mark.
 func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow, err error) {
 	gone = map[int64]query.ListServersRow{}
 	err = c.in(ctx, func(tx pgx.Tx) error {

@@ -27,7 +27,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// oneForEach is a selector of which every entry asks for one job, named after the entry.
+// oneForEach is a selector that asks for one job per entry, named after the entry.
 func oneForEach(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
 	entries, err := n.Entries(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func oneForEach(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
 func deciding(t *testing.T, servers int, s dispatch.Selector) *bench {
 	t.Helper()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.tune = func(c *dispatch.Config) { c.Select = s }
 	for range servers {
 		b.server = b.serve()
@@ -76,7 +76,7 @@ func (b *bench) chat(thread string, ids ...string) {
 	}
 }
 
-// decisions are how many were made about each entry, by the names of their jobs.
+// decisions counts the decisions about each entry, by the names of their jobs.
 func decisions(t testing.TB, conn *pgx.Conn) map[string]int {
 	t.Helper()
 	rows, err := conn.Query(t.Context(), "select args->>'name' from "+db.JobSchema+".river_job where queue = 'nobodys'")
@@ -94,7 +94,7 @@ func decisions(t testing.TB, conn *pgx.Conn) map[string]int {
 	return made
 }
 
-// decided waits until each entry of a thread has its decision and asserts that none has two.
+// decided waits until every entry of a thread is decided, and asserts that none is decided twice.
 func (b *bench) decided(conn *pgx.Conn, thread string, ids ...string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -134,11 +134,11 @@ func TestEveryEntryOfAThreadHasOneDecision(t *testing.T) {
 		b.chat(th, "a")
 		b.decided(owner, th, "a", "b", "c")
 	})
-	t.Run("when it belongs to somebody's transaction", func(t *testing.T) {
+	t.Run("when it belongs to a caller's transaction", func(t *testing.T) {
 		id := b.ask(th, "line")
 		b.decided(owner, th, id)
-		b.driver.(*shelf).HasBegun(t, "line")
-		b.driver.(*shelf).End("line")
+		b.driver.(*gated).HasBegun(t, "line")
+		b.driver.(*gated).End("line")
 		b.result(th, id)
 		b.decided(owner, th, entry.ResultID(id))
 		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
@@ -160,7 +160,7 @@ func TestEveryEntryOfAThreadHasOneDecision(t *testing.T) {
 		}
 		b.decided(owner, th, "p1", "p2")
 	})
-	t.Run("when there are more than one look takes", func(t *testing.T) {
+	t.Run("when there are more than one round takes", func(t *testing.T) {
 		var drafts []entry.Draft
 		for i := range 2500 {
 			drafts = append(drafts, entry.NewDraft(fmt.Sprint("many-", i), b.scope.Agent, entry.Chat{Text: "hello"}))
@@ -218,7 +218,7 @@ func TestTwoServersThatDecideAtTheSameMoment(t *testing.T) {
 		}
 	}
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.tune = func(c *dispatch.Config) { c.Select = holding() }
 	one, other := b.serve(), b.serve()
 	b.server = one
@@ -227,7 +227,7 @@ func TestTwoServersThatDecideAtTheSameMoment(t *testing.T) {
 	b.server = other
 	b.chat(th, "b")
 	b.decided(b.Owner(t), th, "a", "b")
-	// Whoever came second has looked again before it stops.
+	// The second one has looked again before it stops.
 	for _, s := range []*server{one, other} {
 		if err := s.stop(t.Context()); err != nil {
 			t.Fatal(detail(err))
@@ -266,7 +266,7 @@ func TestADecisionThatFailsIsMadeLater(t *testing.T) {
 	}
 }
 
-// More houses than a server decides for at the same time would have to be slow to delay another one.
+// Only more houses than a server decides for at once, all of them slow, could delay another one.
 func TestNobodyWaitsForTheDecisionsOfAnotherHouse(t *testing.T) {
 	t.Parallel()
 	var slow sync.Map
@@ -326,12 +326,12 @@ func TestAServerThatStopsLeavesNothingUndecided(t *testing.T) {
 	}
 }
 
-// asTalker makes this test program be a server through which much is said. Its value is what [talker] needs: the
-// database's URL, house, agent, and the threads.
+// asTalker makes this test program a server that says a lot. Its value is [talker]'s input: the database's URL, house, agent
+// and threads.
 const asTalker = "ARBE_TEST_AS_TALKER"
 
-// talker says something in threads, in several ways at once, and prints the thread and id of each entry that was
-// acknowledged, until it is killed.
+// talker says something in threads, in several ways at once, and prints the thread and id of each acknowledged entry until it
+// is killed.
 func talker() {
 	ctx := context.Background()
 	given := strings.Split(os.Getenv(asTalker), "\n")
@@ -344,7 +344,7 @@ func talker() {
 	}
 	d, err := db.Open(ctx, url, db.Options{})
 	fail(err)
-	s, err := start(ctx, d, newShelf(), func(c *dispatch.Config) {
+	s, err := start(ctx, d, newGated(), func(c *dispatch.Config) {
 		c.Select = oneForEach
 		c.Jobs.SweepEvery = 500 * time.Millisecond
 	})
@@ -377,13 +377,13 @@ func talker() {
 	select {}
 }
 
-// said is what talkers had acknowledged.
+// said collects the entries that talkers had acknowledged.
 type said struct {
 	mu  sync.Mutex
 	all []string
 }
 
-// talk starts a talker, waits until it has had some entries acknowledged, and returns how to kill it.
+// talk starts a talker, waits until some of its entries are acknowledged, and returns a function that kills it.
 func (b *bench) talk(threads []string, to *said) (kill func()) {
 	b.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -429,7 +429,7 @@ func (b *bench) talk(threads []string, to *said) (kill func()) {
 	return kill
 }
 
-// all waits until every entry of said has its decision.
+// all waits until every entry of said is decided.
 func (b *bench) all(conn *pgx.Conn, of *said) {
 	b.t.Helper()
 	of.mu.Lock()
@@ -448,11 +448,11 @@ func (b *bench) all(conn *pgx.Conn, of *said) {
 func TestDecisionsSurviveKilledServers(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	owner := b.Owner(t)
 	first := b.serve()
 	b.server = first
-	// Each talks in threads of its own, and both in one.
+	// Each talks in its own threads, and both in one.
 	both := b.conversation()
 	ones, others := []string{both, b.conversation(), b.conversation()}, []string{both, b.conversation(), b.conversation()}
 	if err := first.stop(t.Context()); err != nil {

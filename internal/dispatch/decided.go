@@ -11,17 +11,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Decisions say for which entries of a thread it is settled which bots they wake.
+// Decisions tells for which entries of a thread it is settled which bots they wake.
 type Decisions struct {
 	// Upto is the position of the last entry that was decided.
 	Upto int64
-	// Delayed are the turns that wait to see whether anyone else speaks, before each begins or decides whether it does. No entry
-	// of the log says so.
+	// Delayed are the turns that wait in case someone else speaks first. The log has no entry about them.
 	Delayed []turn.Turn
 }
 
-// Decisions returns what has been decided in a thread. What the decided entries started is in the log, if it is read
-// after this call.
+// Decisions returns what has been decided in a thread. A log that is read after this call has the results of those decisions.
 func (d *Dispatcher) Decisions(ctx context.Context, scope db.Scope, threadID string) (s Decisions, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		s = Decisions{}

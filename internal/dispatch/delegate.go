@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// delegation returns the task that a chat delegates, if its speaker may have work done.
+// delegation returns the task that a chat delegates, if its speaker may start work.
 func (s Speaker) delegation(ctx context.Context, chat entry.Draft, literal bool) (agent, task string, is bool, err error) {
 	text, composed := composedIn(chat)
 	if !composed || literal {
@@ -30,13 +30,13 @@ func (s Speaker) delegation(ctx context.Context, chat entry.Draft, literal bool)
 	}
 	var c entry.Chat
 	if err := json.Unmarshal(chat.Payload, &c); err == nil && len(c.Attachments) > 0 {
-		return "", "", false, fault.New(fault.Invalid, "a task takes no files", "send them with a message, put them into the sandbox, and name them in the task")
+		return "", "", false, fault.New(fault.Invalid, "a task cannot have files", "send them with a message, put them into the sandbox, and name them in the task")
 	}
 	return agent, task, true, entry.CheckComposed(text)
 }
 
-// delegate gives a task to a coding agent in the name of a speaker, and returns the entry of the thread that says so. Repeating
-// it with the same id returns the first entry.
+// delegate gives a task to a coding agent on behalf of a speaker, and returns the entry that records it. Repeating it with
+// the same id returns the first entry.
 func (d *Dispatcher) delegate(ctx context.Context, by Speaker, threadID, id, agent, task string) (entry.Entry, error) {
 	id = cmp.Or(id, uuid.NewString())
 	once := sha256.Sum256([]byte(threadID + "\x00" + id))

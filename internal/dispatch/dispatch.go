@@ -1,16 +1,16 @@
 // Package dispatch turns what is said into work.
 //
-// Chats and commands are written by one operation ([Dispatcher.Say], say.go). Every entry of a thread, however it came
-// into the log, gets exactly one decision: which work it asks for (decide.go). A cursor per thread records how far that
-// has come. The alternative, a row per entry that the append inserts and the decision deletes, makes every append pay
-// for two writes, and needs as many decisions as entries in a burst. A cursor costs appends nothing, and one update
-// decides all entries since the last one. Its price is that no index names the threads that a killed server left
-// undecided: finding them means checking all cursors, which takes about 5 µs per thread.
+// One operation writes chats and commands ([Dispatcher.Say], say.go). Every entry of a thread, however it came into the log,
+// is decided exactly once: which work does it ask for (decide.go)? A cursor per thread records which entries are decided. The
+// alternative, a row per entry that the append inserts and the decision deletes, would cost every append two writes and need
+// one decision per entry in a burst. A cursor costs appends nothing, and one update decides all entries since the last one.
+// Its price is that no index lists the threads that a killed server left undecided: finding them means checking all cursors,
+// at about 5 µs per thread.
 //
-// An entry may ask for the turns of bots (choose.go, trigger.go), which are jobs (turns.go). The tools of bots act in the
-// names of their bots (tools.go). Commands are run by package command, for people and for bots.
+// An entry may ask for the turns of bots (choose.go, trigger.go), which are jobs (turns.go). Tools act on behalf of the bots
+// that call them (tools.go). Package command runs commands, for people and for bots.
 //
-// Decided entries become searchable behind a second cursor (index.go), so that no decision waits for that.
+// A second cursor tracks which decided entries are searchable (index.go), so that no decision waits for indexing.
 package dispatch
 
 import (
@@ -44,38 +44,38 @@ type Config struct {
 	Logger  *slog.Logger
 	// Limits restrict the work of each house and thread. Defaults to those of the zero [Limits].
 	Limits Limits
-	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
+	// Artifacts stores output that does not fit into a command's result. Defaults to nil, which drops that output.
 	Artifacts *artifact.Artifacts
-	// Secrets are those that commands receive, as their environments bind them. Required if one does.
+	// Secrets provides the secrets that environments bind for their commands. Required if an environment binds one.
 	Secrets *secret.Secrets
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output
-	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
-	// output is kept. Defaults to [command.DefaultSpoolSize].
+	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output counts
+	// twice, because the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept.
+	// Defaults to [command.DefaultSpoolSize].
 	SpoolSize int64
-	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It may
-	// be zero if no turns are requested.
+	// Bots configures the turns of bots. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It
+	// may be zero if no turns are requested.
 	Bots turn.Config
-	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
+	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: no chat does.
 	Rosters Rosters
 	// Mentions tells people that a chat mentions them. Defaults to nil, which tells nobody.
 	Mentions Mentions
-	// Runs is what the runs of coding agents need. DB, Log, Threads, Boxes, Logger, Jobs, Secrets, Artifacts and Wake are set by
-	// the dispatcher. Defaults to the zero value: there are no coding agents.
+	// Runs configures the runs of coding agents. DB, Log, Threads, Boxes, Logger, Jobs, Secrets, Artifacts and Wake are set
+	// by the dispatcher. Defaults to the zero value: there are no coding agents.
 	Runs run.Config
-	// Fetch says what bots may fetch from the internet.
+	// Fetch limits what bots may fetch from the internet.
 	Fetch Fetch
 	// Select returns the work that new entries ask for. Defaults to the turns of bots, if there are Rosters.
 	Select Selector
 
-	// EndCommands makes [Dispatcher.Stop] end running commands. By default, those that can outlive this server are left
-	// to the next one.
+	// EndCommands makes [Dispatcher.Stop] end running commands. By default, Stop leaves those that can outlive this server to
+	// the next one.
 	EndCommands bool
 	// ObserveCommand is called when a command has ended; see [command.Config]. Defaults to nil.
 	ObserveCommand func(ended entry.CommandResult, waited, ran time.Duration)
 
-	// Jobs has the settings of the queue that have defaults; all others are set by [Start].
+	// Jobs has those settings of the queue that have defaults. [Start] sets the others.
 	Jobs jobs.Config
 	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
@@ -86,9 +86,9 @@ type Rosters interface {
 	RosterTx(ctx context.Context, tx pgx.Tx, house string) (bot.Roster, error)
 }
 
-// Dispatcher decides which work entries ask for, and has it done. It is safe for concurrent use.
+// Dispatcher decides which work entries ask for, and gets it done. It is safe for concurrent use.
 type Dispatcher struct {
-	// Jobs runs the work, Commands those of it that are commands, and Runs what is delegated to coding agents.
+	// Jobs runs the work: Commands runs commands, and Runs the tasks delegated to coding agents.
 	Jobs     *jobs.Jobs
 	Commands *command.Commands
 	Runs     *run.Runs
@@ -105,26 +105,26 @@ type Dispatcher struct {
 	chooser *chooser
 	// bots runs the turns of bots.
 	bots *turn.Runner
-	// files are the files that bots change at this moment.
+	// files holds the files that bots are changing now.
 	files pathLocks
-	// tools are those of bots, made once.
+	// tools holds the bots' tools, created once.
 	tools         []turn.Tool
 	stopHeartbeat func()
 }
 
-// Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is no error. Jobs queued
-// meanwhile are left to other servers and the next start. Call [Dispatcher.Stop] after it.
+// Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is not an error. Jobs queued in
+// the meantime are left to other servers and the next start. Call [Dispatcher.Stop] after it.
 func (d *Dispatcher) Drain(ctx context.Context) error { return d.Jobs.Drain(ctx) }
 
-// CountJobs counts jobs; see [jobs.Jobs.Count]. Commands that wait and that run are counted also when there are none, so
-// that their metrics are 0 instead of missing.
+// CountJobs counts jobs; see [jobs.Jobs.Count]. Waiting and running commands are counted even if there are none, so that
+// their metrics are 0 rather than missing.
 func (d *Dispatcher) CountJobs(ctx context.Context) ([]jobs.Count, error) {
 	return d.Jobs.Count(ctx, command.Kind)
 }
 
-// Stop stops working and waits until ctx ends. Commands that can outlive this server continue, and the next server
-// follows them; with [Config.EndCommands] they are ended. The result of a command that ends is written to its thread's
-// log. Entries that come in later are still decided until the log closes.
+// Stop stops working, and waits until ctx ends. Commands that can outlive this server continue, and the next server follows
+// them; [Config.EndCommands] ends them instead. The result of a command that ends is written to its thread's log. Entries
+// that arrive later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	defer d.stopHeartbeat()
 	return d.Jobs.Stop(ctx)

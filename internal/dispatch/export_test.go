@@ -11,7 +11,7 @@ import (
 // Foreground changes how long a bot's call waits for its command.
 func (c *Config) Foreground(d time.Duration) { c.foreground = d }
 
-// Private lets bots fetch from a destination that is not public, and wait a shorter time.
+// Private lets bots fetch from non-public destinations, and shortens the wait.
 func (f Fetch) Private(hostPort string, most time.Duration) Fetch {
 	f.private, f.time = func(to string) bool { return to == hostPort }, most
 	return f
@@ -28,22 +28,22 @@ func (d *Dispatcher) ToolNames() (names []string) {
 // WithDefaults returns the limits of a server with these settings.
 func WithDefaults(l Limits) Limits { return l.withDefaults() }
 
-// ReviveTurns does what a sweep does about turns.
+// ReviveTurns sweeps turns.
 func (d *Dispatcher) ReviveTurns(ctx context.Context) error { return d.reviveTurns(ctx) }
 
-// Turning returns how many turns the server works on.
+// Turning returns the number of turns on which the server works.
 func (d *Dispatcher) Turning() int { return len(d.Jobs.Running(turnArgs{}.Kind())) }
 
 // Server returns the name under which the server takes jobs.
 func (d *Dispatcher) Server() string { return d.Jobs.Server().String() }
 
-// What one server has workers for, and what of it a house gets only for its first command.
+// The workers of one server, and how many of them are reserved for a house's first command.
 const (
 	CommandWorkers = 64
 	KeptFree       = CommandWorkers / 8
 )
 
-// RunTool runs a tool of bots as a turn does.
+// RunTool runs a bot's tool as a turn does.
 func (d *Dispatcher) RunTool(ctx context.Context, name string, c turn.Call) (turn.Result, error) {
 	for _, t := range d.tools {
 		if t.Name == name {

@@ -22,16 +22,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// shelf is a driver whose commands end when the test says so.
-type shelf = commandtest.Gated
+// gated is a driver whose commands end when the test says so.
+type gated = commandtest.Gated
 
-func newShelf() *shelf { return commandtest.NewGated() }
+func newGated() *gated { return commandtest.NewGated() }
 
-// onShelf is a bench with this many servers on one shelf, under limits. The servers look for work only when
-// they are notified of it.
-func onShelf(t testing.TB, servers int, limits dispatch.Limits) (*bench, *shelf) {
+// onGated is a bench with this many servers on one gated driver, under limits. The servers look for work only when
+// notified.
+func onGated(t testing.TB, servers int, limits dispatch.Limits) (*bench, *gated) {
 	t.Helper()
-	b, s := database(t), newShelf()
+	b, s := database(t), newGated()
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = limits
@@ -43,7 +43,7 @@ func onShelf(t testing.TB, servers int, limits dispatch.Limits) (*bench, *shelf)
 	return b, s
 }
 
-// another is the bench as the owner of another house sees it, who is another person.
+// another is the bench as seen by another person, who owns another house.
 func (b *bench) another() *bench {
 	b.t.Helper()
 	other := *b
@@ -57,8 +57,8 @@ func (b *bench) another() *bench {
 	return &other
 }
 
-// askMany asks for commands name-0, name-1 and so on, one right after the other, and returns their lines, which
-// are their ids as well.
+// askMany requests commands name-0, name-1 and so on, one right after another, and returns their lines, which are also their
+// ids.
 func (b *bench) askMany(thread, name string, n int) (lines []string) {
 	b.t.Helper()
 	for i := range n {
@@ -72,7 +72,7 @@ func (b *bench) askMany(thread, name string, n int) (lines []string) {
 func TestMaintenanceIsNotBehindCommands(t *testing.T) {
 	t.Parallel()
 	done := make(chan struct{}, 1000)
-	b, s := database(t), newShelf()
+	b, s := database(t), newGated()
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}}
@@ -105,7 +105,7 @@ func TestMaintenanceIsNotBehindCommands(t *testing.T) {
 func TestAPeriodicSweepIsAskedForOnceByAllServers(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.tune = func(c *dispatch.Config) { c.Jobs.SweepEvery = time.Second }
 	for range 3 {
 		b.serve()
@@ -131,8 +131,8 @@ func TestAPeriodicSweepIsAskedForOnceByAllServers(t *testing.T) {
 	}
 }
 
-// asHog makes this test program a server that takes all places of a house, and waits to be killed. Its value is
-// the database's URL, house, agent and thread.
+// asHog makes this test program a server that takes all slots of a house, and waits to be killed. Its value is the database's
+// URL, house, agent and thread.
 const asHog = "ARBE_TEST_AS_HOG"
 
 func hog() {
@@ -146,7 +146,7 @@ func hog() {
 	}
 	d, err := db.Open(ctx, given[0], db.Options{})
 	fail(err)
-	s := newShelf()
+	s := newGated()
 	server, err := start(ctx, d, s, func(c *dispatch.Config) {
 		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}}
 	})
@@ -164,9 +164,9 @@ func hog() {
 
 func TestAKilledServerGivesItsPlacesBack(t *testing.T) {
 	t.Parallel()
-	b, s := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}})
+	b, s := onGated(t, 1, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}})
 	th := b.thread(sandbox.Recipe{})
-	if err := b.stop(t.Context()); err != nil { // what is begun is begun by the one that is killed
+	if err := b.stop(t.Context()); err != nil { // only the server to be killed may begin jobs
 		t.Fatal(detail(err))
 	}
 	killed := exec.Command(os.Args[0])
@@ -185,7 +185,7 @@ func TestAKilledServerGivesItsPlacesBack(t *testing.T) {
 	if string(said[:n]) != "begun\n" {
 		t.Fatalf("it says %q", said[:n])
 	}
-	// A job that is no command, which it was at.
+	// A job other than a command, which the server was running.
 	if _, err := b.Owner(t).Exec(t.Context(), `
 		with box as (insert into sandboxes (house_id, environment_id, provider, provider_ref, status) select house_id, id, 'local', 'box', 'live' from environments limit 1 returning id, house_id)
 		insert into `+db.JobSchema+`.river_job (queue, kind, args, max_attempts, state, attempt, attempted_at, attempted_by)
@@ -209,12 +209,12 @@ func TestAKilledServerGivesItsPlacesBack(t *testing.T) {
 	s.IsDestroyed(t, "box")
 }
 
-// BenchmarkCommandAfterCommand is how long a command takes, from being asked for to its result, that comes right
-// after another one, while commands of another house wait. Its box does nothing.
+// BenchmarkCommandAfterCommand measures the time from request to result of a command that directly follows another, while
+// commands of another house wait. Its box does nothing.
 func BenchmarkCommandAfterCommand(b *testing.B) {
 	for _, waiting := range []int{0, 1000} {
 		b.Run(fmt.Sprintf("%d waiting", waiting), func(b *testing.B) {
-			bench, s := onShelf(b, 1, dispatch.Limits{Commands: jobs.Limits{ThreadWaiting: 2 * waiting}})
+			bench, s := onGated(b, 1, dispatch.Limits{Commands: jobs.Limits{ThreadWaiting: 2 * waiting}})
 			other := bench.another()
 			long := other.askMany(other.thread(sandbox.Recipe{}), "long", waiting)
 			th := bench.thread(sandbox.Recipe{})

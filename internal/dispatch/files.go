@@ -15,37 +15,38 @@ import (
 // maxKept limits the bytes of the images that a server keeps between the steps of turns.
 const maxKept = 64 << 20
 
-// files reads the files that chats name, for models. It keeps images as models take them, because each step of a turn needs
-// them again. It is safe for concurrent use.
+// files reads the files that chats name, for models. It caches images in the form that models take, because each step of a
+// turn needs them again. It is safe for concurrent use.
 type files struct {
 	artifacts *artifact.Artifacts
 
 	mu    sync.Mutex
 	kept  map[fileKey]*list.Element // of a fitted
-	order list.List                 // the last used ones first
+	order list.List                 // most recently used first
 	bytes int
-	// busy has for each house whose images are made to fit a place for one of them, and how many calls use it.
-	busy map[string]*place
+	// busy holds, for each house whose images are being resized, a lock and the number of calls that use it.
+	busy map[string]*slot
 }
 
-type place struct {
+type slot struct {
 	taken chan struct{}
 	users int
 }
 
-// fileKey names the content of an artifact. It has the house, because a house must not find out what another one has.
+// fileKey identifies the content of an artifact. It includes the house, because a house must not find out what another one
+// has.
 type fileKey struct{ house, content string }
 
-// fitted is an image in the size that models take, or the error that [picture.Fit] returned for it.
+// fitted is an image resized for models, or the error that [picture.Fit] returned for it.
 type fitted struct {
 	key   fileKey
 	image picture.Image
 	err   error
 }
 
-// Image returns an artifact as an image that models take.
+// Image returns an artifact as an image for models.
 func (f *files) Image(ctx context.Context, scope db.Scope, id string) (picture.Image, error) {
-	got, err := f.artifacts.Get(ctx, scope, id) // each time, because it may have been deleted
+	got, err := f.artifacts.Get(ctx, scope, id) // every time, because it may have been deleted
 	if err != nil {
 		return picture.Image{}, err
 	}
@@ -53,24 +54,24 @@ func (f *files) Image(ctx context.Context, scope db.Scope, id string) (picture.I
 	if kept, ok := f.find(key); ok {
 		return kept.image, kept.err
 	}
-	// One image of a house at a time, because [picture.Fit] does few at a time for all houses.
+	// One image per house at a time, because [picture.Fit] resizes few at a time over all houses.
 	leave, err := f.enter(ctx, scope.House)
 	if err != nil {
 		return picture.Image{}, err
 	}
 	defer leave()
-	if kept, ok := f.find(key); ok { // meanwhile
+	if kept, ok := f.find(key); ok { // another call was faster
 		return kept.image, kept.err
 	}
 	content, err := f.artifacts.Open(ctx, got)
 	if err != nil {
 		return picture.Image{}, err
 	}
-	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	defer content.Close() //nolint:errcheck // it was only read
 	image, err := picture.Fit(ctx, content)
 	switch {
 	case err == nil, errors.Is(err, picture.ErrNone), errors.Is(err, picture.ErrDamaged), errors.Is(err, picture.ErrHuge):
-		f.keep(fitted{key, image, err}) // what the bytes are does not change
+		f.keep(fitted{key, image, err}) // the same bytes always give the same result
 	}
 	return image, err
 }
@@ -85,20 +86,20 @@ func (f *files) Text(ctx context.Context, scope db.Scope, id string, most int64)
 	if err != nil {
 		return "", err
 	}
-	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	defer content.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(io.LimitReader(content, most))
 	return string(text), err
 }
 
-// enter waits until no other image of a house is made to fit. The caller calls leave.
+// enter waits until no other image of a house is being resized. The caller calls leave.
 func (f *files) enter(ctx context.Context, house string) (leave func(), err error) {
 	f.mu.Lock()
 	if f.busy == nil {
-		f.busy = map[string]*place{}
+		f.busy = map[string]*slot{}
 	}
 	at := f.busy[house]
 	if at == nil {
-		at = &place{taken: make(chan struct{}, 1)}
+		at = &slot{taken: make(chan struct{}, 1)}
 		f.busy[house] = at
 	}
 	at.users++
@@ -130,9 +131,9 @@ func (f *files) find(key fileKey) (fitted, bool) {
 	return at.Value.(fitted), true
 }
 
-// keep keeps an image, and forgets those that were not used for the longest time.
+// keep caches an image, and evicts the least recently used ones.
 func (f *files) keep(made fitted) {
-	const entrySize = 1 << 10 // what keeping one costs besides its bytes
+	const entrySize = 1 << 10 // the overhead per image
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.kept == nil {

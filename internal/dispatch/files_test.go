@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// drawing is a PNG of this size, which differs from those of other shades.
+// drawing is a PNG of this size. Each shade makes a different image.
 func drawing(t testing.TB, w, h int, shade uint8) []byte {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, w, h))
@@ -34,8 +34,8 @@ func drawing(t testing.TB, w, h int, shade uint8) []byte {
 	return b.Bytes()
 }
 
-// file stores a file of the room's thread and returns its id.
-func (r *room) file(name string, content []byte) string {
+// file stores a file of the bench's thread and returns its id.
+func (r *botBench) file(name string, content []byte) string {
 	r.t.Helper()
 	made, err := r.artifacts.Create(r.t.Context(), r.scope, artifact.Draft{Label: name, Thread: r.th}, bytes.NewReader(content))
 	if err != nil {
@@ -45,15 +45,15 @@ func (r *room) file(name string, content []byte) string {
 }
 
 // shows writes a chat of Ada's with files.
-func (r *room) shows(id, text string, files ...string) {
+func (r *botBench) shows(id, text string, files ...string) {
 	r.t.Helper()
 	if _, err := r.dispatcher.Say(r.t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{ID: id, Text: text, Attachments: files}); err != nil {
 		r.t.Fatal(detail(err))
 	}
 }
 
-// body is the last request as it came, and encoded what has these bytes in it.
-func (r *room) body() string {
+// body returns the last request body, and encoded the one that contains these bytes.
+func (r *botBench) body() string {
 	r.t.Helper()
 	all := r.models.Requests()
 	return string(all[len(all)-1].Body)
@@ -61,8 +61,8 @@ func (r *room) body() string {
 
 func encoded(content []byte) string { return base64.StdEncoding.EncodeToString(content) }
 
-// ofDialect makes the room's bot use a dialect.
-func ofDialect(r *room, d model.Dialect, id string) {
+// ofDialect makes the bench's bot use a dialect.
+func ofDialect(r *botBench, d model.Dialect, id string) {
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)
@@ -86,8 +86,8 @@ func TestModelsSeeWhatIsAttached(t *testing.T) {
 		for id, sees := range map[string]bool{"any-model": true, "o3-mini": false} {
 			t.Run(string(d)+" "+id, func(t *testing.T) {
 				t.Parallel()
-				r := furnish(database(t), func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "I have seen it."} })
-				r.driver = newShelf()
+				r := benchWithBot(database(t), func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "I have seen it."} })
+				r.driver = newGated()
 				ofDialect(r, d, id)
 				photo := drawing(t, 30, 20, 7)
 				r.shows("q", "@bot what is this?", r.file("photo.png", photo), r.file("notes.txt", []byte("the key is sk-secret-of-the-house\nbuy milk")), r.file("plan.pdf", []byte("%PDF-1.7\n\x00\xff")))
@@ -112,12 +112,12 @@ func TestModelsSeeWhatIsAttached(t *testing.T) {
 	}
 }
 
-// TestRequestsWithImagesContinueEachOther: the same entry is sent as the same bytes, question after question, until there are
-// too many images. Then half of them go at once.
+// TestRequestsWithImagesContinueEachOther: an entry is sent as the same bytes, question after question, until there are too
+// many images. Then half of them are dropped at once.
 func TestRequestsWithImagesContinueEachOther(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Nice."} })
-	r.settings.Model, _ = model.DefaultModels(model.Anthropic) // whose window has room for as many as there may be
+	r.settings.Model, _ = model.DefaultModels(model.Anthropic) // its window has room for the most images allowed
 	large := drawing(t, 2000, 2000, 1)
 	r.shows("q0", "@bot look", r.file("large.png", large), r.file("a.txt", []byte("some words")))
 	r.answer("q0")
@@ -149,7 +149,7 @@ func TestRequestsWithImagesContinueEachOther(t *testing.T) {
 	continues(t, r.models.Requests()[before-1:])
 }
 
-// TestHostileFilesDoNoHarm: whatever is attached, the bot answers, and nothing in it speaks as a person.
+// TestHostileFilesDoNoHarm: whatever is attached, the bot answers, and nothing in the file speaks as a person.
 func TestHostileFilesDoNoHarm(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Fine."} })
@@ -187,7 +187,7 @@ func TestHostileFilesDoNoHarm(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreGone: an artifact that was deleted, or whose bytes are missing, is said to be gone.
+// TestFilesThatAreGone: the model reads that an artifact is gone if it was deleted or its bytes are missing.
 func TestFilesThatAreGone(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Fine."} })
@@ -209,7 +209,7 @@ func TestFilesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestABotLooksAtAnArtifact: read_artifact shows an image, and the log has its id and not its bytes.
+// TestABotLooksAtAnArtifact: read_artifact shows an image, and the log has its id, not its bytes.
 func TestABotLooksAtAnArtifact(t *testing.T) {
 	t.Parallel()
 	var id string
@@ -232,7 +232,7 @@ func TestABotLooksAtAnArtifact(t *testing.T) {
 	}
 }
 
-// TestAModelThatRefusesImages: one that no catalog knows is asked once more without them, and then no more with them.
+// TestAModelThatRefusesImages: a model that no catalog knows is asked again without images, and from then on never with them.
 func TestAModelThatRefusesImages(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {

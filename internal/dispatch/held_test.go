@@ -24,7 +24,7 @@ func (b *bench) through() (*server, *dbtest.Proxy) {
 	return far.serve(), proxy
 }
 
-// disconnect cuts a server from the database until it counts as dead and another one has taken its job over.
+// disconnect cuts a server off from the database until it counts as dead and another one has taken over its job.
 func (b *bench) disconnect(proxy *dbtest.Proxy, job int64, to *server) {
 	b.t.Helper()
 	proxy.Shut(true)
@@ -37,7 +37,7 @@ func (b *bench) disconnect(proxy *dbtest.Proxy, job int64, to *server) {
 	})
 }
 
-// comes waits until something is true.
+// comes waits until a condition holds.
 func (b *bench) comes(what string, is func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
@@ -47,7 +47,7 @@ func (b *bench) comes(what string, is func() bool) {
 	}
 }
 
-// holder is the state of a job, and the server that took it last.
+// holder returns the state of a job, and the server that last took it.
 func (b *bench) holder(job int64) (is string) {
 	b.t.Helper()
 	err := b.DB.Pool().QueryRow(b.t.Context(), "select state || ' ' || coalesce(attempted_by[array_upper(attempted_by, 1)], '') from "+db.JobSchema+".river_job where id = $1", job).Scan(&is)
@@ -57,7 +57,7 @@ func (b *bench) holder(job int64) (is string) {
 	return is
 }
 
-// runningJob is the running job of a kind.
+// runningJob returns the running job of a kind.
 func (b *bench) runningJob(kind string) (id int64) {
 	b.t.Helper()
 	err := b.Owner(b.t).QueryRow(b.t.Context(), "select id from "+db.JobSchema+".river_job where kind = $1 and state = 'running'", kind).Scan(&id)
@@ -71,11 +71,11 @@ func (b *bench) runningJob(kind string) (id int64) {
 func TestATurnThatAnotherServerTookOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		// answers: the model answers while the server is away.
+		// answers means that the model answers while the server is away.
 		answers bool
-		then    func(r *room, asked *modeltest.Request, answer func())
+		then    func(r *botBench, asked *modeltest.Request, answer func())
 	}{
-		"while its model is called can be stopped": {then: func(r *room, asked *modeltest.Request, _ func()) {
+		"while its model is called can be stopped": {then: func(r *botBench, asked *modeltest.Request, _ func()) {
 			r.stopAll(1)
 			if e := r.end("q"); e.Outcome != entry.TurnStopped || e.StoppedBy != r.scope.Agent {
 				r.t.Errorf("it ends with %+v", e)
@@ -86,7 +86,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 				r.t.Error("the model is still being asked")
 			}
 		}},
-		"with an answer that could not be written has one answer": {answers: true, then: func(r *room, _ *modeltest.Request, answer func()) {
+		"with an answer that could not be written has one answer": {answers: true, then: func(r *botBench, _ *modeltest.Request, answer func()) {
 			answer()
 			if c := r.answer("q"); c.Text != "from the second" {
 				r.t.Errorf("it answers %q", c.Text)
@@ -96,7 +96,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			answers := []chan struct{}{make(chan struct{}), make(chan struct{})}
-			r := furnish(database(t), func(q *modeltest.Request) modeltest.Reply {
+			r := benchWithBot(database(t), func(q *modeltest.Request) modeltest.Reply {
 				if q.Seen >= len(answers) {
 					return modeltest.Reply{Text: "once more"}
 				}
@@ -105,7 +105,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 				}
 				return modeltest.Reply{Text: "from the " + []string{"first", "second"}[q.Seen], Hold: !c.answers}
 			})
-			r.driver = newShelf()
+			r.driver = newGated()
 			tune := r.tune
 			r.tune = func(c *dispatch.Config) { tune(c); hasty(c) }
 			first, proxy := r.through()
@@ -130,7 +130,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("the first server still asks the model")
 			}
-			if err := first.stop(t.Context()); err != nil { // it writes what it has to say to the queue
+			if err := first.stop(t.Context()); err != nil { // it writes its last words to the queue
 				t.Fatal(detail(err))
 			}
 			if err := second.dispatcher.ReviveTurns(t.Context()); err != nil {
@@ -150,7 +150,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 	}
 }
 
-// TestATurnThatWasBegunAgain: whoever began it last writes its steps.
+// TestATurnThatWasBegunAgain: only the server that began it last writes its steps.
 func TestATurnThatWasBegunAgain(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]modeltest.Reply{

@@ -18,32 +18,31 @@ import (
 var queries = query.New()
 
 const (
-	// indexTime is about how long one transaction makes entries searchable. It is short, because nobody can delete or
-	// lock the threads of these entries meanwhile.
+	// indexTime is roughly how long one indexing transaction lasts. It is short, because meanwhile nobody can delete or lock
+	// the threads of these entries.
 	indexTime = 50 * time.Millisecond
-	// indexMost is the number of threads in one transaction.
+	// indexMost limits the threads in one transaction.
 	indexMost = 50
-	// After a transaction there is a pause of indexPause, and of indexIdle times its duration. So entries of little
-	// conversations are searchable at once, and a long log takes at most a part of one database process.
+	// After a transaction, the indexer pauses for indexPause plus indexIdle times the transaction's duration. So entries of
+	// short conversations are searchable at once, and a long log keeps one database process only partly busy.
 	indexPause, indexIdle = 20 * time.Millisecond, 2
 	// indexAgain is the pause before the indexer retries what failed, or what another server was working on.
 	indexAgain = time.Second
-	// indexLast limits how long a stopping server makes entries searchable. It may be short, because other servers
-	// continue.
+	// indexLast limits how long a stopping server goes on indexing. It is short, because other servers continue.
 	indexLast = time.Second
 )
 
-// indexer makes decided entries searchable, at its own pace: deciding never waits for it. Each thread has a cursor for
-// that. It moves in the transaction that adds the words, so that a killed server leaves nothing half done. Of several
-// servers, one works on a thread at a time.
+// indexer makes decided entries searchable at its own pace: deciding never waits for it. Each thread has a second cursor,
+// which moves in the transaction that adds the words, so a killed server leaves nothing half done. Only one server at a time
+// works on a thread.
 //
-// Like the decider, it knows of work from this server only, and finds that of killed servers by checking all cursors.
+// Like the decider, it is told of this server's entries only, and finds those of killed servers by checking all cursors.
 type indexer struct {
 	db     *db.DB
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// waiting are the logs with entries to index, and failed those to be retried after a pause.
+	// waiting holds the logs with entries to index, and failed those to be retried after a pause.
 	waiting, failed map[int64]bool
 	// wakeup receives a token when waiting is not empty.
 	wakeup chan struct{}
@@ -51,7 +50,7 @@ type indexer struct {
 	done   chan struct{}
 }
 
-// startIndexing starts to make entries searchable, first those that earlier servers left, until [indexer.stop].
+// startIndexing starts indexing, first the entries that earlier servers left, until [indexer.stop].
 func startIndexing(d *db.DB, logger *slog.Logger) *indexer {
 	x := &indexer{db: d, logger: logger, waiting: map[int64]bool{}, failed: map[int64]bool{}, wakeup: make(chan struct{}, 1), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +59,7 @@ func startIndexing(d *db.DB, logger *slog.Logger) *indexer {
 	return x
 }
 
-// add says that entries of logs were decided.
+// add queues logs with decided entries.
 func (x *indexer) add(streams ...int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,7 +69,7 @@ func (x *indexer) add(streams ...int64) {
 	x.wake()
 }
 
-// wake makes the next round begin. Callers hold the lock.
+// wake starts the next round. Callers hold the lock.
 func (x *indexer) wake() {
 	select {
 	case x.wakeup <- struct{}{}:
@@ -78,7 +77,7 @@ func (x *indexer) wake() {
 	}
 }
 
-// stop ends the work, and reports whether all entries are searchable of which this server knows.
+// stop ends the work, and reports whether all entries known to this server are searchable.
 func (x *indexer) stop() bool {
 	x.cancel()
 	<-x.done
@@ -122,7 +121,7 @@ func (x *indexer) run(ctx context.Context) {
 	}
 }
 
-// retry makes the next round include what failed.
+// retry puts failed logs into the next round.
 func (x *indexer) retry() {
 	x.mu.Lock()
 	failed := x.failed
@@ -133,7 +132,7 @@ func (x *indexer) retry() {
 	}
 }
 
-// round makes some entries of some waiting logs searchable. It returns false if none waits.
+// round indexes some entries of some waiting logs. It returns false if no log waits.
 func (x *indexer) round(ctx context.Context) bool {
 	x.mu.Lock()
 	var ids []int64
@@ -152,7 +151,7 @@ func (x *indexer) round(ctx context.Context) bool {
 	var more []int64
 	began := time.Now()
 	err := x.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		// What is lost with the database is done again.
+		// Work that the database loses is done again.
 		_, err := tx.Exec(ctx, "set local synchronous_commit = off")
 		if err == nil {
 			more, err = queries.IndexNext(ctx, tx, ids, int32(indexTime.Milliseconds()))
@@ -171,7 +170,7 @@ func (x *indexer) round(ctx context.Context) bool {
 		x.add(more...)
 		return true
 	}
-	// The time was not used up: another server works on these, or their threads are being deleted.
+	// The time was not used up: another server is working on these threads, or they are being deleted.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, id := range more {

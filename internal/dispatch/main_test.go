@@ -24,7 +24,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// plantedKey is a key of a model in the environment of the tests' servers.
+// plantedKey is a model's key in the environment of the tests' servers.
 const plantedKey = "sk-planted-in-the-servers-environment"
 
 func TestMain(m *testing.M) {
@@ -41,13 +41,13 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m, commandtest.Halt)
 }
 
-// patience is how long a test waits for what must happen.
+// patience limits the wait for something that must happen.
 const patience = commandtest.Patience
 
-// maxArtifact is the largest artifact of the tests' servers, in bytes; a house may have two of them.
+// maxArtifact is the size of the largest artifact on the tests' servers, in bytes. A house may have two of them.
 const maxArtifact = 4 << 20
 
-// server is one arbe on a database, as far as commands are concerned.
+// server is one arbe server on a database, as far as commands need it.
 type server struct {
 	log        *stream.Log
 	threads    *thread.Threads
@@ -58,7 +58,7 @@ type server struct {
 	stop       func(context.Context) error
 }
 
-// bench is a database with one house, and a server on it whose sandboxes are real.
+// bench is a database with one house, and a server with real sandboxes.
 type bench struct {
 	*dbtest.Database
 	*server
@@ -66,9 +66,9 @@ type bench struct {
 	scope  db.Scope
 	driver sandbox.Driver
 	roots  []string
-	// conns is how many connections to the database a further server has; 0 is the default.
+	// conns limits the database connections of a further server; 0 means the default.
 	conns int32
-	// tune changes what further servers are started with; nil is the defaults.
+	// tune changes the configuration of further servers; nil keeps the defaults.
 	tune func(*dispatch.Config)
 }
 
@@ -114,7 +114,7 @@ func (b *bench) serve() *server {
 	return s
 }
 
-// start is the part of a server's assembly that commands need.
+// start does the part of a server's assembly that commands need.
 func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*dispatch.Config), repoRoots ...string) (*server, error) {
 	logger := slog.New(slog.DiscardHandler)
 	log, err := stream.Open(ctx, d, logger)

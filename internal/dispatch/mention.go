@@ -17,7 +17,7 @@ type Mentions interface {
 	MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error
 }
 
-// known are the agents of a house who can be mentioned.
+// known holds the agents of a house who can be mentioned.
 type known struct {
 	bot.Roster
 	people []inbox.Person
@@ -41,9 +41,8 @@ type mention struct {
 	people []string
 }
 
-// mentionsIn returns the chats that mention people other than their author. What one person says directly to another is meant for
-// them, whether it mentions them or not. What is said with a credential for one thread
-// mentions nobody, as it wakes no bot.
+// mentionsIn returns the chats that mention people other than their author. A direct message is meant for its recipient,
+// whether it mentions them or not. A message sent with a credential for one thread mentions nobody, just as it wakes no bot.
 func (k known) mentionsIn(n *News, chats []entry.Entry) (found []mention) {
 	for _, e := range chats {
 		said, ok := chatOf(e)

@@ -12,14 +12,14 @@ import (
 func TestPeopleAreToldThatTheyAreMentioned(t *testing.T) {
 	t.Parallel()
 	// The bot is mentioned too, and by default it would repeat the mentions.
-	r := parlour(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "yes"} })
+	r := policyBench(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "yes"} })
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)
 		c.Mentions = inbox.New(c.DB)
 	}
 	r.server = r.serve()
-	r.invent("grace") // whose handle it is
+	r.invent("grace") // the bot with that handle
 	owner, house := r.Owner(t), r.scope.House
 	person := func(name string) (id string) {
 		t.Helper()
@@ -34,7 +34,7 @@ func TestPeopleAreToldThatTheyAreMentioned(t *testing.T) {
 	r.settled("one")
 	r.says("two", "@grace-hopper and @bob")
 	r.settled("two")
-	// A direct message notifies the person whom it is to, and nobody else.
+	// A direct message notifies its recipient and nobody else.
 	th, err := r.threads.Direct(t.Context(), r.scope, thread.Draft{ParentAgent: both[0]})
 	if err != nil {
 		t.Fatal(detail(err))

@@ -13,36 +13,36 @@ import (
 const (
 	// idlePause is the longest pause between two rounds of decisions.
 	idlePause = time.Second
-	// newsMost is the number of threads in one round of decisions, and houseNewsMost that of one house.
+	// newsMost limits the threads in one round of decisions, and houseNewsMost those of one house.
 	newsMost, houseNewsMost = 1000, 64
-	// Deciding leaves the machine to other work. A house has credit: to choose the work of a thread costs threadCost, and
-	// entryCost for each of its entries, which is about what it takes on a machine that does nothing else. Each newsPace of
-	// time earns one of credit, up to newsCredit. A house in debt waits until the debt is earned, but at most idlePause, and
-	// at most as long as its last decisions cost if it has more entries. So a question is decided at once where little is
-	// said, entries are decided many at a time where they come fast, and a house pays for itself alone.
+	// Deciding leaves the machine time for other work. Each house has credit. Choosing the work of a thread costs threadCost,
+	// plus entryCost for each of its entries, which is about what it takes on an otherwise idle machine. A house earns one
+	// unit of credit per newsPace of time, up to newsCredit. A house in debt waits until it has earned the debt, but at most
+	// idlePause; and if it has more entries, at most as long as its last decisions cost. So where little is said, a question
+	// is decided at once. Where entries come fast, they are decided in batches, and each house pays for itself alone.
 	threadCost, entryCost = 500 * time.Microsecond, 2 * time.Microsecond
 	newsPace, newsCredit  = 20, 100 * time.Millisecond
 )
 
-// newsQueue holds the logs with entries to decide, by house. Houses take turns: a house that had its turn comes behind all
-// that wait. It is safe for concurrent use.
+// newsQueue holds the logs with entries to decide, by house. Houses take turns: after its turn, a house goes behind all
+// waiting ones. It is safe for concurrent use.
 type newsQueue struct {
-	// wakeup receives a token when a round may find something to do.
+	// wakeup receives a token when a round may have something to do.
 	wakeup chan struct{}
 
 	mu     sync.Mutex
 	houses map[string]*houseNews
 }
 
-// houseNews are the logs of a house with entries to decide.
+// houseNews is a house's logs with entries to decide.
 type houseNews struct {
 	house   string
 	waiting map[int64]stream.Ref
-	// taken are those that a round decides. While there are some, the house has no further turn.
+	// taken holds the logs that a round is deciding. Until it is empty, the house has no further turn.
 	taken map[int64]stream.Ref
-	// since is when the house began to wait for its turn, and ready is when it may have it.
+	// since is when the house began to wait for its turn, and ready the earliest time for it.
 	since, ready time.Time
-	// credit is what the house had at the time earned.
+	// credit is the house's credit at the time earned.
 	credit time.Duration
 	earned time.Time
 }
@@ -51,7 +51,7 @@ func newNewsQueue() *newsQueue {
 	return &newsQueue{wakeup: make(chan struct{}, 1), houses: map[string]*houseNews{}}
 }
 
-// add says that a log has entries to decide.
+// add queues a log that has entries to decide.
 func (q *newsQueue) add(id int64, ref stream.Ref) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +76,7 @@ func (q *newsQueue) wake() {
 	}
 }
 
-// empty reports whether nothing waits and nothing is taken.
+// empty reports whether no log waits and none is being decided.
 func (q *newsQueue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,8 +88,8 @@ func (q *newsQueue) empty() bool {
 	return true
 }
 
-// take takes what the houses say whose turn it is. next is when a house may have its turn that waits for that now; zero if
-// none does. The caller ends each turn with [newsQueue.end].
+// take takes the logs of the houses whose turn it is. next is the earliest time at which a waiting house may have its turn;
+// zero if no house waits. The caller ends each turn with [newsQueue.end].
 func (q *newsQueue) take(now time.Time) (news []*houseNews, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -120,7 +120,7 @@ func (q *newsQueue) take(now time.Time) (news []*houseNews, next time.Time) {
 	return news, next
 }
 
-// takeAll takes all that waits, whosever turn it is.
+// takeAll takes all waiting logs, whosever turn it is.
 func (q *newsQueue) takeAll() (news []*houseNews) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +133,7 @@ func (q *newsQueue) takeAll() (news []*houseNews) {
 	return news
 }
 
-// begin takes at most this many logs.
+// begin begins a house's turn with at most this many logs.
 func (n *houseNews) begin(most int, now time.Time) {
 	n.taken = map[int64]stream.Ref{}
 	for id, ref := range n.waiting {
@@ -146,7 +146,7 @@ func (n *houseNews) begin(most int, now time.Time) {
 	n.since = now
 }
 
-// earn returns the credit of the house at a time.
+// earn returns the house's credit at a time.
 func (n *houseNews) earn(now time.Time) time.Duration {
 	if n.credit < newsCredit {
 		n.credit = min(n.credit+now.Sub(n.earned)/newsPace, newsCredit)
@@ -155,14 +155,14 @@ func (n *houseNews) earn(now time.Time) time.Duration {
 	return n.credit
 }
 
-// end ends the turn of a house. behind says that it left entries to its next turn.
+// end ends the turn of a house. behind reports that entries remain for its next turn.
 func (q *newsQueue) end(n *houseNews, cost time.Duration, behind bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	n.credit = max(n.earn(now)-cost, -idlePause/newsPace)
 	longest := idlePause
-	if behind { // somebody may have waited for long
+	if behind { // someone may have been waiting for long
 		longest = cost
 	}
 	n.ready, n.taken = now.Add(max(0, min(-n.credit*newsPace, longest))), nil

@@ -18,7 +18,7 @@ func (q *newsQueue) wait(house string, logs int) {
 	}
 }
 
-// turns takes what may be taken now, and returns how many logs of each house those are.
+// turns takes what may be taken now, and returns the number of logs of each house.
 func (q *newsQueue) turns() (taken map[string]int, news []*houseNews) {
 	news, _ = q.take(time.Now())
 	taken = map[string]int{}

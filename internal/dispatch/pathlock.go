@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// pathLocks serialize the changes of a file by this server. Two calls of one step may change the same file.
+// pathLocks serializes this server's changes of a file. Two calls of one step may change the same file.
 type pathLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}
 }
 
-// lock waits until nobody else holds the key, and returns how to release it.
+// lock waits until the key is free, and returns a function that releases it.
 func (l *pathLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()

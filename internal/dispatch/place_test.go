@@ -16,10 +16,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// settled is a workshop whose bot is told of a house.
-func settled(t *testing.T, house turn.House, recipe sandbox.Recipe) *room {
+// settled is a sandboxBench whose bot learns about a house.
+func settled(t *testing.T, house turn.House, recipe sandbox.Recipe) *botBench {
 	t.Helper()
-	r := furnish(database(t), nil)
+	r := benchWithBot(database(t), nil)
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)
@@ -46,7 +46,7 @@ func TestABotIsToldWhereItIs(t *testing.T) {
 		{Person: turn.Person{Name: "Ada"}}, {Person: turn.Person{Name: "Lint", Bot: true}, Handle: "lint"},
 	}}
 	r := settled(t, house, sandbox.Recipe{Repo: "https://example.org/app.git", Ref: "main", CommandTimeout: 7 * time.Minute})
-	// Recipes of earlier versions may have a password in the address.
+	// Recipes of earlier versions may contain a password in the address.
 	changed, err := r.Owner(t).Exec(t.Context(), `update environments set config = replace(config::text, 'https://example.org', 'https://ada:s3cret@example.org')::jsonb where name = 'build'`)
 	if err != nil || changed.RowsAffected() != 1 {
 		t.Fatal(changed, err)
@@ -66,7 +66,7 @@ func TestABotIsToldWhereItIs(t *testing.T) {
 		t.Error("the bot is told the password of the repository")
 	}
 	if boxes, err := r.boxes.ListSandboxes(t.Context(), r.scope, sandbox.Filter{}, db.Cursor{}, 10); err != nil || len(boxes) != 0 {
-		t.Errorf("telling it built %d sandboxes (%v)", len(boxes), err)
+		t.Errorf("describing the place built %d sandboxes (%v)", len(boxes), err)
 	}
 
 	asked := first.Asked()
@@ -74,7 +74,7 @@ func TestABotIsToldWhereItIs(t *testing.T) {
 	if !strings.Contains(asked, "⟦person: Ada⟧\n  @bot hello\n⟦arbe: it is ") || !strings.Contains(asked, today) || !strings.HasSuffix(asked, "UTC; answer entry 1, by “Ada”⟧") {
 		t.Errorf("the question ends in %q", asked)
 	}
-	// What is told of a question stays as it is in later requests: only then does a provider's cache of them last.
+	// The context of a question stays the same in later requests. Otherwise the provider could not cache them.
 	r.says("again", "@bot and now?")
 	r.answer("again")
 	second := r.models.Requests()[1]

@@ -17,22 +17,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file decides which turns may begin to wait. Which of those that wait run next is decided in fair.go, and what they
-// may cost in package turn.
+// This file decides which turns may join the queue. Which queued turn runs next is decided in fair.go, and what it may cost
+// in package turn.
 
-// admission admits the turns that the new entries of a thread ask for, within the limits on what follows from one entry of
-// a person, and on how many turns may wait. Threads are decided at the same time, so the limits on waiting may be exceeded
-// by a few turns.
+// admission admits the turns that a thread's new entries ask for. It enforces the limits on what follows from one entry of a
+// person, and on how many turns may wait. Threads are decided concurrently, so a few turns more than the limit may wait.
 type admission struct {
 	house, thread string
 	limits        jobs.Limits
 	roots         map[string]*turn.Root
-	// waiting is nil until it is needed, which is seldom: most turns are asked for where the bot has one already.
+	// waiting is nil until needed, which is rare: usually the bot already has a turn.
 	waiting *turn.Waiting
 }
 
-// admissionTx returns the admission of what some triggers ask for. It must be called before tx locks a log; see
-// [turn.RootTx].
+// admissionTx returns the admission for some triggers. Call it before tx locks a log; see [turn.RootTx].
 func admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger, limits jobs.Limits, roots turn.RootLimits) (*admission, error) {
 	a := &admission{house: n.House, thread: n.Thread, limits: limits, roots: map[string]*turn.Root{}}
 	for _, t := range triggers {
@@ -48,15 +46,15 @@ func admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger, l
 		a.roots[root] = found
 	}
 	for _, t := range triggers {
-		if a.roots[t.root] == nil { // nothing has followed from it, because it is being decided only now
+		if a.roots[t.root] == nil { // this entry is being decided only now, so nothing has followed from it yet
 			a.roots[t.root] = turn.NewRoot(roots)
 		}
 	}
 	return a, nil
 }
 
-// begin admits one more turn, or returns the entry that says why it is refused. A thread has that entry once for each root,
-// or once a minute if too many wait: the entries of refused turns have the same id then, and a log stores one entry per id.
+// begin admits one more turn, or returns the entry that explains why it is refused. A thread has one such entry per root, or
+// one per minute if too many turns wait: the entries of refused turns then share an id, and a log stores one entry per id.
 func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) (refused *entry.Draft, err error) {
 	if a.waiting == nil {
 		w, err := turn.WaitingTx(ctx, tx, a.house, a.thread, a.limits.PersonWaiting)
@@ -80,7 +78,7 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 	} {
 		if l.waiting >= l.most {
 			return refuse(entry.ReasonQueue, time.Now().UTC().Format("200601021504"),
-				fmt.Sprintf("%d turns of bots wait %s, and no more may. Ask again when some have begun, or stop some.", l.waiting, l.of))
+				fmt.Sprintf("%d turns of bots are waiting %s, the most allowed. Ask again when some have begun, or stop some.", l.waiting, l.of))
 		}
 	}
 	if why := a.roots[t.root].Begin(); why != "" {

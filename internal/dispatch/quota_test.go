@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// callers are two bots, @one and @two, each of which answers by creating five threads in which it calls the other one.
+// callers creates two bots, @one and @two. Each answers by creating five threads and mentioning the other one there.
 func callers(q *modeltest.Request) modeltest.Reply {
 	if q.Last().Role == "tool" {
 		return modeltest.Reply{Text: "done"}
@@ -33,8 +33,8 @@ func callers(q *modeltest.Request) modeltest.Reply {
 	return reply
 }
 
-// still waits until no turn is active and everything that was said is decided.
-func (r *room) still() {
+// still waits until no turn is active and every entry is decided.
+func (r *botBench) still() {
 	r.t.Helper()
 	owner := r.Owner(r.t)
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -52,8 +52,8 @@ func (r *room) still() {
 	}
 }
 
-// counted returns how many rows a query counts.
-func (r *room) counted(query string, args ...any) (n int) {
+// counted returns the count that a query selects.
+func (r *botBench) counted(query string, args ...any) (n int) {
 	r.t.Helper()
 	if err := r.Owner(r.t).QueryRow(r.t.Context(), query, args...).Scan(&n); err != nil {
 		r.t.Fatal(err)
@@ -63,8 +63,8 @@ func (r *room) counted(query string, args ...any) (n int) {
 
 func TestWhatFollowsFromOneMessageEnds(t *testing.T) {
 	t.Parallel()
-	attack := func(t *testing.T, servers int, roots turn.RootLimits) *room {
-		r := parlour(t, 0, callers)
+	attack := func(t *testing.T, servers int, roots turn.RootLimits) *botBench {
+		r := policyBench(t, 0, callers)
 		tune := r.tune
 		r.tune = func(c *dispatch.Config) { tune(c); c.Bots.Roots = roots }
 		for range servers {
@@ -84,7 +84,7 @@ func TestWhatFollowsFromOneMessageEnds(t *testing.T) {
 		if n := r.counted(threads); n != 20 {
 			t.Errorf("bots created %d threads, want 20", n)
 		}
-		if n := r.counted(turns, turn.RootOf(r.th, "q")); n != 21 { // the first one, and one in each thread
+		if n := r.counted(turns, turn.RootOf(r.th, "q")); n != 21 { // the first turn, and one in each thread
 			t.Errorf("%d turns began", n)
 		}
 		if n := len(r.models.Requests()); n > 50 {
@@ -116,7 +116,7 @@ func TestWhatFollowsFromOneMessageEnds(t *testing.T) {
 	})
 	t.Run("in money", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 0, callers)
+		r := policyBench(t, 0, callers)
 		tune := r.tune
 		r.tune = func(c *dispatch.Config) { tune(c); c.Bots.Roots = turn.RootLimits{Micros: 1} }
 		r.server = r.serve()
@@ -154,7 +154,7 @@ func TestWhatFollowsFromOneMessageEnds(t *testing.T) {
 
 func TestTurnsThatMayNotEvenWait(t *testing.T) {
 	t.Parallel()
-	r := parlour(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two three", Hold: true} })
+	r := policyBench(t, 0, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two three", Hold: true} })
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)

@@ -13,8 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// reaps is the queue of the sandboxes to delete. It is separate, because providers may be slow and other jobs must not wait
-// for them.
+// reaps is the queue of sandboxes to delete. It is separate, because providers may be slow and must not delay other jobs.
 const reaps = "reaps"
 
 var reapQueue = jobs.Queue{
@@ -24,8 +23,8 @@ var reapQueue = jobs.Queue{
 // reapTimeout limits the wait for a provider that does not answer, because it occupies a worker.
 const reapTimeout = 5 * time.Minute
 
-// DeleteThread deletes a thread with its log and its children, and has the sandboxes deleted that no other thread uses.
-// Deleting a thread that does not exist succeeds.
+// DeleteThread deletes a thread with its log and children. It also queues the deletion of sandboxes that no other thread
+// uses. Deleting a thread that does not exist succeeds.
 func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string) error {
 	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := d.Runs.CancelBelowTx(ctx, tx, id); err != nil {
@@ -44,8 +43,9 @@ func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string
 	})
 }
 
-// DestroySandbox is [sandbox.Reaper.Destroy], or with discard [sandbox.Reaper.Discard]. A sandbox on another machine is destroyed by that machine's servers.
-// Commands and turns that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
+// DestroySandbox is [sandbox.Reaper.Destroy] or, with discard, [sandbox.Reaper.Discard]. A sandbox on another machine is
+// destroyed by that machine's servers. Commands and turns that were waiting for that machine may then run anywhere, because
+// the sandbox that bound them to it is dead.
 func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string, discard bool) (sandbox.Sandbox, error) {
 	destroy := d.boxes.Destroy
 	if discard {
@@ -68,7 +68,7 @@ func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id stri
 	})
 }
 
-// reapArgs are the arguments of a job that destroys a sandbox if no thread is on it.
+// reapArgs are the arguments of a job that destroys a sandbox if no thread uses it.
 type reapArgs struct {
 	House   string `json:"house"`
 	Sandbox string `json:"sandbox"`
@@ -77,7 +77,7 @@ type reapArgs struct {
 // Kind is the job's kind.
 func (reapArgs) Kind() string { return "reap_sandbox" }
 
-// reap destroys the sandbox. If the provider does not answer, the queue retries with growing pauses.
+// reap destroys the sandbox. If the provider does not answer, the queue retries with increasing pauses.
 func (d *Dispatcher) reap(ctx context.Context, job *jobs.Job[reapArgs]) error {
 	err := d.boxes.Reap(ctx, db.Scope{House: job.Args.House}, job.Args.Sandbox)
 	if away, ok := errors.AsType[*sandbox.OtherMachineError](err); ok {

@@ -20,8 +20,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// removable restarts the server of a room so that its bot is there only while it is a member.
-func (r *room) removable() *room {
+// removable restarts a bench's server so that its bot exists only while it is a member.
+func (r *botBench) removable() *botBench {
 	r.t.Helper()
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
@@ -48,8 +48,8 @@ func (r *room) removable() *room {
 	return r
 }
 
-// remove removes the bot and asserts how many turns that stops.
-func (r *room) remove(want int) {
+// remove removes the bot, and asserts how many turns that stops.
+func (r *botBench) remove(want int) {
 	r.t.Helper()
 	var found []turn.Turn
 	var end func(context.Context) error
@@ -69,7 +69,7 @@ func (r *room) remove(want int) {
 }
 
 // saysRemoved waits until a turn ends because its bot was removed.
-func (r *room) saysRemoved(asked string) {
+func (r *botBench) saysRemoved(asked string) {
 	r.t.Helper()
 	e := r.end(asked)
 	if e.Outcome != entry.TurnFailed || e.Reason != "bot_removed" || e.Message != "the bot was removed" || e.Next == "" || e.StoppedBy != r.scope.Agent {
@@ -94,7 +94,7 @@ func TestTheTurnsOfARemovedBotStop(t *testing.T) {
 		}
 		var calls int
 		if err := r.Owner(t).QueryRow(t.Context(), "select count(*) from model_calls").Scan(&calls); err != nil || calls != 1 {
-			t.Errorf("of what it cost there are %d calls: %v", calls, err)
+			t.Errorf("its cost records have %d calls: %v", calls, err)
 		}
 	})
 	t.Run("while its command runs, which is cancelled", func(t *testing.T) {

@@ -22,15 +22,15 @@ type Message struct {
 	// Text is Markdown, or a shell command that [entry.ParseCommand] recognises. If the speaker may run commands, another
 	// word after a slash ([entry.UnknownCommand]) is refused, and "//word" says "/word".
 	Text string
-	// ReplyTo is the id of the entry that a chat answers. Defaults to "": none.
+	// ReplyTo is the id of the entry that a chat answers, if any.
 	ReplyTo string
-	// Think is how hard the bots think that answer it. Defaults to what [entry.ThinkDirective] finds in Text, if the speaker may
-	// run commands, and otherwise to how hard they usually do.
+	// Think is how hard the answering bots think. If the speaker may run commands, it defaults to what [entry.ThinkDirective]
+	// finds in Text, and otherwise to the bots' own setting.
 	Think entry.Effort
-	// Literal makes the message a chat even if it looks like a command, and leaves a /think in it a part of what is said.
+	// Literal makes the message a chat even if it looks like a command, and treats a /think in it as text.
 	Literal bool
-	// Attachments are the ids of the artifacts that belong to a chat, at most [entry.MaxAttachments]; see
-	// [artifact.Artifacts.Attach]. A command takes none.
+	// Attachments are the ids of a chat's artifacts, at most [entry.MaxAttachments]; see [artifact.Artifacts.Attach]. A
+	// command cannot have any.
 	Attachments []string
 }
 
@@ -40,7 +40,7 @@ func (w Message) Chat(author string) entry.Draft {
 	for _, id := range w.Attachments {
 		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id})
 	}
-	// It keeps < and & as they were written, because it is not HTML.
+	// Keep < and & unescaped: the text is not HTML.
 	return entry.Draft{ID: w.ID, Author: author, Type: chat.Type(), Payload: unescapedJSON(chat)}
 }
 
@@ -54,7 +54,7 @@ func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Mes
 	return d.Append(ctx, by, threadID, w.Chat(by.Agent), w.Literal)
 }
 
-// Append is Say for a draft. With literal it is written as it is, whatever its text begins with.
+// Append is Say for a draft. With literal, the draft is written unchanged, whatever its text begins with.
 func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (entry.Entry, error) {
 	d.output.Ask(by.House)
 	if err := entry.Check(draft, entry.Anyone); err != nil {
@@ -66,7 +66,7 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 		}
 		return d.delegate(ctx, by, threadID, draft.ID, agent, task)
 	}
-	said, err := d.saying(ctx, by, threadID, []entry.Draft{draft}, []bool{literal})
+	said, err := d.interpret(ctx, by, threadID, []entry.Draft{draft}, []bool{literal})
 	if err != nil {
 		return entry.Entry{}, err
 	}
@@ -89,11 +89,11 @@ func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, dr
 	return entries[0], nil
 }
 
-// SayAll is Say for all messages in a write's content, together with the other effects of the write: all or none, in
-// one transaction. The caller has validated the content. literal says which messages are literal. Errors: also those of
+// SayAll is Say for all messages in a write's content, together with the write's other effects: all or nothing, in one
+// transaction. The caller has validated the content. literal reports which messages are literal. Errors: also those of
 // [stream.Log.Write].
 func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w stream.Write, literal []bool) (done stream.Written, err error) {
-	said, err := d.saying(ctx, by, threadID, w.Content, literal)
+	said, err := d.interpret(ctx, by, threadID, w.Content, literal)
 	if err != nil {
 		return done, err
 	}
@@ -108,23 +108,23 @@ func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w 
 	return done, err
 }
 
-// saying is what a speaker is about to say.
+// saying is what a speaker means to say.
 type saying struct {
 	by     Speaker
 	thread string
 	to     stream.Ref
 	drafts []entry.Draft
-	// runs reports that there are commands, and files are the artifacts that the chats name.
+	// runs reports whether there are commands. files holds the artifacts that the chats name.
 	runs  bool
 	files []string
 }
 
-// plain reports whether it can be written without a look at other rows.
+// plain reports whether it can be written without reading other rows.
 func (s saying) plain() bool { return !s.runs && len(s.files) == 0 }
 
-// saying returns what the speaker of some valid chats says with them: chats that are commands become commands, and the
-// attachments of chats are looked at.
-func (d *Dispatcher) saying(ctx context.Context, by Speaker, threadID string, chats []entry.Draft, literal []bool) (s saying, err error) {
+// interpret returns what the speaker means by some valid chats: chats that are commands become commands, and attachments are
+// checked.
+func (d *Dispatcher) interpret(ctx context.Context, by Speaker, threadID string, chats []entry.Draft, literal []bool) (s saying, err error) {
 	s = saying{by: by, thread: threadID, to: stream.Ref{House: by.House, Name: thread.StreamName(threadID)}}
 	if s.drafts, s.runs, err = by.drafts(ctx, chats, literal); err != nil {
 		return s, err
@@ -161,26 +161,27 @@ func (d *Dispatcher) saying(ctx context.Context, by Speaker, threadID string, ch
 	return s, nil
 }
 
-// attached returns the ids of the artifacts that a chat names. became is what it means: a command cannot have any.
+// attached returns the ids of the artifacts that a chat names. became is the draft that the chat turned into: a command
+// cannot have any.
 func attached(became, chat entry.Draft) (ids []string, err error) {
-	// Most chats have none, and decoding them would only cost time. A name may be written with an escape.
+	// Most chats have none, so avoid decoding them. A name may be written with an escape.
 	if chat.Type != (entry.Chat{}).Type() || !bytes.Contains(chat.Payload, []byte("attachments")) && !bytes.Contains(chat.Payload, []byte(`\u`)) {
 		return nil, nil
 	}
 	var c entry.Chat
 	if json.Unmarshal(chat.Payload, &c) != nil {
-		return nil, nil // cannot happen for what was checked
+		return nil, nil // cannot happen: the chat was checked
 	}
 	for _, a := range c.Attachments {
 		ids = append(ids, a.ArtifactID)
 	}
 	if len(ids) > 0 && became.Type != chat.Type {
-		return nil, fault.New(fault.Invalid, "a command takes no files", "send them with a message, and name them in the command")
+		return nil, fault.New(fault.Invalid, "a command cannot have files", "send them with a message, and name them in the command")
 	}
 	return ids, nil
 }
 
-// sayTx writes what is said in one transaction, in which files are checked and commands are queued.
+// sayTx writes the entries in one transaction, which also checks files and queues commands.
 func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []entry.Draft) ([]entry.Entry, error)) error {
 	checked := func(tx pgx.Tx, drafts []entry.Draft) ([]entry.Entry, error) {
 		if len(s.files) > 0 {
@@ -201,8 +202,7 @@ func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []e
 	})
 }
 
-// drafts replaces chats that are commands by commands, if the speaker may run commands. runs reports whether there are
-// any.
+// drafts replaces chats by commands where they are commands and the speaker may run them. runs reports whether there are any.
 func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool) (drafts []entry.Draft, runs bool, err error) {
 	may := sync.OnceValues(func() (bool, error) { return s.runs(ctx) })
 	for i, draft := range chats {
@@ -225,8 +225,8 @@ func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool
 	return drafts, runs, nil
 }
 
-// compose returns what the speaker of a chat with this text means: a command, the chat without the escape, or the chat with
-// what its directive says. An unknown command is a [fault.Invalid] that names the known ones.
+// compose returns what a speaker means by a chat with this text: a command, the chat without its escape, or the chat with its
+// directive applied. An unknown command is a [fault.Invalid] that lists the known ones.
 func compose(draft entry.Draft, text string) (entry.Draft, error) {
 	if plain := entry.Unescaped(text); plain != text {
 		return with(draft, "text", plain)
@@ -245,7 +245,7 @@ func compose(draft entry.Draft, text string) (entry.Draft, error) {
 	return draft, entry.Check(draft, entry.Server)
 }
 
-// with returns the draft of a chat with another value of a field. It keeps the other fields.
+// with returns the draft of a chat with one field changed.
 func with(draft entry.Draft, field string, value any) (entry.Draft, error) {
 	var payload map[string]json.RawMessage
 	if err := json.Unmarshal(draft.Payload, &payload); err != nil {
@@ -256,7 +256,7 @@ func with(draft entry.Draft, field string, value any) (entry.Draft, error) {
 	return draft, nil
 }
 
-// unescapedJSON returns v as JSON text in which < and & stay as they are.
+// unescapedJSON returns v as JSON with < and & unescaped.
 func unescapedJSON(v any) json.RawMessage {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)

@@ -38,7 +38,7 @@ func (b *bench) says(by dispatch.Speaker, thread string, w dispatch.Message) ent
 
 func TestSay(t *testing.T) {
 	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{})
+	b, gated := onGated(t, 1, dispatch.Limits{})
 	th := b.thread(sandbox.Recipe{})
 	isChat := func(t *testing.T, e entry.Entry, text string) {
 		t.Helper()
@@ -46,7 +46,7 @@ func TestSay(t *testing.T) {
 			t.Errorf("it is %s %s by %q", e.Type, e.Payload, e.Author)
 		}
 	}
-	t.Run("is a chat, to the letter", func(t *testing.T) {
+	t.Run("is a chat, character by character", func(t *testing.T) {
 		e := b.says(b.runner(), th, dispatch.Message{ID: "one", Text: "hello <b> & @bob!", ReplyTo: "x"})
 		isChat(t, e, "hello <b> & @bob!")
 		if string(e.Payload) != `{"text":"hello <b> & @bob!","reply_to":"x"}` || e.ID != "one" {
@@ -59,8 +59,8 @@ func TestSay(t *testing.T) {
 			if c, ok := entry.As[entry.Command](e); !ok || c.Command != line || e.Author != b.scope.Agent {
 				t.Fatalf("it is %s %s", e.Type, e.Payload)
 			}
-			shelf.HasBegun(t, line)
-			shelf.End(line)
+			gated.HasBegun(t, line)
+			gated.End(line)
 			b.result(th, e.ID)
 		}
 		e := b.says(b.runner(), th, dispatch.Message{Text: "!pwd"})
@@ -72,7 +72,7 @@ func TestSay(t *testing.T) {
 		isChat(t, b.says(b.runner(), th, dispatch.Message{Text: "!ls", Literal: true}), "!ls")
 		isChat(t, b.says(b.runner(), th, dispatch.Message{Text: "!", Literal: true}), "!")
 	})
-	t.Run("with a slash and a word that is no command is refused, and told what there is", func(t *testing.T) {
+	t.Run("is refused with a list of commands if it is a slash and an unknown word", func(t *testing.T) {
 		for _, text := range []string{"/shrug", "/runn make test"} {
 			_, err := b.dispatcher.Say(t.Context(), b.runner(), th, dispatch.Message{Text: text})
 			word := strings.Fields(text)[0]
@@ -101,7 +101,7 @@ func TestSay(t *testing.T) {
 		isChat(t, b.says(b.talker(), th, dispatch.Message{Text: "/run ls"}), "/run ls")
 		isChat(t, b.says(dispatch.Speaker{Scope: b.scope}, th, dispatch.Message{Text: "!ls"}), "!ls")
 	})
-	t.Run("asks who may run commands only about commands, and heeds every answer", func(t *testing.T) {
+	t.Run("asks who may run commands only for commands, and obeys every answer", func(t *testing.T) {
 		by := dispatch.Speaker{Scope: b.scope, MayRun: func(context.Context) error { return errors.New("no answer") }}
 		isChat(t, b.says(by, th, dispatch.Message{Text: "hello!"}), "hello!")
 		if _, err := b.dispatcher.Say(t.Context(), by, th, dispatch.Message{Text: "!ls"}); err == nil || err.Error() != "no answer" {
@@ -118,7 +118,7 @@ func TestSay(t *testing.T) {
 		isChat(t, b.says(b.runner(), th, dispatch.Message{ID: "chat", Text: "!once", Literal: true}), "!once")
 		other(dispatch.Message{ID: "chat", Text: "!once"})
 		first := b.says(b.runner(), th, dispatch.Message{ID: "command", Text: "!twice"})
-		shelf.HasBegun(t, "twice")
+		gated.HasBegun(t, "twice")
 		if again := b.says(b.runner(), th, dispatch.Message{ID: "command", Text: "!twice"}); again.Seq != first.Seq || again.Type != first.Type || string(again.Payload) != string(first.Payload) {
 			t.Errorf("it is %s %s", again.Type, again.Payload)
 		}
@@ -126,14 +126,14 @@ func TestSay(t *testing.T) {
 			w.ID = "command"
 			other(w)
 		}
-		shelf.End("twice")
+		gated.End("twice")
 		b.result(th, "command")
-		for _, line := range shelf.Order() {
+		for _, line := range gated.Order() {
 			if line == "once" || line == "other" || line == "never" {
 				t.Errorf("%s ran", line)
 			}
 		}
-		if n := strings.Count(strings.Join(shelf.Order(), " "), "twice"); n != 1 {
+		if n := strings.Count(strings.Join(gated.Order(), " "), "twice"); n != 1 {
 			t.Errorf("it ran %d times", n)
 		}
 	})
@@ -173,7 +173,7 @@ func TestSay(t *testing.T) {
 
 func TestSayAll(t *testing.T) {
 	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{ThreadRunning: 1, ThreadWaiting: 1}})
+	b, gated := onGated(t, 1, dispatch.Limits{Commands: jobs.Limits{ThreadRunning: 1, ThreadWaiting: 1}})
 	th := b.thread(sandbox.Recipe{})
 	texts := func(name string, list ...string) (w stream.Write, literal []bool) {
 		w = stream.Write{ContentType: "application/json", Producer: &stream.Producer{Name: name}}
@@ -198,7 +198,7 @@ func TestSayAll(t *testing.T) {
 				t.Fatalf("the outcome is %v (%s)", done.Outcome, detail(err))
 			}
 		}
-		shelf.HasBegun(t, "first")
+		gated.HasBegun(t, "first")
 		if got := kinds(); got != "p0:chat p1:command p2:chat p3:chat " {
 			t.Errorf("the log is %s", got)
 		}
@@ -220,7 +220,7 @@ func TestSayAll(t *testing.T) {
 			t.Errorf("the outcome is %v (%s), the log %s", done.Outcome, detail(err), kinds())
 		}
 	})
-	t.Run("says it as it is for who may not run commands", func(t *testing.T) {
+	t.Run("is unchanged if the speaker may not run commands", func(t *testing.T) {
 		w, literal := texts("s", "!second")
 		if _, err := b.dispatcher.SayAll(t.Context(), b.talker(), th, w, literal); err != nil {
 			t.Fatal(detail(err))
@@ -229,17 +229,17 @@ func TestSayAll(t *testing.T) {
 			t.Errorf("the log is %s", got)
 		}
 	})
-	shelf.End("first")
+	gated.End("first")
 	b.result(th, "p1")
-	if got := strings.Join(shelf.Order(), " "); got != "first" {
+	if got := strings.Join(gated.Order(), " "); got != "first" {
 		t.Errorf("these ran: %s", got)
 	}
 }
 
-// A chat and a name answer no guess of a secret: they stay as they were written.
+// Neither a chat nor a name reveals whether a guess of a secret was right: both stay as written.
 func TestASecretThatIsGuessedIsSaidAsItIs(t *testing.T) {
 	t.Parallel()
-	b, _ := onShelf(t, 0, dispatch.Limits{})
+	b, _ := onGated(t, 0, dispatch.Limits{})
 	b.withSecrets()
 	b.server = b.serve()
 	th := b.thread(sandbox.Recipe{})

@@ -43,7 +43,7 @@ func (b *bench) search(scope db.Scope, text string, limit int) ([]thread.Found, 
 	return found, err
 }
 
-// finds waits until a search finds as many entries, and returns them as "thread:position".
+// finds waits until a search finds this many entries, and returns them as "thread:position".
 func (b *bench) finds(text string, want int) (all []string) {
 	b.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -66,7 +66,7 @@ func (b *bench) finds(text string, want int) (all []string) {
 func TestEntriesAreFoundByTheirWords(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.server = b.serve()
 	first, second := b.conversation(), b.conversation()
 	b.adds(first,
@@ -118,7 +118,7 @@ func TestEntriesAreFoundByTheirWords(t *testing.T) {
 func TestADeletedThreadIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.server = b.serve()
 	th := b.conversation()
 	b.adds(th, entry.Chat{Text: "needle"})
@@ -133,7 +133,7 @@ func TestADeletedThreadIsNotFound(t *testing.T) {
 	}
 }
 
-// TestDecisionsDoNotWaitForTheIndex: nothing can be made searchable for as long as somebody holds the table.
+// TestDecisionsDoNotWaitForTheIndex holds the table, so that nothing can be indexed meanwhile.
 func TestDecisionsDoNotWaitForTheIndex(t *testing.T) {
 	t.Parallel()
 	b := deciding(t, 1, oneForEach)
@@ -172,7 +172,7 @@ func TestDecisionsDoNotWaitForTheIndex(t *testing.T) {
 func TestALivingServerIndexesWhatADeadOneLeft(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.tune = func(c *dispatch.Config) {
 		c.Select = oneForEach
 		c.Jobs.SweepEvery = 200 * time.Millisecond
@@ -203,7 +203,7 @@ func TestALivingServerIndexesWhatADeadOneLeft(t *testing.T) {
 func TestServersShareTheIndexing(t *testing.T) {
 	t.Parallel()
 	b := database(t)
-	b.driver = newShelf()
+	b.driver = newGated()
 	b.server = b.serve()
 	th := b.conversation()
 	if err := b.stop(t.Context()); err != nil {
@@ -263,7 +263,7 @@ func TestServersShareTheIndexing(t *testing.T) {
 	b.finds("hello", 100)
 }
 
-// TestASelectorSeesOnlyChatsThatMayMentionABot: a round goes over a long log in one step.
+// TestASelectorSeesOnlyChatsThatMayMentionABot: one round passes a long log in a single step.
 func TestASelectorSeesOnlyChatsThatMayMentionABot(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -13,10 +13,10 @@ import (
 // Speaker is the author of a chat or command. The caller has checked that they may write to the thread.
 type Speaker struct {
 	db.Scope
-	// MayRun checks whether they may also run commands in the thread; if not, it returns a [fault.Forbidden]. It is
-	// called only for a message that is a command or delegates a task. Defaults to nil: they may not.
+	// MayRun returns a [fault.Forbidden] unless the speaker may also run commands in the thread. It is called only for a
+	// message that is a command or delegates a task. If it is nil, the speaker may not.
 	MayRun func(context.Context) error
-	// Confined reports that their credential is valid for this thread alone: what they say is [entry.Chat.Confined].
+	// Confined reports that the speaker's credential is valid for this thread only: their chats are [entry.Chat.Confined].
 	Confined bool
 }
 
@@ -32,11 +32,10 @@ func (s Speaker) runs(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// composedIn returns the text of a chat, and whether the text may mean something else than it says: it is a command, an
-// unknown command, or escaped, or begins with a directive.
+// composedIn returns the text of a chat, and whether that text may have a special meaning: a command, known or unknown, an
+// escape, or a directive.
 func composedIn(d entry.Draft) (text string, composed bool) {
-	// Most chats contain neither a mark of a command, nor a JSON escape that could stand for one. Decoding these would
-	// only cost time.
+	// Most chats contain neither the mark of a command nor a JSON escape that could hide one. Avoid decoding those.
 	if d.Type != (entry.Chat{}).Type() || !bytes.ContainsAny(d.Payload, `!\`) && !bytes.Contains(d.Payload, []byte("/run")) && !bytes.Contains(d.Payload, []byte("/think")) && !bytes.Contains(d.Payload, []byte(`"/`)) {
 		return "", false
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file assembles the dispatcher from what the others have.
+// This file assembles the dispatcher from the parts in the other files.
 
-// Start starts to decide and to run jobs, first those of dead servers, until [Dispatcher.Stop].
+// Start starts deciding and running jobs, beginning with those of dead servers, until [Dispatcher.Stop].
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	c.foreground = cmp.Or(c.foreground, foreground)
 	d := &Dispatcher{
@@ -48,7 +48,6 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// begin begins to decide and to run jobs.
 func (d *Dispatcher) begin(ctx context.Context) (err error) {
 	if err = d.boxes.TouchMachines(ctx); err != nil {
 		return err
@@ -64,14 +63,14 @@ func (d *Dispatcher) begin(ctx context.Context) (err error) {
 	return d.Jobs.Start(ctx)
 }
 
-// addKinds adds the kinds of jobs of this package. A new kind is a file with its arguments and its work, and a line here.
+// addKinds adds this package's kinds of jobs. A new kind needs a file with its arguments and its work, and a line here.
 func (d *Dispatcher) addKinds() {
 	jobs.Add(d.Jobs, jobs.Kind[turnArgs]{Queue: turns, Attempts: 1, Unique: true, Adopted: true, LeavesLost: true, Work: d.runTurn})
 	jobs.Add(d.Jobs, jobs.Kind[wakeArgs]{Queue: turns, Work: d.wake})
 	jobs.Add(d.Jobs, jobs.Kind[reapArgs]{Queue: reaps, Timeout: reapTimeout, Work: d.reap})
 }
 
-// newRuns returns what runs coding agents.
+// newRuns returns the part that runs coding agents.
 func (d *Dispatcher) newRuns() *run.Runs {
 	c := d.config.Runs
 	c.DB, c.Log, c.Threads, c.Boxes, c.Logger, c.Jobs = d.db, d.log, d.threads, d.boxes, d.logger, d.Jobs
@@ -79,7 +78,7 @@ func (d *Dispatcher) newRuns() *run.Runs {
 	return run.New(c)
 }
 
-// newRunner returns what runs the turns of bots.
+// newRunner returns the part that runs the turns of bots.
 func (d *Dispatcher) newRunner() *turn.Runner {
 	c := d.config.Bots
 	c.DB, c.Log, c.Logger, c.Tools, c.Queue, c.Setting, c.Park = d.db, d.log, d.logger, d.Tools, d.queueTurn, d.settingOf, d.parkTurnTx

@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// The budgets of thinking that the models of these tests are given, as the wire has them.
+// The thinking budgets of these tests' models, as they appear on the wire.
 const (
 	noBudget   = ""
 	lowBudget  = "2048"
@@ -29,7 +29,7 @@ const (
 var sentBudget = regexp.MustCompile(`"budget_tokens":(\d+)`)
 
 // budgets returns the thinking budget of each request, in the order of the requests.
-func (r *room) budgets() (list []string) {
+func (r *botBench) budgets() (list []string) {
 	for _, q := range r.models.Requests() {
 		budget := noBudget
 		if found := sentBudget.FindSubmatch(q.Body); found != nil {
@@ -40,8 +40,8 @@ func (r *room) budgets() (list []string) {
 	return list
 }
 
-// ponders says something as a person does who types it.
-func (r *room) ponders(id, text string) {
+// ponders says something as a person typing does.
+func (r *botBench) ponders(id, text string) {
 	r.t.Helper()
 	if _, err := r.dispatcher.Say(r.t.Context(), r.runner(), r.th, dispatch.Message{ID: id, Text: text}); err != nil {
 		r.t.Fatal(detail(err))
@@ -60,7 +60,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 	t.Parallel()
 	t.Run("by its settings, and by a person for one question", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, looks)
+		r := policyBench(t, 1, looks)
 		b := r.invent("helper")
 		if _, err := bot.New(r.DB, r.threads).Edit(t.Context(), r.scope, b.ID, bot.Change{Think: new(entry.EffortLow)}); err != nil {
 			t.Fatal(detail(err))
@@ -70,7 +70,8 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 			r.ponders(id, text)
 			r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), id) })
 		}
-		// All calls of a turn think as hard. What a model with a budget did not think before it called, it does not after.
+		// All calls of a turn think equally hard. A model with a budget that did not think before its call does not think
+		// after it.
 		want := []string{lowBudget, lowBudget, highBudget, highBudget, noBudget, noBudget, lowBudget, lowBudget}
 		if got := r.budgets(); !slices.Equal(got, want) {
 			t.Errorf("the requests have the budgets %q, want %q", got, want)
@@ -93,7 +94,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 	})
 	t.Run("but not by a bot, a program, or what somebody quotes", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, looks)
+		r := policyBench(t, 1, looks)
 		r.invent("helper")
 		other := r.invent("other")
 		say := func(author, id string, c entry.Chat) {
@@ -120,7 +121,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 	})
 	t.Run("which must be an effort that there is", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, looks)
+		r := policyBench(t, 1, looks)
 		r.invent("helper")
 		for _, text := range []string{"/think hgih why?", "@helper /think hgih why?", "@helper /think high"} {
 			_, err := r.dispatcher.Say(t.Context(), r.runner(), r.th, dispatch.Message{ID: "q", Text: text})
@@ -131,13 +132,13 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 		if n := len(of[entry.Chat](r.entries())); n != 0 {
 			t.Errorf("%d chats were written", n)
 		}
-		// What an older client appends as it is, is said.
+		// A directive that an older client appends unparsed is text.
 		r.says("raw", "@helper /think hgih why?")
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "raw") })
 	})
 	t.Run("from the entry on that says so, and each turn by its own", func(t *testing.T) {
 		t.Parallel()
-		r := parlour(t, 1, func(q *modeltest.Request) modeltest.Reply {
+		r := policyBench(t, 1, func(q *modeltest.Request) modeltest.Reply {
 			reply := looks(q)
 			reply.Hold = true
 			return reply
@@ -161,7 +162,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 	t.Run("also when it tries again", func(t *testing.T) {
 		t.Parallel()
 		broken := true
-		r := parlour(t, 1, func(q *modeltest.Request) modeltest.Reply {
+		r := policyBench(t, 1, func(q *modeltest.Request) modeltest.Reply {
 			if broken {
 				broken = false
 				return modeltest.Refused(modeltest.Messages, 401)
@@ -181,7 +182,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 	})
 }
 
-// How hard a turn thinks, and what its model thought, outlive a server that is killed between two steps.
+// A turn's effort, and its model's thoughts, survive a server killed between two steps.
 func TestThinkingOutlivesAKilledServer(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
@@ -189,7 +190,7 @@ func TestThinkingOutlivesAKilledServer(t *testing.T) {
 		reply.HoldHeaders = q.Last().Role == "tool" && len(q.Messages) > 0 && q.Seen == 1
 		return reply
 	})
-	if err := r.stop(t.Context()); err != nil { // the test itself only writes
+	if err := r.stop(t.Context()); err != nil { // this server only writes
 		t.Fatal(detail(err))
 	}
 	kill := r.botProcess()
@@ -212,7 +213,8 @@ func TestThinkingOutlivesAKilledServer(t *testing.T) {
 	}
 }
 
-// OpenAI stores nothing, so a turn brings its encrypted reasoning along, from its log: after a restart, and with the next question.
+// OpenAI stores nothing, so a turn sends its encrypted reasoning along, from its log: after a restart, and with the next
+// question.
 func TestATurnCarriesEncryptedReasoning(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
@@ -265,7 +267,7 @@ func TestATurnCarriesEncryptedReasoning(t *testing.T) {
 			t.Errorf("request %d has %d items of reasoning before their calls, want %d: %s", i, reasoned, want, q.Body)
 		}
 	}
-	// What it showed of its thinking is in the log: in its steps, and with its answer.
+	// The log has the thinking that the model showed: in its steps, and with its answer.
 	steps := of[entry.PiAssistant](r.entries())
 	if len(steps) != 2 || steps[0].Thought() != "Which are there?" {
 		t.Errorf("the steps are %+v", steps)
@@ -273,7 +275,7 @@ func TestATurnCarriesEncryptedReasoning(t *testing.T) {
 	if c := r.answer("q"); c.Text != "There is one." || c.Turn.Thinking != "So there is one." {
 		t.Errorf("the answer is %+v, %+v", c, c.Turn)
 	}
-	// None of it is what others read.
+	// Others read none of it.
 	for _, e := range r.entries() {
 		if p, ok := entry.Decode(e); ok && strings.Contains(p.Plain(), modeltest.DefaultProof) {
 			t.Errorf("the proof is a text of %s", e.Type)

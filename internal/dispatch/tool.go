@@ -10,16 +10,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file has what the tools of bots are made of. tools.go lists them.
+// This file defines the bots' tools. tools.go lists them.
 
-// On whose behalf the tools act, as people read it. All act in the name of their bot, and not of whoever asked it.
+// On whose behalf a tool acts, in words for people. Every tool acts for its bot, not for whoever asked the bot.
 const (
 	runsAsBot   = "The bot, in its own name. It works in the thread's sandbox, with the secrets and the network that the environment gives to every command."
 	readsAsBot  = "The bot, as a member of the house: it reads what every member can read. It changes nothing."
 	speaksAsBot = "The bot, in its own name, in any thread of the house. What it says may wake other bots, and what these do follows from the same message of a person."
 )
 
-// tool returns a tool whose arguments are decoded into A, and whose result is a text.
+// tool returns a tool whose arguments decode into A, and whose result is text.
 func tool[A any](name, description, schema string, run func(context.Context, turn.Call, A) (string, error)) turn.Tool {
 	return resultTool(name, description, schema, func(ctx context.Context, c turn.Call, a A) (turn.Result, error) {
 		text, err := run(ctx, c, a)
@@ -27,7 +27,7 @@ func tool[A any](name, description, schema string, run func(context.Context, tur
 	})
 }
 
-// resultTool returns a tool whose arguments are decoded into A.
+// resultTool returns a tool whose arguments decode into A.
 func resultTool[A any](name, description, schema string, run func(context.Context, turn.Call, A) (turn.Result, error)) turn.Tool {
 	return turn.Tool{
 		Tool: model.Tool{Name: name, Description: strings.ReplaceAll(description, "\n", " "), Schema: json.RawMessage(schema)},
@@ -41,13 +41,13 @@ func resultTool[A any](name, description, schema string, run func(context.Contex
 	}
 }
 
-// acts says on whose behalf a tool acts.
+// acts sets on whose behalf a tool acts.
 func acts(behalf string, t turn.Tool) turn.Tool {
 	t.Behalf = behalf
 	return t
 }
 
-// listing marks a tool that shows what others write.
+// listing marks a tool that shows other people's texts.
 func listing(t turn.Tool) turn.Tool {
 	t.Lists = true
 	return acts(readsAsBot, t)

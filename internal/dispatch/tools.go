@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Tools returns the tools that a bot of the scope's house can have, or, without a bot, those that every bot of the house
-// can. Today these are the same for all. A tool acts in the name of its bot, and sees what the bot's house has.
+// Tools returns the tools that a bot of the scope's house can have, or those of every bot of the house if bot is empty. Today
+// all bots can have the same. A tool acts for its bot, and sees what the bot's house has.
 func (d *Dispatcher) Tools(_ context.Context, _ db.Scope, _ string) ([]turn.Tool, error) {
 	return d.tools, nil
 }

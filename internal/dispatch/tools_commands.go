@@ -16,20 +16,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// This file has the tools that run commands. A command is a durable entry of its own, and outlives the call that asked for it:
-// it goes on in the background when the call returns, also after the turn has answered, until its own time limit. Whoever
-// stops the turn stops its commands, too.
+// This file has the tools that run commands. A command is a durable entry that outlives the call which started it: when the
+// call returns, the command continues in the background until its own time limit, even after the turn has answered. Stopping
+// the turn also stops its commands.
 
 const (
-	// foreground is how long a call waits for the end of a command.
+	// foreground limits how long a call waits for the end of a command.
 	foreground = 2 * time.Minute
-	// mostWaited is how long [entry.ReadCommandTool] waits, and stopWaited how long [entry.StopCommandTool] does.
+	// mostWaited limits the wait of [entry.ReadCommandTool], and stopWaited that of [entry.StopCommandTool].
 	mostWaited, stopWaited = 2 * time.Minute, 3 * entry.CancelGrace
 	// cancelWithin limits the cancellation of a command whose turn has ended.
 	cancelWithin = 20 * time.Second
 )
 
-// commandTools are the tools that run commands in the thread's sandbox.
+// commandTools returns the tools that run commands in the thread's sandbox.
 func (d *Dispatcher) commandTools() []turn.Tool {
 	return []turn.Tool{
 		d.inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
@@ -37,13 +37,13 @@ between commands. Everyone in the thread sees the command and its output. After 
 			`{"type":"object","properties":{
 			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
 			"background":{"type":"boolean","description":"returns at once, for a server or a long job; read_command shows what it prints, stop_command ends it"},
-			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
+			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"how long it may run; leave it out for the sandbox's limit"}},
 			"required":["command"],"additionalProperties":false}`, d.runForBot)),
-		acts(runsAsBot, resultTool(entry.ReadCommandTool, `Reads the output of a command of this thread, and says whether it still runs or how it ended.`,
+		acts(runsAsBot, resultTool(entry.ReadCommandTool, `Reads the output of a command of this thread, and says whether it is still running, or how it ended.`,
 			`{"type":"object","properties":{
 			"command_id":{"type":"string","minLength":1,"maxLength":200},
 			"offset":{"type":"integer","minimum":0,"description":"reads from this byte of the output; leave it out for the end of it"},
-			"wait_seconds":{"type":"integer","minimum":0,"maximum":120,"description":"waits so long for the end of the command"}},
+			"wait_seconds":{"type":"integer","minimum":0,"maximum":120,"description":"how long to wait for the end of the command"}},
 			"required":["command_id"],"additionalProperties":false}`, d.readCommandForBot)),
 		acts(runsAsBot, resultTool(entry.StopCommandTool, `Stops a command of this thread that you ran, with everything that it started.`,
 			`{"type":"object","properties":{
@@ -57,8 +57,8 @@ type commandArguments struct {
 	Timeout    int64  `json:"timeout_seconds"`
 }
 
-// runForBot runs a command and waits for its result, but not for long. If the call is repeated, it waits for the command of
-// the first one. If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
+// runForBot runs a command and waits a limited time for its result. If the call is repeated, it waits for the first call's
+// command. If ctx ends because someone stopped the turn, or because its time is up, it also cancels the command.
 func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (turn.Result, error) {
 	id := entry.CallCommandID(c.ID)
 	said, err := d.Commands.RunForCall(ctx, c.Scope, c.Thread, c.ID, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
@@ -66,7 +66,7 @@ func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArgume
 		return turn.Result{}, err
 	}
 	if a.Background {
-		return turn.Result{Text: "it runs in the background as the command " + id + "; read_command shows what it prints"}, nil
+		return turn.Result{Text: "it is running in the background as the command " + id + "; read_command shows its output"}, nil
 	}
 	wait := min(time.Until(said.Time.Add(d.config.foreground)), d.config.foreground)
 	r, err := d.awaitEnd(ctx, c, said, wait)
@@ -86,7 +86,7 @@ func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArgume
 	return turn.Result{Text: r.Within(command.PeekMost), Failed: r.Failed()}, nil
 }
 
-// awaitEnd waits until a command has ended, but at most for the given time; nil if it has not ended by then.
+// awaitEnd waits at most the given time for a command to end. It returns nil if it has not.
 func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, asked entry.Entry, most time.Duration) (*entry.CommandResult, error) {
 	log := stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}
 	if most > 0 {
@@ -110,10 +110,10 @@ func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, asked entry.Entr
 // unended returns the output so far of a command that has not ended.
 func (d *Dispatcher) unended(ctx context.Context, c turn.Call, id string, from int64) (turn.Result, error) {
 	seen, err := d.Commands.Peek(ctx, c.Scope, c.Thread, id, from)
-	return turn.Result{Text: shown(seen) + fmt.Sprintf("[it has not ended, and goes on as the command %s; read_command with offset %d shows what it prints next]", id, seen.Next)}, err
+	return turn.Result{Text: shown(seen) + fmt.Sprintf("[it is still running, as the command %s; read_command with offset %d shows its further output]", id, seen.Next)}, err
 }
 
-// shown returns a part of an output as bots read it, with what is left out of it.
+// shown returns a part of an output as bots read it, with notes about the parts left out.
 func shown(s command.Seen) string {
 	text := s.Text
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -187,7 +187,7 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	case err != nil:
 		return turn.Result{}, err
 	case ended == nil:
-		return turn.Result{Text: "it was asked to stop, and has not ended yet"}, nil
+		return turn.Result{Text: "it was told to stop, but has not ended yet"}, nil
 	}
 	return turn.Result{Text: ended.Within(command.PeekMost)}, nil
 }

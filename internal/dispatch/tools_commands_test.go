@@ -17,11 +17,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// impatient is a toolbench whose bot waits only a short time for a command.
+// impatient is a toolbench whose bot waits only briefly for a command.
 func impatient(t *testing.T) *toolbench {
 	t.Helper()
 	b := &toolbench{next: make(chan modeltest.Call, 1)}
-	b.room = furnish(database(t), b.model)
+	b.botBench = benchWithBot(database(t), b.model)
 	tune := b.tune
 	b.tune = func(c *dispatch.Config) { tune(c); c.Foreground(2 * time.Second) }
 	b.driver = realBoxes(t)
@@ -30,8 +30,8 @@ func impatient(t *testing.T) *toolbench {
 	return b
 }
 
-// lastCommand is the id of the command that a bot ran last.
-func (r *room) lastCommand() (id string) {
+// lastCommand returns the id of the bot's last command.
+func (r *botBench) lastCommand() (id string) {
 	for _, e := range r.entries() {
 		if e.Type == (entry.Command{}).Type() && e.Author == r.bot {
 			id = e.ID
@@ -45,10 +45,10 @@ func TestALongCommandGoesOnInTheBackground(t *testing.T) {
 	b := impatient(t)
 	got := b.works(entry.RunCommandTool, args{"command": "echo first; until test -e go; do sleep 0.05; done; echo second; exit 3"})
 	id := b.lastCommand()
-	if !strings.HasPrefix(got, "first\n[it has not ended") || !strings.Contains(got, id) || !strings.Contains(got, "offset 6 ") {
+	if !strings.HasPrefix(got, "first\n[it is still running") || !strings.Contains(got, id) || !strings.Contains(got, "offset 6 ") {
 		t.Fatalf("the call returns %q", got)
 	}
-	if got := b.works(entry.ReadCommandTool, args{"command_id": id, "offset": 2}); !strings.HasPrefix(got, "[from byte 2 of 6]\nrst\n[it has not ended") {
+	if got := b.works(entry.ReadCommandTool, args{"command_id": id, "offset": 2}); !strings.HasPrefix(got, "[from byte 2 of 6]\nrst\n[it is still running") {
 		t.Errorf("it reads %q", got)
 	}
 	b.sh(b.th, "touch go")
@@ -59,7 +59,7 @@ func TestALongCommandGoesOnInTheBackground(t *testing.T) {
 	if r := b.call(entry.ReadCommandTool, args{"command_id": id, "offset": 6}); !strings.HasPrefix(r.Text(), "[from byte 6 of 13]\nsecond\n[exit 3") {
 		t.Errorf("it reads %q", r.Text())
 	}
-	// The end of the command is in the transcript, too.
+	// The transcript also has the end of the command.
 	list := b.models.Requests()
 	var told int
 	for _, m := range list[len(list)-1].Messages {
@@ -75,7 +75,7 @@ func TestALongCommandGoesOnInTheBackground(t *testing.T) {
 func TestABackgroundCommandOutlivesItsTurnAndCanBeStopped(t *testing.T) {
 	t.Parallel()
 	b := impatient(t)
-	if got := b.works(entry.RunCommandTool, args{"command": "echo serving; touch up; sleep 600", "background": true}); !strings.Contains(got, "runs in the background as the command "+b.lastCommand()) {
+	if got := b.works(entry.RunCommandTool, args{"command": "echo serving; touch up; sleep 600", "background": true}); !strings.Contains(got, "is running in the background as the command "+b.lastCommand()) {
 		t.Fatalf("the call returns %q", got)
 	}
 	id := b.lastCommand()
@@ -105,7 +105,7 @@ func TestABackgroundCommandOutlivesItsTurnAndCanBeStopped(t *testing.T) {
 
 func TestStoppingATurnStopsItsCommands(t *testing.T) {
 	t.Parallel()
-	r := workshop(t, func(q *modeltest.Request) modeltest.Reply {
+	r := sandboxBench(t, func(q *modeltest.Request) modeltest.Reply {
 		command := `{"command":"sleep 600","background":true}`
 		if q.Last().Role == "tool" {
 			command = `{"command":"echo waits; sleep 600"}`
@@ -127,7 +127,7 @@ func TestStoppingATurnStopsItsCommands(t *testing.T) {
 	}
 }
 
-// What a command prints is read from any offset, whatever of it is kept.
+// Output can be read from any offset, however little of it is kept.
 func TestALargeOutputIsReadInParts(t *testing.T) {
 	t.Parallel()
 	b := impatient(t)
@@ -137,10 +137,10 @@ func TestALargeOutputIsReadInParts(t *testing.T) {
 	if got := b.works(entry.ReadCommandTool, args{"command_id": id, "offset": 0}); !strings.HasPrefix(got, "1\n2\n3\n") || !strings.Contains(got, "with offset 40960 ") {
 		t.Errorf("the beginning is %.40q … %.200q", got, got[max(0, len(got)-200):])
 	}
-	if got := b.works(entry.ReadCommandTool, args{"command_id": id}); !strings.Contains(got, "\n199999\n200000\n[it has not ended") || len(got) > 48<<10 {
+	if got := b.works(entry.ReadCommandTool, args{"command_id": id}); !strings.Contains(got, "\n199999\n200000\n[it is still running") || len(got) > 48<<10 {
 		t.Errorf("the end is %.200q", got[max(0, len(got)-200):])
 	}
-	if got := b.works(entry.ReadCommandTool, args{"command_id": id, "offset": 1 << 40}); !strings.HasPrefix(got, "[it has not ended") {
+	if got := b.works(entry.ReadCommandTool, args{"command_id": id, "offset": 1 << 40}); !strings.HasPrefix(got, "[it is still running") {
 		t.Errorf("beyond the end it reads %.100q", got)
 	}
 	b.works(entry.StopCommandTool, args{"command_id": id})

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// delegateTools are the tools that give tasks to coding agents.
+// delegateTools returns the tools that give tasks to coding agents.
 func (d *Dispatcher) delegateTools() []turn.Tool {
 	return []turn.Tool{
 		acts(runsAsBot, tool(entry.DelegateTaskTool, `Gives a task to a coding agent, which works on it in a thread and a sandbox of its own for as long as it takes. It returns the
@@ -31,7 +31,7 @@ type delegateArguments struct {
 	Sandbox     string `json:"sandbox"`
 }
 
-// delegateForBot delegates a task in the name of a call's bot. If the call is repeated, it does nothing.
+// delegateForBot delegates a task on behalf of a call's bot. Repeating the call does nothing.
 func (d *Dispatcher) delegateForBot(ctx context.Context, c turn.Call, a delegateArguments) (string, error) {
 	root, err := d.rootOf(ctx, c)
 	if err != nil {
@@ -43,5 +43,5 @@ func (d *Dispatcher) delegateForBot(ctx context.Context, c turn.Call, a delegate
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("delegated; the task is in thread %s. End your turn, unless there is something else to do: you are asked again when what you delegated has ended.", child.ID), nil
+	return fmt.Sprintf("delegated; the task is in thread %s. End your turn, unless there is something else to do: you get another turn when the task has ended.", child.ID), nil
 }

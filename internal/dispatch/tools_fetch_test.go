@@ -24,10 +24,10 @@ import (
 
 // site is a web server that bots may reach, beside one that they may not.
 type site struct {
-	*room
+	*botBench
 	url, host string
 	inside    *httptest.Server
-	reached   atomic.Int32 // how often the other one was
+	reached   atomic.Int32 // requests to the other one
 }
 
 func newSite(t *testing.T, f dispatch.Fetch, most time.Duration, serve http.HandlerFunc) *site {
@@ -48,10 +48,10 @@ func newSiteWith(t *testing.T, f dispatch.Fetch, most time.Duration, serve http.
 	if script != nil {
 		of = script(s)
 	}
-	s.room = furnish(database(t), of)
+	s.botBench = benchWithBot(database(t), of)
 	tune := s.tune
 	s.tune = func(c *dispatch.Config) { tune(c); c.Fetch = f.Private(s.host, most) }
-	s.driver = newShelf()
+	s.driver = newGated()
 	s.server = s.serve()
 	return s
 }
@@ -90,7 +90,7 @@ func TestABotFetchesAPage(t *testing.T) {
 	for path, want := range map[string]string{
 		"/moved": s.url + "/page, status 200, text/html; charset=iso-8859-1\n\n# Café\n\nSee [this](" + s.url + "/next) & **that**.",
 		"/json":  s.url + "/json, status 200, application/json\n\n{\"a\": [1]}",
-		"/image": s.url + "/image, status 200, image/png\n\n(this is no text but image/png of 8 bytes)",
+		"/image": s.url + "/image, status 200, image/png\n\n(this is not text, but image/png of 8 bytes)",
 	} {
 		if got, err := s.fetch(s.url+path, 0); err != nil || got.Text != want || got.Failed {
 			t.Errorf("%s: %q (%s), want %q", path, got.Text, detail(err), want)
@@ -207,7 +207,7 @@ func TestATurnMayFetchOnlySoOften(t *testing.T) {
 			asked = append(asked, args{"url": fmt.Sprint(s.url, "/", i)})
 		}
 		return calls(entry.FetchTool, asked...)
-	}).room
+	}).botBench
 	r.th = r.conversation()
 	r.says("q", "@bot go")
 	r.answer("q")

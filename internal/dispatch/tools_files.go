@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// defaultLines is how many lines of a file are shown, and maxLineShown how much of each, in bytes.
+	// defaultLines is the number of lines of a file that are shown, and maxLineShown limits each line, in bytes.
 	defaultLines, mostLines, maxLineShown = 1000, 5000, 2000
-	// maxDiffShown limits the diff in a result, in bytes. A longer one is kept as an artifact.
+	// maxDiffShown limits the diff in a result, in bytes. A longer diff becomes an artifact.
 	maxDiffShown = 32 << 10
-	// maxMatches limits what a search returns, in bytes.
+	// maxMatches limits the result of a search, in bytes.
 	maxMatches = 32 << 10
 )
 
-// fileTools are the tools that read and write files of the thread's sandbox.
+// fileTools returns the tools that read and write files of the thread's sandbox.
 func (d *Dispatcher) fileTools() []turn.Tool {
 	return []turn.Tool{
 		d.inSandbox(tool(entry.ReadFileTool, `Reads a text file of this thread's sandbox. Each line comes with its number and a tab, which are not part of the
@@ -95,8 +95,7 @@ func (d *Dispatcher) readFileForBot(ctx context.Context, c turn.Call, a readFile
 	return text, err
 }
 
-// numbered returns the lines of a text that were asked for, with their numbers. more reports that the file is longer than the
-// text.
+// numbered returns the requested lines of a text with their numbers. more reports that the file is longer than the text.
 func numbered(text string, a readFileArguments, more bool) string {
 	first, limit := max(a.Offset, 1), a.Limit
 	if limit == 0 {
@@ -173,7 +172,7 @@ func (d *Dispatcher) editFileForBot(ctx context.Context, c turn.Call, a editFile
 			return "", "", fault.Newf(fault.Invalid, "read the file, and copy the text exactly", "old_text is not in %s", name)
 		case n > 1 && !a.All:
 			return "", "", fault.Newf(fault.Invalid, "add lines around it until it is unique, or set replace_all", "old_text is in %s %d times", name, n)
-		case len(old)+n*(len(a.New)-len(a.Old)) > maxFileEdited: // before it is made
+		case len(old)+n*(len(a.New)-len(a.Old)) > maxFileEdited: // checked before it is built
 			return "", "", tooLarge(name)
 		}
 		places := "1 place"
@@ -188,8 +187,8 @@ func tooLarge(name string) error {
 	return fault.Newf(fault.Exhausted, "change it with run_command", "%s is or becomes larger than the %d MiB that this tool changes", name, maxFileEdited>>20)
 }
 
-// changeFile changes a file to what change returns for its content, and keeps its mode. what says what was done. A call that is
-// repeated finds by its id what it did, and does not do it twice.
+// changeFile replaces a file's content by what change returns for it, and keeps its mode. what describes the change in words.
+// A repeated call recognizes by its id what it did, and does not do it again.
 func (d *Dispatcher) changeFile(ctx context.Context, c turn.Call, name string, change func(f boxFile, old []byte) (text, what string, err error)) (result turn.Result, err error) {
 	err = d.inBox(ctx, c, func(ctx context.Context, b box) error {
 		f, err := b.locate(ctx, name)
@@ -253,7 +252,7 @@ func hashOf(content []byte) []byte {
 	return sum[:]
 }
 
-// changed describes a change: to the model in a line, to everyone else as a diff.
+// changed describes a change: in a line for the model, as a diff for everyone else.
 func (d *Dispatcher) changed(ctx context.Context, c turn.Call, b box, f boxFile, old, text, what string) turn.Result {
 	details := &entry.PiDetails{Path: storable(f.path)}
 	result := turn.Result{Text: what, Details: details}
@@ -289,7 +288,7 @@ func (d *Dispatcher) changed(ctx context.Context, c turn.Call, b box, f boxFile,
 	return result
 }
 
-// label is a file's name in a diff, on one line.
+// label returns a file's name in a diff, on one line.
 func label(f boxFile, exists bool) string {
 	if !exists {
 		return "/dev/null"
@@ -309,7 +308,7 @@ func (d *Dispatcher) editOf(ctx context.Context, c turn.Call) (row query.FileEdi
 	return row, err == nil, err
 }
 
-// recordEdit records what a call is about to write.
+// recordEdit records the edit that a call is about to make.
 func (d *Dispatcher) recordEdit(ctx context.Context, c turn.Call, name string, before, after []byte, result turn.Result) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -333,9 +332,8 @@ type searchFilesArguments struct {
 	IgnoreCase bool   `json:"ignore_case"`
 }
 
-// searchScript searches the path $1 for files with a name like $2, and for lines that match $3 if there is a $3, with grep's
-// option $4. Its options are those of POSIX. Links are not followed, and only regular files are opened. It ends when $5
-// bytes were printed.
+// searchScript searches the path $1 for files with a name like $2 and, if there is a $3, for lines that match it with grep's
+// option $4. It uses only POSIX options, follows no links, and opens only regular files. It ends after printing $5 bytes.
 const searchScript = `
 if [ -n "$3" ]; then
   find "$1" \( -name .git -o -name node_modules \) ! -path "$1" -prune -o -type f -name "$2" -exec grep "$4" -e "$3" /dev/null {} + 2>/dev/null
@@ -403,7 +401,7 @@ func matches(out string, cut, timedOut bool) string {
 	case timedOut:
 		fmt.Fprintf(&text, "(the search took longer than %s, so there may be more)", boxTime)
 	case cut:
-		text.WriteString("(there is more; search for something more special, or in a smaller directory)")
+		text.WriteString("(there is more; make the search more specific, or search a smaller directory)")
 	case left > 0:
 		fmt.Fprintf(&text, "(and %d more lines)", left)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// settingOf returns what a bot knows of a thread. It starts no sandbox.
+// settingOf returns what a bot knows about a thread. It starts no sandbox.
 func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID string) (turn.Setting, error) {
 	th, err := d.threads.Get(ctx, scope, threadID)
 	if err != nil {
@@ -19,7 +19,7 @@ func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID str
 	s := turn.Setting{Thread: th.Name}
 	around, err := d.boxes.Surroundings(ctx, scope, threadID)
 	switch code := fault.CodeOf(err); {
-	case code == fault.Precondition, code == fault.NotFound: // none, or one that was just deleted
+	case code == fault.Precondition, code == fault.NotFound: // there is none, or it was just deleted
 		return s, nil
 	case err != nil:
 		return turn.Setting{}, err
@@ -35,7 +35,7 @@ func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID str
 	return s, nil
 }
 
-// withoutPassword returns an address without the user and the password that it may have.
+// withoutPassword returns an address without its user and password, if any.
 func withoutPassword(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.User == nil {

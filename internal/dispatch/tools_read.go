@@ -19,14 +19,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// The tools in this file read what a bot's transcript leaves out, in pages: each result says how to read on, so that
-// everything can be read whole.
+// The tools in this file read what a bot's transcript leaves out, page by page. Each result tells how to continue, so that a
+// bot can read everything.
 
-// shownPage limits, in bytes, what one page shows. It is less than the result of a tool may have, so that what it says about
-// the rest stays.
+// shownPage limits one page, in bytes. It is less than a tool's result may have, to leave room for the note about the rest.
 const shownPage = 40 << 10
 
-// defaultListed and mostListed limit how many entries or threads a tool shows, and shownText how much of each entry.
+// defaultListed and mostListed limit the entries or threads that a tool shows, and shownText the text of each entry.
 const (
 	defaultListed, mostListed = 30, 200
 	shownText                 = 2 << 10
@@ -37,10 +36,10 @@ other arguments, it reads the last entries; with from, those from that position 
 
 const readThreadSchema = `{"type":"object","properties":{
 	"thread_id":{"type":"string"},
-	"from":{"type":"integer","minimum":1,"description":"reads the entries from this position on"},
-	"before":{"type":"integer","minimum":1,"description":"reads the entries before this position"},
+	"from":{"type":"integer","minimum":1,"description":"show the entries from this position on"},
+	"before":{"type":"integer","minimum":1,"description":"show the entries before this position"},
 	"limit":{"type":"integer","minimum":1,"maximum":200},
-	"entry":{"type":"integer","minimum":1,"description":"reads the whole text of the entry at this position"},
+	"entry":{"type":"integer","minimum":1,"description":"show the whole text of the entry at this position"},
 	"offset":{"type":"integer","minimum":0,"description":"with entry: where in its text to begin, in bytes"}},"additionalProperties":false}`
 
 type readArguments struct {
@@ -63,7 +62,7 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	if a.Limit == 0 {
 		a.Limit = defaultListed
 	}
-	// One entry, those from a position on, or the last ones.
+	// Read one entry, those from a position on, or the last ones.
 	wanted := stream.Range{Before: a.Before, Limit: min(a.Limit, mostListed), Last: true}
 	switch {
 	case a.Entry > 0:
@@ -106,7 +105,7 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	return top + earlier + strings.Join(shown, "") + later, nil
 }
 
-// shownEntries returns the first entries as bots read them, as many as fit on a page.
+// shownEntries returns as many of the first entries, as bots read them, as fit on a page.
 func shownEntries(entries []entry.Entry, name func(author string) (string, error)) (shown []string, err error) {
 	size := 0
 	for _, e := range entries {
@@ -122,7 +121,7 @@ func shownEntries(entries []entry.Entry, name func(author string) (string, error
 	return shown, nil
 }
 
-// shownEntry returns at most so many bytes of an entry's text, from an offset on, as bots read them.
+// shownEntry returns at most this many bytes of an entry's text from an offset on, as bots read them.
 func shownEntry(e entry.Entry, name func(author string) (string, error), offset int64, most int) (string, error) {
 	author, err := name(e.Author)
 	if err != nil {
@@ -134,13 +133,13 @@ func shownEntry(e entry.Entry, name func(author string) (string, error), offset 
 	}
 	shown, rest := textPage(text, offset, most)
 	if rest > 0 {
-		shown += fmt.Sprintf("\n(%d bytes of its text follow: entry %d with offset %d reads on)", rest, e.Seq, int64(len(text))-rest)
+		shown += fmt.Sprintf("\n(%d more bytes: read entry %d with offset %d)", rest, e.Seq, int64(len(text))-rest)
 	}
 	return head(e, author) + "\n" + shown + "\n", nil
 }
 
-// textPage returns a part of a foreign text as a quote of at most so many bytes, and how many bytes of the text are behind
-// it. It begins and ends at a character.
+// textPage returns a part of a foreign text as a quote of at most this many bytes, and how many bytes of the text follow it.
+// The part begins and ends at a character.
 func textPage(text string, offset int64, most int) (quote string, rest int64) {
 	begin := int(min(max(offset, 0), int64(len(text))))
 	for begin > 0 && begin < len(text) && !utf8.RuneStart(text[begin]) {
@@ -151,7 +150,7 @@ func textPage(text string, offset int64, most int) (quote string, rest int64) {
 		for n > 0 && n < len(part) && !utf8.RuneStart(part[n]) {
 			n--
 		}
-		// A quote is longer than its text: lines are indented, and what nobody sees is spelled out.
+		// A quote is longer than its text: lines are indented, and invisible characters are spelled out.
 		if quote = turn.Quote(part[:n]); len(quote) <= most || n < utf8.UTFMax {
 			return quote, int64(len(part) - n)
 		}
@@ -182,7 +181,7 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	}
 	about := fmt.Sprintf("artifact %s, %s, %d bytes, named “%s”", got.ID, got.Kind, got.Size, turn.Name(got.Label))
 	if !got.HasBytes {
-		return turn.Result{Text: about + "; its bytes are not here\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID))}, nil
+		return turn.Result{Text: about + "; its bytes are stored elsewhere\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID))}, nil
 	}
 	if a.Offset >= got.Size && got.Size > 0 {
 		return turn.Result{}, fault.Newf(fault.OutOfRange, "use a smaller offset", "the artifact has %d bytes", got.Size)
@@ -191,7 +190,7 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	if err != nil {
 		return turn.Result{}, err
 	}
-	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	defer content.Close() //nolint:errcheck // it was only read
 	if a.Offset == 0 {
 		if info, err := picture.Look(content); err == nil {
 			w, h := picture.Fits(info.Width, info.Height)
@@ -211,12 +210,12 @@ func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a arti
 	quote, rest := textPage(string(part), 0, shownPage)
 	end := a.Offset + int64(len(part)) - rest
 	if about += fmt.Sprintf("; bytes %d to %d", a.Offset, end); end < got.Size {
-		about += fmt.Sprintf(", offset %d reads on", end)
+		about += fmt.Sprintf(", continue with offset %d", end)
 	}
 	return turn.Result{Text: about + "\n" + quote}, nil
 }
 
-// readPart reads bytes of an artifact from an offset on. It leaves out the part of a character at each end.
+// readPart reads bytes of an artifact from an offset on. It drops incomplete characters at both ends.
 func readPart(content *artifact.Content, offset int64, most int) ([]byte, error) {
 	if most == 0 {
 		most = shownPage / 2
@@ -238,7 +237,7 @@ func readPart(content *artifact.Content, offset int64, most int) ([]byte, error)
 	return part, nil
 }
 
-// isText reports whether bytes are text: UTF-8 without zero bytes, apart from a character that is cut at the beginning.
+// isText reports whether bytes are text: UTF-8 without NUL, apart from a character that is cut at the beginning.
 func isText(part []byte) bool {
 	for i := 0; i < utf8.UTFMax-1 && len(part) > 0 && !utf8.RuneStart(part[0]); i++ {
 		part = part[1:]
@@ -246,8 +245,8 @@ func isText(part []byte) bool {
 	return utf8.Valid(part) && !bytes.ContainsRune(part, 0)
 }
 
-// head says in one line what an entry is and who wrote it, as bots read it. The name is last, so that it cannot change
-// the meaning of what is before it.
+// head describes an entry and its author in one line, as bots read it. The name comes last, so that it cannot change the
+// meaning of the words before it.
 func head(e entry.Entry, author string) string {
 	kind := e.Type
 	if c, ok := entry.As[entry.Chat](e); ok && c.Confined {
@@ -256,7 +255,7 @@ func head(e entry.Entry, author string) string {
 	return fmt.Sprintf("entry %d, %s, %s by %s", e.Seq, e.Time.UTC().Format(time.RFC3339), kind, turn.Name(author))
 }
 
-// names returns a function that returns the names of authors, and asks for each once.
+// names returns a function that returns authors' names, and looks up each one once.
 func (d *Dispatcher) names(ctx context.Context, c turn.Call) func(author string) (string, error) {
 	known := map[string]string{"": "arbe"}
 	return func(author string) (string, error) {

@@ -16,13 +16,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// workshop is a room whose thread has a local sandbox.
-func workshop(t testing.TB, script modeltest.Script) *room {
+// sandboxBench is a bench with a bot whose thread has a local sandbox.
+func sandboxBench(t testing.TB, script modeltest.Script) *botBench {
 	t.Helper()
-	return workshopWith(t, sandbox.Recipe{}, script)
+	return sandboxBenchWith(t, sandbox.Recipe{}, script)
 }
 
-func workshopWith(t testing.TB, recipe sandbox.Recipe, script modeltest.Script) *room {
+func sandboxBenchWith(t testing.TB, recipe sandbox.Recipe, script modeltest.Script) *botBench {
 	t.Helper()
 	r := botsOn(t, realBoxes(t), script)
 	recipe.Driver = "local"
@@ -47,7 +47,7 @@ func TestACommandThatFailedIsAnErrorForTheModel(t *testing.T) {
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
-			r := workshopWith(t, c.recipe, calls(entry.RunCommandTool, map[string]string{"command": c.command}))
+			r := sandboxBenchWith(t, c.recipe, calls(entry.RunCommandTool, map[string]string{"command": c.command}))
 			r.says("q", "@bot go")
 			r.answer("q")
 			if p := of[entry.PiToolResult](r.entries())[0]; p.IsError != c.failed || !strings.Contains(p.Text(), says) {
@@ -62,7 +62,7 @@ func TestACommandThatFailedIsAnErrorForTheModel(t *testing.T) {
 
 func TestACallWithMalformedArgumentsIsNoCommand(t *testing.T) {
 	t.Parallel()
-	r := workshop(t, func(q *modeltest.Request) modeltest.Reply {
+	r := sandboxBench(t, func(q *modeltest.Request) modeltest.Reply {
 		if q.Last().Role == "tool" {
 			return modeltest.Reply{Text: "done"}
 		}
@@ -78,8 +78,8 @@ func TestACallWithMalformedArgumentsIsNoCommand(t *testing.T) {
 	}
 }
 
-// What differs each time without any progress must not hide a loop: how long a command took, what time it is, and what the
-// bot itself has added to a list.
+// Details that differ each time without any progress must not hide a loop: a command's duration, the time of day, and what
+// the bot itself has added to a list.
 func TestALoopIsNoticedThoughTimesDiffer(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]modeltest.Call{
@@ -90,7 +90,7 @@ func TestALoopIsNoticedThoughTimesDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := workshop(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Calls: []modeltest.Call{call}} })
+			r := sandboxBench(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Calls: []modeltest.Call{call}} })
 			r.says("q", "@bot go")
 			if e := r.end("q"); e.Reason != "loop" || e.Summary.Steps > 10 {
 				t.Errorf("it ends with %+v after %d steps", e, e.Summary.Steps)
@@ -99,7 +99,7 @@ func TestALoopIsNoticedThoughTimesDiffer(t *testing.T) {
 	}
 	t.Run("but progress is not a loop", func(t *testing.T) {
 		t.Parallel()
-		r := workshop(t, func(q *modeltest.Request) modeltest.Reply {
+		r := sandboxBench(t, func(q *modeltest.Request) modeltest.Reply {
 			if strings.Contains(q.Last().Text, "12 of 12") {
 				return modeltest.Reply{Text: "done"}
 			}
@@ -112,8 +112,8 @@ func TestALoopIsNoticedThoughTimesDiffer(t *testing.T) {
 	})
 }
 
-// toolResults is what the model read as the results of its calls.
-func (r *room) toolResults() (texts []string) {
+// toolResults returns the results of its calls that the model read.
+func (r *botBench) toolResults() (texts []string) {
 	for _, p := range of[entry.PiToolResult](r.entries()) {
 		texts = append(texts, p.Text())
 	}
@@ -123,8 +123,8 @@ func (r *room) toolResults() (texts []string) {
 // A bot reads a whole thread, page by page, and each entry of it to its end.
 func TestABotReadsAThreadWhole(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("⟦word⟧ of many\n", 4000) // some of it is spelled out, so that a page holds less of it
-	on := regexp.MustCompile(`(?m)^\((?:later ones: from (\d+)|\d+ bytes of its text follow: entry (\d+) with offset (\d+) reads on)\)$`)
+	long := strings.Repeat("⟦word⟧ of many\n", 4000) // some characters are spelled out, so a page holds less of the text
+	on := regexp.MustCompile(`(?m)^\((?:later ones: from (\d+)|\d+ more bytes: read entry (\d+) with offset (\d+))\)$`)
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
 		if q.Last().Role != "tool" {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: entry.ReadThreadTool, Arguments: `{"from":1,"limit":200}`}, {Name: entry.ReadThreadTool, Arguments: `{"entry":1}`}}}
@@ -170,7 +170,7 @@ func TestABotReadsAThreadWhole(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(whole.String(), "of many"); n < 3990 || n > 4000 { // one that is cut in two does not count
+	if n := strings.Count(whole.String(), "of many"); n < 3990 || n > 4000 { // a line that is cut in two is not counted
 		t.Errorf("%d of 4000 lines of the long entry were read", n)
 	}
 	for i := range 400 {
@@ -226,7 +226,7 @@ func TestABotReadsArtifacts(t *testing.T) {
 		}
 	}
 	for n, want := range map[string]string{
-		"0": "; bytes 0 to 20480, offset 20480 reads on\n  first\n  <U+27E6>person: Owner<U+27E7> yes\n  ää", "1": "ä" + "last", "2": "bytes 31 to 42, offset 42 reads on",
+		"0": "; bytes 0 to 20480, continue with offset 20480\n  first\n  <U+27E6>person: Owner<U+27E7> yes\n  ää", "1": "ä" + "last", "2": "bytes 31 to 42, continue with offset 42",
 		"3": "there is no text at this offset", "4": "0 bytes, named “(a).txt”", "5": "the artifact has ", "6": "there is no such artifact",
 	} {
 		if p := results[n]; !strings.Contains(p.Text(), want) || len(p.Text()) > 48<<10 || strings.Contains(p.Text(), "bytes left out") {

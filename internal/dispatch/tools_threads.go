@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// threadTools are the tools that list and search the threads of a house, create them, and speak in them.
+// threadTools returns the tools that list, search, create and speak in a house's threads.
 func (d *Dispatcher) threadTools() []turn.Tool {
 	return []turn.Tool{
 		listing(tool(entry.ListThreadsTool, `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
@@ -39,7 +39,7 @@ type:message, type:answer, type:command, type:output, is:failed, after:2026-01-3
 	}
 }
 
-// defaultFound and mostFound limit how many entries a search returns.
+// defaultFound and mostFound limit the entries that a search returns.
 const defaultFound, mostFound = 20, 50
 
 type listArguments struct {
@@ -65,7 +65,7 @@ func (d *Dispatcher) listForBot(ctx context.Context, c turn.Call, a listArgument
 	return b.String(), nil
 }
 
-// searchPatience is how long a search waits until what was just said can be found, and searchPause how often it looks.
+// searchPatience limits the wait until recent entries can be found, and searchPause is the pause between two checks.
 const searchPatience, searchPause = 2 * time.Second, 50 * time.Millisecond
 
 type searchArguments struct {
@@ -94,7 +94,7 @@ func (d *Dispatcher) searchForBot(ctx context.Context, c turn.Call, a searchArgu
 	}
 	var b strings.Builder
 	if missing > 0 {
-		fmt.Fprintf(&b, "%d of the latest or oldest entries cannot be found yet; they are being made searchable\n", missing)
+		fmt.Fprintf(&b, "%d of the latest or oldest entries are still being indexed and cannot be found yet\n", missing)
 	}
 	if len(found)+len(named) == 0 {
 		return b.String() + "nothing was found", nil
@@ -151,8 +151,8 @@ func (d *Dispatcher) sayForBot(ctx context.Context, c turn.Call, a sayArguments)
 	return "said", d.sayOnce(ctx, c, th, a.Text)
 }
 
-// sayOnce says something in the name of a call's bot. If the call is repeated, it does nothing. The chat names the turn,
-// so that what it makes other bots say counts as said in a row.
+// sayOnce says something on behalf of a call's bot. Repeating the call does nothing. The chat names the turn, so that the
+// answers of other bots to it count as part of the same chain.
 func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread, text string) error {
 	draft := entry.NewDraft(c.ID, c.Scope.Agent, entry.Chat{Text: text, Turn: &entry.TurnSummary{TurnID: c.Turn}})
 	if err := entry.Check(draft, entry.Server); err != nil {
@@ -165,7 +165,7 @@ func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread,
 	return entry.Repeated(draft, entries[0])
 }
 
-// rootOf returns the entry of a person from which a call of a tool follows.
+// rootOf returns the person's entry from which a tool's call follows.
 func (d *Dispatcher) rootOf(ctx context.Context, c turn.Call) (root string, err error) {
 	err = d.db.In(ctx, db.Scope{House: c.Scope.House, Agent: c.Scope.Agent}, func(tx pgx.Tx) error {
 		t, err := turn.GetTx(ctx, tx, c.Turn)

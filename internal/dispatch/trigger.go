@@ -17,13 +17,13 @@ import (
 type trigger struct {
 	entry entry.Entry
 	policy.Trigger
-	// by is the id of the turn that wrote the entry; empty if none did.
+	// by is the id of the turn, if any, that wrote the entry.
 	by string
-	// replyTo is the id of the entry that it replies to; empty if there is none.
+	// replyTo is the id of the entry, if any, that it replies to.
 	replyTo string
-	// think is how hard the bots should think that are asked.
+	// think is how hard the bots it asks should think.
 	think entry.Effort
-	// root is the entry of a person from which it follows; see [turn.RootOf].
+	// root is the person's entry from which it follows; see [turn.RootOf].
 	root string
 }
 
@@ -47,7 +47,7 @@ func triggersOf(ctx context.Context, n *News, roster known, entries []entry.Entr
 	return matter, nil
 }
 
-// complete finds out to whom a message of a person is said that may mention nobody.
+// complete finds out for whom a person's message is that may mention nobody.
 func (t *trigger) complete(ctx context.Context, n *News, roster known) error {
 	if t.AuthorKind != policy.Human {
 		return nil
@@ -58,19 +58,20 @@ func (t *trigger) complete(ctx context.Context, n *News, roster known) error {
 		return nil
 	}
 	author, err := n.authorOf(ctx, t.replyTo)
-	if author != t.Author { // who asks again replies to themselves
+	if author != t.Author { // asking again is a reply to oneself
 		t.RepliesTo = author
 	}
 	return err
 }
 
-// where is a trigger without an entry: what is the same for all entries of the thread.
+// where is what all triggers of a thread have in common.
 func (n *News) where() policy.Trigger {
 	return policy.Trigger{Thread: n.Thread, Direct: n.Direct, Driver: n.Driver, Answering: n.Answering, Quiet: n.Settled && n.Answering == ""}
 }
 
-// begins returns the bot that the thread begins with: the only one that the first message mentions. It is empty if that is not among
-// the triggers, or mentions none or several. That bot then answers in the thread without being mentioned.
+// begins returns the bot that the thread begins with: the only one that the first message mentions. That bot then answers in
+// the thread without being mentioned. begins returns "" if the first message is not among the triggers, or mentions no bot or
+// several.
 func begins(ctx context.Context, n *News, bots []bot.Bot, triggers []*trigger) (agent string, first *trigger, err error) {
 	if n.Settled || n.Direct != "" || n.Driver != "" || len(triggers) == 0 {
 		return "", nil, nil
@@ -95,11 +96,11 @@ func begins(ctx context.Context, n *News, bots []bot.Bot, triggers []*trigger) (
 	return agent, first, nil
 }
 
-// triggerOf returns what an entry may ask for; nil if entries of its kind ask for nothing. A kind that asks for turns has a
-// case here.
+// triggerOf returns what an entry may ask for; nil if entries of its kind never ask for anything. A kind that asks for turns
+// has a case here.
 func triggerOf(n *News, e entry.Entry) *trigger {
 	said, ok := chatOf(e)
-	if !ok || said.Run != nil { // the result of a run says nothing to anyone but the bot that waits for it
+	if !ok || said.Run != nil { // the result of a run concerns only the bot that waits for it
 		return nil
 	}
 	t := &trigger{entry: e, think: said.Think, replyTo: said.ReplyTo, Trigger: n.where()}
@@ -110,7 +111,7 @@ func triggerOf(n *News, e entry.Entry) *trigger {
 	return t
 }
 
-// chatOf returns an entry's chat, if somebody said one.
+// chatOf returns the chat of an entry, if an agent said one.
 func chatOf(e entry.Entry) (entry.Chat, bool) {
 	if e.Author == "" || e.Type != (entry.Chat{}).Type() {
 		return entry.Chat{}, false
@@ -118,13 +119,14 @@ func chatOf(e entry.Entry) (entry.Chat, bool) {
 	return entry.As[entry.Chat](e)
 }
 
-// origin returns how many answers of bots led to the entry, one by one, since a person spoke, and what that person said.
+// origin returns the number of bots' answers that led to the entry, one from another, since a person spoke, and that person's
+// message.
 func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string, err error) {
 	itself := turn.RootOf(t.Thread, t.entry.ID)
 	switch {
 	case t.AuthorKind == policy.Human:
 		return 0, itself, nil
-	case t.by == "": // said by a program with the bot's key
+	case t.by == "": // a program said it with the bot's key
 		return 1, itself, nil
 	}
 	before, root, err := turn.ChainTx(ctx, tx, t.by)
@@ -134,8 +136,8 @@ func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string,
 	return before + 1, root, err
 }
 
-// toldDriver returns the position of the last of some chats that a person says to the coding agent that drives the thread; 0 if
-// nobody does. A chat that mentions other bots, and not that one, is for them.
+// toldDriver returns the position of the last of the chats that a person addresses to the coding agent that drives the
+// thread; 0 if there is none. A chat that mentions other bots but not that one is for them.
 func toldDriver(n *News, bots []bot.Bot, chats []entry.Entry) (seq int64) {
 	if n.Driver == "" {
 		return 0

@@ -25,11 +25,11 @@ import (
 const (
 	// turns is the queue of the turns of bots.
 	turns = "turns"
-	// turnWorkers is how many turns a server runs at once. It can be large, because a turn mostly waits for its model.
+	// turnWorkers limits the turns that a server runs at once. It is large, because a turn mostly waits for its model.
 	turnWorkers = 512
-	// turnAgain is the longest pause before a turn is continued that the database interrupted or that is not due.
+	// turnAgain is the longest pause before continuing a turn that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
-	// turnLook is how often a turn that is not due is looked at again, because a mention makes it due.
+	// turnLook is the pause between checks of a turn that is not due, because a mention makes it due.
 	turnLook = 250 * time.Millisecond
 )
 
@@ -67,16 +67,16 @@ func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref
 	return t.ID, err
 }
 
-// rescheduleTx makes the job of a turn that waits due when the turn is: at once if [turn.Turn].Due is zero.
+// rescheduleTx reschedules the job of a waiting turn for when the turn is due: at once if [turn.Turn].Due is zero.
 func (d *Dispatcher) rescheduleTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
 	return d.Jobs.RescheduleTx(ctx, tx, turnArgs{}.Kind(), "turn", t.ID, t.Due)
 }
 
-// runTurn runs the turn of a job. If the server stops before the turn has ended, the job is left to another server or to
-// the next start of this one.
+// runTurn runs the turn of a job. If the server stops first, the job is left to another server or to the next start of this
+// one.
 //
-// Errors of the database are waited out here, and the end of the job is written by this package. The queue gives up
-// after some seconds; the job would then count as running on a server that is alive, and nobody would continue it.
+// runTurn waits out database errors, and writes the end of the job itself. The queue would give up after some seconds. The
+// job would then count as running on a live server, and nobody would continue it.
 func (d *Dispatcher) runTurn(ctx context.Context, job *jobs.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
 	err := d.attempts(ctx, job)
@@ -87,7 +87,7 @@ func (d *Dispatcher) runTurn(ctx context.Context, job *jobs.Job[turnArgs]) error
 		err = d.attempts(ctx, job) // someone stopped it just now
 	}
 	if err != nil && jobs.Cancelled(ctx) && !overtaken(err) {
-		// Someone wants the turn to stop, and that could not be written.
+		// Someone stopped the turn, but that could not be written.
 		err = d.attempts(d.Jobs.Results(), job)
 	}
 	if errors.Is(err, turn.ErrAsking) {
@@ -105,20 +105,21 @@ func (d *Dispatcher) runTurn(ctx context.Context, job *jobs.Job[turnArgs]) error
 	return nil
 }
 
-// overtaken reports whether an error is that someone else works on a turn.
+// overtaken reports whether an error means that someone else is working on a turn.
 func overtaken(err error) bool {
 	return errors.Is(err, jobs.ErrTakenByOther) || errors.Is(err, turn.ErrOvertaken)
 }
 
-// postpone gives the worker back until the turn is due, and reports whether it did so: not if the turn is to stop, which then
-// must not wait. A turn that is stopped later has no worker, and is ended by whoever stops it ([Dispatcher.StopTurns]).
+// postpone releases the worker until the turn is due, and reports whether it did. It does not if the turn is to stop, because
+// then it must not wait. A turn that is stopped later has no worker, and whoever stops it also ends it
+// ([Dispatcher.StopTurns]).
 func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], until time.Time) (postponed bool) {
 	ctx, cancel := d.Jobs.Lasting(ctx)
 	defer cancel()
 	err := db.Persist(ctx, func() error {
 		return d.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
 			postponed = false
-			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job, as whoever stops it does
+			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job, in the order of whoever stops it
 			if gone := fault.CodeOf(err) == fault.NotFound; gone || err == nil && (t.StoppedBy != "" || !t.Status.Active()) {
 				return nil
 			} else if err != nil {
@@ -128,11 +129,11 @@ func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], unti
 			return job.PostponeTx(ctx, tx, until)
 		})
 	})
-	// If that cannot be written, the job is queued again, and finds that the turn waits.
+	// If that cannot be written, the job is queued again, and finds that the turn is waiting.
 	return postponed || err != nil
 }
 
-// attempts runs the turn until it has ended or waits, someone else works on it, or ctx ends.
+// attempts runs the turn until it has ended or waits, until someone else works on it, or until ctx ends.
 func (d *Dispatcher) attempts(ctx context.Context, job *jobs.Job[turnArgs]) error {
 	for looked := false; ; {
 		err := d.attempt(ctx, job, !looked)
@@ -144,7 +145,7 @@ func (d *Dispatcher) attempts(ctx context.Context, job *jobs.Job[turnArgs]) erro
 		again := turnAgain
 		var early *turn.NotDueError
 		if looked = errors.As(err, &early); looked {
-			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
+			// Someone has just spoken. The turn may become due earlier than it says, if its bot is mentioned.
 			again = min(again, max(time.Until(early.Due), 0), turnLook)
 		} else {
 			d.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
@@ -155,9 +156,9 @@ func (d *Dispatcher) attempts(ctx context.Context, job *jobs.Job[turnArgs]) erro
 	}
 }
 
-// attempt runs the turn once. With check, it does so only if this server still holds the job. A panic is an error here,
-// because otherwise the queue would discard the job, and the bot would be busy with this turn for ever. A turn that
-// panics each time ends by its number of attempts.
+// attempt runs the turn once. With check, it does so only if this server still holds the job. It turns a panic into an error.
+// Otherwise the queue would discard the job, and the bot would be busy with this turn forever. A turn that panics every time
+// ends when its attempts are used up.
 func (d *Dispatcher) attempt(ctx context.Context, job *jobs.Job[turnArgs], check bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -165,7 +166,7 @@ func (d *Dispatcher) attempt(ctx context.Context, job *jobs.Job[turnArgs], check
 		}
 	}()
 	if check {
-		// To begin the turn here would end the work of a server that has taken it over.
+		// Beginning the turn here would end the work of a server that has taken it over.
 		held, err := job.Held(ctx)
 		if err != nil {
 			return err
@@ -178,7 +179,7 @@ func (d *Dispatcher) attempt(ctx context.Context, job *jobs.Job[turnArgs], check
 	return d.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
 }
 
-// endTurn ends the job of a turn that has ended. It retries however long the database is unreachable.
+// endTurn ends the job of a finished turn. It retries for as long as the database is unreachable.
 func (d *Dispatcher) endTurn(ctx context.Context, job *jobs.Job[turnArgs]) error {
 	ctx, cancel := d.Jobs.Lasting(ctx)
 	defer cancel()
@@ -187,15 +188,15 @@ func (d *Dispatcher) endTurn(ctx context.Context, job *jobs.Job[turnArgs]) error
 	})
 }
 
-// turnLostAfter is how long a turn may have no job that runs it before it counts as lost. A turn and its job are
-// committed together, so only a job that ended before its turn leaves one.
+// turnLostAfter is how long a turn may be without a job before it counts as lost. A turn and its job are committed together,
+// so this happens only if the job ended before the turn.
 const turnLostAfter = 10 * time.Second
 
-// mostRevived limits how many turns one sweep queues again.
+// mostRevived limits the turns that one sweep queues again.
 const mostRevived = 500
 
-// reviveTurns queues the active turns again that no job would run: that of a worker that panicked, or that could not
-// write the end of its turn.
+// reviveTurns queues active turns again that no job would run, because their worker panicked or could not write the end of
+// the turn.
 func (d *Dispatcher) reviveTurns(ctx context.Context) error {
 	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		active, err := turn.OverdueTx(ctx, tx, turnLostAfter)
@@ -223,9 +224,9 @@ func (d *Dispatcher) reviveTurns(ctx context.Context) error {
 	})
 }
 
-// StopTurns stops the active turns of a thread: one, or all if id is empty. It returns those that were active. A turn
-// that is running ends within a second, keeping what its bot has written, and its commands are cancelled. An id that the thread does not have is a
-// [fault.NotFound]; a turn that has ended stays as it is.
+// StopTurns stops the active turns of a thread: one, or all if id is empty. It returns those that were active. A running turn
+// ends within a second and keeps what its bot has written. Its commands are cancelled. If the thread has no turn with this
+// id, the error is [fault.NotFound]. A turn that has ended is left unchanged.
 func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id string) (found []turn.Turn, err error) {
 	var waiting []turn.Turn
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
@@ -257,7 +258,7 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 	return found, errors.Join(d.endWaiting(ctx, waiting), d.stopCommands(ctx, scope, found))
 }
 
-// stopCommands cancels the commands of turns that were stopped. A turn that is to stop begins no further one.
+// stopCommands cancels the commands of stopped turns. A turn that is to stop begins no more commands.
 func (d *Dispatcher) stopCommands(ctx context.Context, scope db.Scope, stopped []turn.Turn) (err error) {
 	for _, t := range stopped {
 		if failed := d.Commands.CancelOfCalls(ctx, scope, t.Thread, t.ID, command.Interrupt); fault.CodeOf(failed) != fault.NotFound {
@@ -267,9 +268,9 @@ func (d *Dispatcher) stopCommands(ctx context.Context, scope db.Scope, stopped [
 	return err
 }
 
-// StopBotTx stops all turns of a bot of the scope's house, in the transaction that removes the bot from it. It must be
-// called before that transaction locks a log, as turns lock their row before their log. It returns the turns that were
-// active, and a function that the caller calls when the transaction has committed: it ends those on which nobody works.
+// StopBotTx stops all turns of a bot of the scope's house, in the transaction that removes the bot. Call it before that
+// transaction locks a log, because turns lock their row before their log. It returns the turns that were active, and a
+// function to call after the commit, which ends those that nobody is working on.
 func (d *Dispatcher) StopBotTx(ctx context.Context, tx pgx.Tx, scope db.Scope, bot string) (found []turn.Turn, end func(context.Context) error, err error) {
 	active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
 	if err != nil {
@@ -281,7 +282,7 @@ func (d *Dispatcher) StopBotTx(ctx context.Context, tx pgx.Tx, scope db.Scope, b
 	}, err
 }
 
-// AtWork returns how many turns of a bot of the scope's house have begun, or wait only for a server.
+// AtWork returns the number of turns of a bot of the scope's house that have begun, or wait only for a server.
 func (d *Dispatcher) AtWork(ctx context.Context, scope db.Scope, bot string) (n int, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
@@ -291,7 +292,7 @@ func (d *Dispatcher) AtWork(ctx context.Context, scope db.Scope, bot string) (n 
 	return n, err
 }
 
-// AtWork returns how many of some active turns have begun, or wait only for a server. A delayed turn may never begin.
+// AtWork returns the number of active turns that have begun, or wait only for a server. A delayed turn may never begin.
 func AtWork(active []turn.Turn) (n int) {
 	for _, t := range active {
 		if t.Status != turn.Delayed {
@@ -301,8 +302,8 @@ func AtWork(active []turn.Turn) (n int) {
 	return n
 }
 
-// stopTx records that the scope's agent stops some active turns, and cancels the jobs of those that run. It returns
-// those that had not ended meanwhile, and those on which nobody works.
+// stopTx records that the scope's agent stops some active turns, and cancels the jobs of those that are running. It returns
+// those that had not ended in the meantime, and those that nobody is working on.
 func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, active []turn.Turn) (found, waiting []turn.Turn, err error) {
 	for _, t := range active {
 		if t, ok, err := turn.StopTx(ctx, tx, t.ID, scope.Agent); err != nil {
@@ -330,7 +331,7 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 	return found, waiting, nil
 }
 
-// endWaiting ends turns that are to stop and on which nobody works, because they would end only when their turn comes.
+// endWaiting ends turns that are to stop and that nobody is working on. Otherwise they would end only when their turn comes.
 func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
 	for _, t := range waiting {
 		failed := d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)})
@@ -341,7 +342,7 @@ func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err e
 	return err
 }
 
-// UsedToday returns what the turns of the scope's house have used since midnight UTC.
+// UsedToday returns the usage of the scope's house's turns since midnight UTC.
 func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.Used, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		used, err = turn.UsedTodayTx(ctx, tx, scope.House)
@@ -350,8 +351,8 @@ func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.U
 	return used, err
 }
 
-// RetryTurn begins a new turn for what an ended one should have answered, and returns its id. While the bot has an
-// active turn in the thread, the question is passed to that one.
+// RetryTurn begins a new turn for the questions of one that has ended, and returns its id. If the bot has an active turn in
+// the thread, that turn receives the questions.
 func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id string) (again string, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.threads.GetTx(ctx, tx, threadID)
@@ -381,5 +382,5 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 	return again, err
 }
 
-// Budget bounds what the models of the installation cost.
+// Budget limits the cost of the installation's models.
 func (d *Dispatcher) Budget() turn.Budget { return d.config.Bots.Budget }

@@ -22,10 +22,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkTurnsFirstDelta measures the time from a chat to the first piece of its answer at a client that follows the
-// thread over HTTP with server-sent events, and the same call of the same model, which takes no time, as one bare HTTP
-// request: in turns, so that both have the same machine. decided is when the turn is in the log, and asked when its
-// model is called. quiet leaves the server a moment between two questions, as people do.
+// BenchmarkTurnsFirstDelta measures the time from a chat until a client, following the thread over HTTP with server-sent
+// events, has the first piece of the answer. For comparison it makes the same call, to a model that takes no time, as one
+// bare HTTP request. The two alternate, so that both have the same machine. decided is when the turn is in the log, and asked
+// when its model is called. quiet pauses between two questions, as people do.
 func BenchmarkTurnsFirstDelta(b *testing.B) {
 	for name, rest := range map[string]time.Duration{"quiet": 300 * time.Millisecond, "busy": 0} {
 		b.Run(name, func(b *testing.B) { firstDelta(b, rest) })
@@ -79,7 +79,7 @@ func firstDelta(b *testing.B, rest time.Duration) {
 	n := 0
 	for b.Loop() {
 		n++
-		if n == 50 { // so that the context stays small
+		if n == 50 { // keep the context small
 			n = 0
 			r.th = r.conversation()
 			sse.CloseClientConnections()
@@ -105,7 +105,7 @@ func firstDelta(b *testing.B, rest time.Duration) {
 				decided = append(decided, time.Since(began))
 			}
 			if slices.Contains(answersTo(*ev.Entry), id) {
-				if first == 0 { // the answer was there before a piece of it could be sent
+				if first == 0 { // the answer was complete before a piece of it could be sent
 					first = time.Since(began)
 				}
 				break
@@ -123,7 +123,7 @@ func firstDelta(b *testing.B, rest time.Duration) {
 	b.ReportMetric(middle(bare), "ms/bare")
 	b.ReportMetric(middle(through)-middle(bare), "ms/overhead")
 	b.ReportMetric(middle(through)/middle(bare), "first/bare")
-	b.ReportMetric(0, "ns/op") // includes what is not measured
+	b.ReportMetric(0, "ns/op") // includes more than is measured
 }
 
 // bareFirstDelta asks a model by one HTTP request, and returns the time from began to the first piece of the answer. It
@@ -147,9 +147,9 @@ func bareFirstDelta(b *testing.B, url string, began time.Time) (first time.Durat
 	return first
 }
 
-// BenchmarkTurnsAtOnce measures 200 turns in 200 threads at the same time, of a model that takes 2 seconds: how long
-// people wait for an answer, and how much memory a turn takes while its model is called. The memory includes the tail of
-// the one who asked, and the connection of the scripted model.
+// BenchmarkTurnsAtOnce measures 200 concurrent turns in 200 threads, of a model that takes 2 seconds: how long people wait
+// for an answer, and how much memory a turn takes during its model's call. The memory includes the tail of the one who asked,
+// and the connection of the scripted model.
 func BenchmarkTurnsAtOnce(b *testing.B) {
 	const many, takes = 200, 2 * time.Second
 	called := make(chan struct{}, many)
@@ -210,9 +210,9 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 	}
 }
 
-// BenchmarkTurnsPiece measures how long each piece of an answer takes from just before the model's server writes it until
-// a tail of the thread has it, alone and beside 20 other turns that are written at the same pace. The models write 50
-// pieces a second, and the house has a secret, which is looked for in each piece.
+// BenchmarkTurnsPiece measures how long each piece of an answer takes, from just before the model's server writes it until a
+// tail of the thread has it: alone, and beside 20 other turns of the same pace. The models write 50 pieces a second, and the
+// house has a secret, which every piece is searched for.
 func BenchmarkTurnsPiece(b *testing.B) {
 	b.Run("alone", func(b *testing.B) { pieces(b, 0) })
 	b.Run("beside-20", func(b *testing.B) { pieces(b, 20) })
@@ -226,9 +226,9 @@ func pieces(b *testing.B, others int) {
 	}
 	text := strings.Join(words, " ")
 	var mu sync.Mutex
-	var wrote [count + 1]time.Time // by the number of the piece, of the turn that is watched
-	var all sync.WaitGroup         // waits until every model is called, so that all are written at the same time
-	r := furnish(database(b), func(q *modeltest.Request) modeltest.Reply {
+	var wrote [count + 1]time.Time // by number, the pieces of the watched turn
+	var all sync.WaitGroup         // waits until every model is called, so that all write concurrently
+	r := benchWithBot(database(b), func(q *modeltest.Request) modeltest.Reply {
 		watched := strings.Contains(q.Asked(), "watched")
 		all.Done()
 		all.Wait()
@@ -241,7 +241,7 @@ func pieces(b *testing.B, others int) {
 			}
 		}}
 	})
-	r.driver = newShelf()
+	r.driver = newGated()
 	r.server = r.serve()
 	var lags []time.Duration
 	for b.Loop() {
@@ -283,7 +283,7 @@ func pieces(b *testing.B, others int) {
 		}
 	}
 	report(b, lags, "piece")
-	b.ReportMetric(0, "ns/op") // of the pace of the models
+	b.ReportMetric(0, "ns/op") // would only show the models' pace
 }
 
 // report reports the median, the 99th percentile and the longest of some times.
@@ -295,8 +295,8 @@ func report(b *testing.B, all []time.Duration, of string) {
 	b.ReportMetric(ms(all[len(all)-1]), "ms/"+of+"-max")
 }
 
-// BenchmarkTurnsStop measures how long a turn whose model writes takes to stop, from the request: until the request is
-// answered, until the connection to the model is closed, and until a tail of the thread has the end of the turn.
+// BenchmarkTurnsStop measures how long it takes to stop a turn whose model is writing: from the request to its answer, to the
+// end of the connection to the model, and until a tail of the thread has the end of the turn.
 func BenchmarkTurnsStop(b *testing.B) {
 	r := bots(b, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two three", Hold: true} })
 	var answered, gone, ended []time.Duration
@@ -342,11 +342,11 @@ func BenchmarkTurnsStop(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // includes the question
 }
 
-// BenchmarkTurnsDelta measures how long a piece of an answer, and a stored entry, takes until the last of 1,000 tails on
-// this server has it, and until a single tail has it, in turns.
+// BenchmarkTurnsDelta alternates between a piece of an answer and a stored entry. It measures how long each takes until the
+// last of 1,000 tails on this server has it, and until a single tail has it.
 func BenchmarkTurnsDelta(b *testing.B) {
 	r := bots(b, nil)
-	if err := r.stop(b.Context()); err != nil { // nobody else works
+	if err := r.stop(b.Context()); err != nil { // no other server works
 		b.Fatal(detail(err))
 	}
 	type audience struct {
@@ -414,5 +414,5 @@ func BenchmarkTurnsDelta(b *testing.B) {
 		b.ReportMetric(middle(what+"-many"), "us/"+what+"-to-1000")
 		b.ReportMetric((middle(what+"-many")-middle(what+"-one"))/999, "us/"+what+"-and-watcher")
 	}
-	b.ReportMetric(0, "ns/op") // of several things
+	b.ReportMetric(0, "ns/op") // mixes several measurements
 }

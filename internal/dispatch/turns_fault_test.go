@@ -21,8 +21,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// asBots makes this test program be a server whose bot answers. Its value is what [botServer] needs: the URLs of the
-// database and of the models, the bot, and the tools that need a person's yes.
+// asBots makes this test program a server whose bot answers. Its value is [botServer]'s input: the URLs of the database and
+// of the models, the bot, and the tools that need a person's approval.
 const asBots = "ARBE_TEST_AS_BOTS"
 
 // botServer is a server until it is killed.
@@ -45,8 +45,8 @@ func botServer() {
 	select {}
 }
 
-// botProcess starts a [botServer] and returns how to kill it.
-func (r *room) botProcess() (kill func()) {
+// botProcess starts a [botServer] and returns a function that kills it.
+func (r *botBench) botProcess() (kill func()) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asBots+"="+strings.Join([]string{r.ServerURL, r.models.URL, r.bot, strings.Join(r.settings.Ask, ",")}, "\n"))
@@ -69,18 +69,18 @@ func (r *room) botProcess() (kill func()) {
 	return kill
 }
 
-// TestTurnsSurviveKilledServers kills servers at random points of turns. Each question must then have exactly one
-// answer, or one stated failure, and each tool must have had its effect once.
+// TestTurnsSurviveKilledServers kills servers at random points of turns. Afterwards each question must have exactly one
+// answer, or one reported failure, and each tool must have taken effect once.
 func TestTurnsSurviveKilledServers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it kills servers for a while")
+		t.Skip("it takes a while to kill servers")
 	}
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // so that kills hit every point
 		return workOf(q).reply()
 	})
-	// The test itself only writes.
+	// This server only writes.
 	if err := r.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
 	}
@@ -116,7 +116,7 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	const rounds = 6
 	for i := range rounds {
 		time.Sleep(time.Duration(200+rand.IntN(700)) * time.Millisecond)
-		// A step is given up when its third server has died, which another test shows.
+		// A step is given up after its third server has died, which another test covers.
 		r.untilRow("select not exists (select from turns where ended_at is null and deaths > 1)")
 		kills[i%2]()
 		kills[i%2] = r.botProcess()
@@ -150,7 +150,7 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	t.Logf("%d questions, %d tool effects, %d servers killed", total, len(effects), rounds)
 }
 
-// answersTo returns the ids of the entries that an entry answers, or says why not.
+// answersTo returns the ids of the entries that an entry answers, or why there is none.
 func answersTo(e entry.Entry) []string {
 	if c, ok := entry.As[entry.Chat](e); ok && c.Turn != nil {
 		return slices.Clone(c.Turn.Answers)
@@ -161,8 +161,8 @@ func answersTo(e entry.Entry) []string {
 	return nil
 }
 
-// TestATurnThatEndsItsServersGivesUp kills each server while a model answers the same question. Two further servers try,
-// and the turn then says why it failed, because what the model answers may be what ends them.
+// TestATurnThatEndsItsServersGivesUp kills each server while a model answers the same question. Two more servers try. The
+// turn then reports a failure, because the model's answer may be what ends the servers.
 func TestATurnThatEndsItsServersGivesUp(t *testing.T) {
 	t.Parallel()
 	calls := make(chan struct{}, 10)
@@ -170,7 +170,7 @@ func TestATurnThatEndsItsServersGivesUp(t *testing.T) {
 		calls <- struct{}{}
 		return modeltest.Reply{Text: "never", Hold: true, HoldHeaders: true}
 	})
-	// The test itself only writes.
+	// This server only writes.
 	if err := r.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
 	}

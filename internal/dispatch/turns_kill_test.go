@@ -31,34 +31,34 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// place is a place in the work on a question at which the server, or Postgres, is killed.
+// place is a point in the work on a question at which the server, or Postgres, is killed.
 type place struct {
 	what string
-	// round is the kill that hits it: turns are brought to all places of a round, and then hit at once. Those that are
-	// serial are brought there one by one, in the order of the list and after the others, because a server that is held
-	// there does not do some other things.
+	// round numbers the kill: all turns of a round are brought to their places and hit at once. Serial ones are brought there
+	// one by one, in the order of the list and after the others, because a server that is held there stops doing some other
+	// things.
 	round  int
 	serial bool
-	// row is the row whose writing is held, as [holds] names it. It belongs to the question's thread; with side, to
-	// the thread in which the bot says something else; with name, to the thread that it creates.
+	// row is the row whose write is held, as [holds] names it. It belongs to the question's thread; with side, to the thread
+	// in which the bot says something; with name, to the thread that it creates.
 	row        string
 	side, name bool
-	// committed: the row is committed although its server is dead. Otherwise it is not.
+	// committed means that the row is committed although its server is dead.
 	committed bool
-	// model answers the calls of the model, counted from 0, as far as it returns true. here is called when the place is
-	// reached and returns when it was hit.
+	// model answers the model's calls, counted from 0, for which it returns true. here is called when the place is reached,
+	// and returns after the kill.
 	model func(call int, here func()) (modeltest.Reply, bool)
-	// delta: the place is reached when a piece of the answer was seen.
+	// delta means that the place is reached when a piece of the answer is seen.
 	delta bool
-	// word is what the question begins with. Defaults to "@bot".
+	// word begins the question. Defaults to "@bot".
 	word string
-	// then is done after the question was asked.
+	// then runs after the question was asked.
 	then func(s *scene)
-	// ends is the outcome if there is no answer.
+	// ends is the outcome if there is to be no answer.
 	ends string
 }
 
-// stays holds a model's call, and says nothing about the place.
+// stays holds a model's call without marking a place.
 func stays(n int) func(int, func()) (modeltest.Reply, bool) {
 	return func(call int, here func()) (modeltest.Reply, bool) {
 		if call == n {
@@ -108,13 +108,12 @@ var places = []place{
 
 	{what: "a tool is about to say something", round: 3, row: "chat", side: true},
 
-	// Only a server can die while what it asked for is committed; if Postgres dies, it is not.
+	// A commit can outlive only the death of a server; the death of Postgres undoes it.
 	{what: "a result is committed by a dead server", round: 4, row: "pi.tool_result", committed: true},
 	{what: "something is said by a dead server", round: 5, row: "chat", side: true, committed: true},
 }
 
-// holds makes the database hold each writer of a row on which a test has a lock. Rows are named by what they are and to
-// whom they belong.
+// holds makes the database block every writer of a row on which a test has a lock. Rows are named by their kind and owner.
 const holds = `
 	create function hold() returns trigger language plpgsql as $$
 	declare r jsonb := to_jsonb(new);
@@ -132,7 +131,7 @@ const holds = `
 	create trigger hold_gated before update on turns for each row when (old.status = 'delayed' and new.status = 'queued') execute function hold('gated');
 	create trigger hold_done before update on ` + db.JobSchema + `.river_job for each row when (new.kind = 'turn' and new.state = 'completed') execute function hold('done');`
 
-// waiters are the backends that wait for a lock with a key.
+// waiters returns the backends that wait for a lock with a key.
 const waiters = `
 	select pid from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())
 	  and (classid::bigint << 32) | objid::bigint = $1`
@@ -140,11 +139,11 @@ const waiters = `
 // scene is one question at its place.
 type scene struct {
 	place
-	r        *room
+	r        *botBench
 	th, side string
-	// id is that of the question, and also the name of the thread that the bot creates.
+	// id is the question's id, and also the name of the thread that the bot creates.
 	id string
-	// key is that of the lock.
+	// key is the key of the lock.
 	key int64
 
 	here, hit    chan struct{}
@@ -153,7 +152,7 @@ type scene struct {
 	calls        int
 }
 
-// strike ends the waits of the model.
+// strike releases the waiting model.
 func (s *scene) strike() {
 	s.struck.Do(func() {
 		close(s.hit)
@@ -168,7 +167,7 @@ func (s *scene) say(id, text string) {
 	s.r.says(id, text)
 }
 
-// awaitHere waits until the model says that it is there.
+// awaitHere waits until the model has reached the place.
 func (s *scene) awaitHere() {
 	select {
 	case <-s.here:
@@ -177,9 +176,9 @@ func (s *scene) awaitHere() {
 	}
 }
 
-// theatre brings turns to their places.
-type theatre struct {
-	*room
+// killBench brings turns to their places.
+type killBench struct {
+	*botBench
 	owner *pgx.Conn
 	env   string
 
@@ -188,7 +187,7 @@ type theatre struct {
 }
 
 // reply is the model of all scenes.
-func (th *theatre) reply(q *modeltest.Request) modeltest.Reply {
+func (th *killBench) reply(q *modeltest.Request) modeltest.Reply {
 	work := workOf(q)
 	th.mu.Lock()
 	s := th.scenes[work.id]
@@ -212,8 +211,8 @@ func (th *theatre) reply(q *modeltest.Request) modeltest.Reply {
 	return work.reply()
 }
 
-// build prepares a theatre in a room whose server is running.
-func (th *theatre) build() {
+// build prepares a killBench on a bench whose server is running.
+func (th *killBench) build() {
 	t := th.t
 	env, err := th.boxes.CreateEnvironment(t.Context(), th.scope, "an environment", sandbox.Recipe{Driver: "local"})
 	if err != nil {
@@ -227,13 +226,13 @@ func (th *theatre) build() {
 }
 
 // enter connects to the database, past row-level security.
-func (th *theatre) enter() { th.owner = th.Owner(th.t) }
+func (th *killBench) enter() { th.owner = th.Owner(th.t) }
 
-// begin asks a question whose turn will be at a place.
-func (th *theatre) begin(p place) *scene {
+// begin asks a question whose turn will reach a place.
+func (th *killBench) begin(p place) *scene {
 	t := th.t
 	t.Helper()
-	s := &scene{place: p, r: th.room, th: th.threadWith(th.env), side: th.conversation(), here: make(chan struct{}), hit: make(chan struct{})}
+	s := &scene{place: p, r: th.botBench, th: th.threadWith(th.env), side: th.conversation(), here: make(chan struct{}), hit: make(chan struct{})}
 	th.mu.Lock()
 	s.id = "q" + strconv.Itoa(len(th.scenes))
 	th.scenes[s.id] = s
@@ -257,8 +256,8 @@ func (th *theatre) begin(p place) *scene {
 	return s
 }
 
-// arrive waits until the turn is at the place.
-func (th *theatre) arrive(s *scene) {
+// arrive waits until the turn has reached the place.
+func (th *killBench) arrive(s *scene) {
 	th.t.Helper()
 	if s.then != nil {
 		s.then(s)
@@ -277,8 +276,8 @@ func (th *theatre) arrive(s *scene) {
 	}
 }
 
-// waiting returns the backends that wait at a scene's row.
-func (th *theatre) waiting(s *scene) []int {
+// waiting returns the backends that wait for a scene's row.
+func (th *killBench) waiting(s *scene) []int {
 	th.t.Helper()
 	rows, err := th.owner.Query(th.t.Context(), waiters, s.key)
 	if err != nil {
@@ -291,8 +290,8 @@ func (th *theatre) waiting(s *scene) []int {
 	return pids
 }
 
-// clear lets everything go on after a server was killed.
-func (th *theatre) clear(scenes []*scene) {
+// clear lets all work continue after a server was killed.
+func (th *killBench) clear(scenes []*scene) {
 	for _, s := range scenes {
 		if s.row == "" {
 			continue
@@ -311,8 +310,8 @@ func (th *theatre) clear(scenes []*scene) {
 	}
 }
 
-// rounds kills at every place. only says which places.
-func (th *theatre) rounds(only func(place) bool, kill func(), revive func(scenes []*scene)) {
+// rounds kills at every place. only selects the places.
+func (th *killBench) rounds(only func(place) bool, kill func(), revive func(scenes []*scene)) {
 	for round := 0; ; round++ {
 		var scenes []*scene
 		for _, serial := range []bool{false, true} {
@@ -346,7 +345,7 @@ func (th *theatre) rounds(only func(place) bool, kill func(), revive func(scenes
 }
 
 // check waits for the end of a scene and checks it.
-func (th *theatre) check(s *scene) {
+func (th *killBench) check(s *scene) {
 	t := th.t
 	t.Helper()
 	asked := []string{s.id}
@@ -382,10 +381,9 @@ func (th *theatre) check(s *scene) {
 	}
 }
 
-// audit waits until questions of a thread have their answers, and returns what is wrong in that thread: a question that
-// has not exactly one answer or stated failure, a step or a result that is there twice or not at all, a turn or a job
-// that has not ended.
-func (r *room) audit(th string, asked ...string) (problems []string) {
+// audit waits until questions of a thread are answered, and returns the defects in that thread: a question without exactly
+// one answer or reported failure, a step or a result that is missing or duplicated, a turn or a job that has not ended.
+func (r *botBench) audit(th string, asked ...string) (problems []string) {
 	r.t.Helper()
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	missing := map[string]bool{}
@@ -471,8 +469,8 @@ func (r *room) audit(th string, asked ...string) (problems []string) {
 	return problems
 }
 
-// work is what a bot does about a question of the form "@bot do THREAD/ID": it says something in that thread, creates
-// one, runs a command if the question's thread has an environment, and answers.
+// work is a bot's reaction to a question of the form "@bot do THREAD/ID": it says something in that thread, creates one, runs
+// a command if the question's thread has an environment, and answers.
 type work struct {
 	asked      string
 	target, id string
@@ -482,10 +480,10 @@ type work struct {
 
 func workOf(q *modeltest.Request) (w work) {
 	for _, m := range q.Messages {
-		text, _, _ := strings.Cut(m.Text, "⟦arbe: it is") // which quotes a question that is further up
+		text, _, _ := strings.Cut(m.Text, "⟦arbe: it is") // this quotes a question further up
 		if at := strings.LastIndex(text, " do "); m.Role == "user" && at >= 0 {
 			what := text[at+len(" do "):]
-			what, _, _ = strings.Cut(what, "\n") // what follows it may be in the same message
+			what, _, _ = strings.Cut(what, "\n") // the message may have more text
 			w = work{asked: what}
 			w.target, w.id, _ = strings.Cut(what, "/")
 		}
@@ -518,24 +516,24 @@ func (w work) reply() modeltest.Reply {
 	return modeltest.Reply{Text: "done with " + w.asked}
 }
 
-// hasty are the settings of servers whose deaths are soon noticed.
+// hasty returns the settings of servers whose deaths are noticed quickly.
 func hasty(c *dispatch.Config) {
 	c.Jobs.SweepEvery = 200 * time.Millisecond
 	c.Jobs.LockGrace = 200 * time.Millisecond
 }
 
-// ready is a shelf whose commands end at once.
-func ready() *shelf {
-	s := newShelf()
+// ready is a gated driver whose commands end at once.
+func ready() *gated {
+	s := newGated()
 	s.Ends = func(string) <-chan time.Time { return time.After(0) }
 	return s
 }
 
-// TestTurnsSurviveAServerKilledAtEveryStep kills the server of a turn at every place, and lets another one go on.
+// TestTurnsSurviveAServerKilledAtEveryStep kills the server of a turn at every place, and lets another one continue.
 func TestTurnsSurviveAServerKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	th := &theatre{scenes: map[string]*scene{}}
-	th.room = bots(t, th.reply)
+	th := &killBench{scenes: map[string]*scene{}}
+	th.botBench = bots(t, th.reply)
 	// The test itself only writes.
 	if err := th.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
@@ -548,15 +546,15 @@ func TestTurnsSurviveAServerKilledAtEveryStep(t *testing.T) {
 	})
 }
 
-// TestTurnsSurviveAKilledPostgres kills all processes of Postgres at every place of a turn, and starts it again. The
-// servers live on.
+// TestTurnsSurviveAKilledPostgres kills all processes of Postgres at every place of a turn, and restarts it. The servers stay
+// alive.
 func TestTurnsSurviveAKilledPostgres(t *testing.T) {
 	t.Parallel()
 	pg := newPostgres(t)
 	b := databaseOn(t, pg.database)
 	b.driver, b.conns = ready(), 40
-	th := &theatre{scenes: map[string]*scene{}}
-	th.room = furnish(b, th.reply)
+	th := &killBench{scenes: map[string]*scene{}}
+	th.botBench = benchWithBot(b, th.reply)
 	tune := th.tune
 	th.tune = func(c *dispatch.Config) { tune(c); hasty(c) }
 	th.server = th.serve()
@@ -569,7 +567,7 @@ func TestTurnsSurviveAKilledPostgres(t *testing.T) {
 }
 
 // reconnected waits until the server can write again.
-func (r *room) reconnected() {
+func (r *botBench) reconnected() {
 	th := ""
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var err error
@@ -589,7 +587,7 @@ func (r *room) reconnected() {
 	}
 }
 
-// postgres is a Postgres of the test's own, which syncs each commit.
+// postgres is the test's own Postgres, which syncs each commit.
 type postgres struct {
 	t        testing.TB
 	dir      string
@@ -630,7 +628,7 @@ func newPostgres(t testing.TB) *postgres {
 	return p
 }
 
-// start starts it, also after it was killed. Its address stays the same.
+// start starts it, even after a kill. Its address stays the same.
 func (p *postgres) start() {
 	p.t.Helper()
 	var err error

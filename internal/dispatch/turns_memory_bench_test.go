@@ -17,11 +17,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkTurnsLongThread asks 50 questions in a thread of 5,000 entries (735 KB), of which each follows ten more entries,
-// and reports for some of them, with all requests that a question makes: the tokens that are sent, the share of them that a
-// cache serves that works as Anthropic's does, what that costs at the prices of a model, and the time to the first piece of
-// the answer of a model that takes none. The costs do not include the answers. summaries are the requests for one, over all
-// questions.
+// BenchmarkTurnsLongThread asks 50 questions in a thread of 5,000 entries (735 KB), each after ten more entries. For some
+// questions, over all requests that each makes, it reports the tokens sent, the share of them that a cache like Anthropic's
+// serves, their cost at a model's prices, and the time to the first piece of the answer of a model that takes no time. The
+// costs do not include the answers. summaries counts the requests for a summary over all questions.
 func BenchmarkTurnsLongThread(b *testing.B) {
 	const priced = "claude-sonnet-4-5"
 	price := model.Lookup(model.Anthropic, priced).Price
@@ -86,8 +85,8 @@ func BenchmarkTurnsLongThread(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // of several things
 }
 
-// firstPiece asks something, waits for the answer, and returns how long its first piece took.
-func firstPiece(b *testing.B, r *room, id, text string) (first time.Duration) {
+// firstPiece asks something, waits for the answer, and returns the time to its first piece.
+func firstPiece(b *testing.B, r *botBench, id, text string) (first time.Duration) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	began := time.Now()
@@ -113,11 +112,11 @@ func answersIt(ev stream.Event, id string) bool {
 	return ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), id)
 }
 
-// promptCache is a provider's cache that works as Anthropic's: a request reads what an earlier one wrote up to a mark, if that
-// ends in the 20 blocks before a mark of its own, and writes up to its last mark.
+// promptCache is a provider's cache that works as Anthropic's does: a request reads what an earlier one wrote up to a mark,
+// if that mark is within the 20 blocks before one of its own, and writes up to its last mark.
 type promptCache map[string]bool
 
-// send returns what a request reads, writes and pays in full, in tokens as arbe estimates them.
+// send returns the tokens that a request reads, writes and pays in full, as arbe estimates them.
 func (c *promptCache) send(b *testing.B, q *modeltest.Request) (use model.Usage) {
 	if *c == nil {
 		*c = promptCache{}

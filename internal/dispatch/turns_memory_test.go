@@ -22,8 +22,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// blocksOf returns what Anthropic's cache goes by: the tools, the system prompt, and the blocks of all messages with their
-// roles, each as JSON, and the numbers of those that have a mark.
+// blocksOf returns the blocks that Anthropic's cache compares: the tools, the system prompt, and the blocks of all messages
+// with their roles, each as JSON. It also returns the numbers of the marked ones.
 func blocksOf(t testing.TB, q *modeltest.Request) (blocks []string, marked []int) {
 	t.Helper()
 	type block = map[string]json.RawMessage
@@ -59,7 +59,7 @@ func blocksOf(t testing.TB, q *modeltest.Request) (blocks []string, marked []int
 	return blocks, marked
 }
 
-// continues fails unless each request begins with all that the one before it had.
+// continues fails unless each request begins with the whole previous one.
 func continues(t *testing.T, requests []*modeltest.Request) {
 	t.Helper()
 	for i := 1; i < len(requests); i++ {
@@ -84,10 +84,10 @@ func continues(t *testing.T, requests []*modeltest.Request) {
 	}
 }
 
-// TestRequestsOfAThreadContinueEachOther has much happen in a thread between the questions and while they are answered.
+// TestRequestsOfAThreadContinueEachOther makes much happen in a thread between the questions and during the answers.
 func TestRequestsOfAThreadContinueEachOther(t *testing.T) {
 	t.Parallel()
-	driver := newShelf()
+	driver := newGated()
 	long := strings.Repeat("much that was said ", 600)
 	r := botsOn(t, driver, func(q *modeltest.Request) modeltest.Reply {
 		switch asked := q.Asked(); {
@@ -154,8 +154,8 @@ func TestRequestsOfAThreadContinueEachOther(t *testing.T) {
 	}
 }
 
-// talk has Ada say much, of about so many tokens, in entries of about 70 tokens.
-func (r *room) talk(id string, tokens int) {
+// talk makes Ada say roughly this many tokens, in entries of about 70 tokens.
+func (r *botBench) talk(id string, tokens int) {
 	r.t.Helper()
 	var drafts []entry.Draft
 	for i := range tokens / 70 {
@@ -169,10 +169,10 @@ func (r *room) talk(id string, tokens int) {
 	}
 }
 
-// sent returns everything that a request says.
+// sent returns the whole text of a request.
 func sent(q *modeltest.Request) string { return fmt.Sprint(q.System, q.Messages) }
 
-// isCompaction reports whether a model is asked for a summary.
+// isCompaction reports whether a request asks for a summary.
 func isCompaction(q *modeltest.Request) bool { return strings.Contains(q.Asked(), "Write only that.") }
 
 func TestTheFirstQuestionInALongThreadReadsItsEnd(t *testing.T) {
@@ -197,7 +197,7 @@ func TestTheFirstQuestionInALongThreadReadsItsEnd(t *testing.T) {
 	if n := len(of[entry.PiCompaction](r.entries())); n != 0 {
 		t.Errorf("%d summaries were written of what nobody had read", n)
 	}
-	// What is left out is said, with the numbers of the entries, and it is all that is not there.
+	// The request says what is left out, by the numbers of the entries, and nothing else is missing.
 	found := regexp.MustCompile(`⟦arbe: entries 1 to (\d+) of this thread, from .*2\d\d\d, .* to .*, are left out here, and no summary has them; read_thread reads them`).FindStringSubmatch(sent(all[0]))
 	if found == nil {
 		t.Fatalf("what is left out is not said: %.500s", sent(all[0]))
@@ -353,7 +353,7 @@ func TestWhatNobodyCanSummariseIsLeftOut(t *testing.T) {
 	}
 }
 
-// The server of a model may write a summary of any length and of any characters.
+// A model server may write a summary of any length and with any characters.
 func TestASummaryIsBounded(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
@@ -382,7 +382,7 @@ func TestASummaryIsBounded(t *testing.T) {
 	}
 }
 
-// A summary that another turn wrote meanwhile holds for the one that comes second.
+// If another turn has written a summary in the meantime, the second turn uses it.
 func TestTwoTurnsDoNotBothSummarise(t *testing.T) {
 	t.Parallel()
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {

@@ -27,8 +27,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// room is a bench whose house has a bot that answers what begins with its name.
-type room struct {
+// botBench is a bench whose house has a bot that answers chats beginning with its name.
+type botBench struct {
 	*bench
 	models *modeltest.Server
 	bot    string
@@ -37,24 +37,24 @@ type room struct {
 	th       string
 }
 
-// bots is a room with one server and a thread, on a driver whose commands do nothing.
-func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShelf(), script) }
+// bots is a bot bench with one server and a thread, on a driver whose commands do nothing.
+func bots(t testing.TB, script modeltest.Script) *botBench { return botsOn(t, newGated(), script) }
 
-func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room {
+func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *botBench {
 	t.Helper()
 	b := database(t)
 	b.driver = driver
-	r := furnish(b, script)
+	r := benchWithBot(b, script)
 	r.server = r.serve()
 	r.th = r.conversation()
 	return r
 }
 
-// furnish puts a bot into the house of a bench, which has no server yet.
-func furnish(b *bench, script modeltest.Script) *room {
+// benchWithBot adds a bot to the house of a bench, which has no server yet.
+func benchWithBot(b *bench, script modeltest.Script) *botBench {
 	t := b.t
 	t.Helper()
-	r := &room{bench: b, models: modeltest.New(t, script)}
+	r := &botBench{bench: b, models: modeltest.New(t, script)}
 	err := r.Owner(t).QueryRow(t.Context(), `
 		with a as (insert into agents (kind, name, runtime) values ('bot', 'Bot', 'pi') returning id)
 		insert into members (house_id, agent_id, role) select $1, a.id, 'member' from a returning agent_id::text`, r.scope.House).Scan(&r.bot)
@@ -116,21 +116,21 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 }
 
 // says writes a chat of Ada's.
-func (r *room) says(id, text string) {
+func (r *botBench) says(id, text string) {
 	r.t.Helper()
 	if _, err := r.log.Append(r.t.Context(), r.ref(r.th), entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: text})); err != nil {
 		r.t.Fatal(detail(err))
 	}
 }
 
-// entries are all that the thread has by now.
-func (r *room) entries() []entry.Entry {
+// entries returns all entries of the thread so far.
+func (r *botBench) entries() []entry.Entry {
 	r.t.Helper()
 	return r.bench.entries(r.th)
 }
 
 // until waits for an entry and returns all entries up to it.
-func (r *room) until(is func(entry.Entry) bool) (all []entry.Entry) {
+func (r *botBench) until(is func(entry.Entry) bool) (all []entry.Entry) {
 	r.t.Helper()
 	for _, ev := range r.follow(r.th, func(ev stream.Event) bool { return ev.Entry != nil && is(*ev.Entry) }) {
 		if ev.Entry != nil {
@@ -140,8 +140,8 @@ func (r *room) until(is func(entry.Entry) bool) (all []entry.Entry) {
 	return all
 }
 
-// answer waits for what the bot answers to an entry.
-func (r *room) answer(id string) entry.Chat {
+// answer waits for the bot's answer to an entry.
+func (r *botBench) answer(id string) entry.Chat {
 	r.t.Helper()
 	all := r.until(func(e entry.Entry) bool {
 		c, ok := entry.As[entry.Chat](e)
@@ -160,7 +160,7 @@ func (r *room) answer(id string) entry.Chat {
 }
 
 // end waits for the end of a turn without an answer.
-func (r *room) end(id string) entry.TurnEnded {
+func (r *botBench) end(id string) entry.TurnEnded {
 	r.t.Helper()
 	all := r.until(func(e entry.Entry) bool {
 		ended, ok := entry.As[entry.TurnEnded](e)
@@ -180,7 +180,7 @@ func of[P entry.Payload](list []entry.Entry) (found []P) {
 	return found
 }
 
-// calls is a model that calls a tool with these arguments once, and then says what the tool returned.
+// calls is a model that calls a tool once with these arguments, and then repeats the tool's result.
 func calls(name string, arguments ...any) modeltest.Script {
 	return func(q *modeltest.Request) modeltest.Reply {
 		if q.Last().Role == "tool" {
@@ -266,7 +266,7 @@ func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
 			return modeltest.Reply{Thinking: "Which are there?", Text: "Let me look.", Calls: []modeltest.Call{{Name: entry.ListThreadsTool, Arguments: "{}"}}, Hold: true}
 		})
 		r.says("q", "@bot which threads are there?")
-		var seen []string // the thoughts and texts, each as a whole, in the order in which they began
+		var seen []string // complete thoughts and texts, in the order in which they began
 		kind := ""
 		r.follow(r.th, func(ev stream.Event) bool {
 			for _, c := range chunks(ev) {
@@ -280,7 +280,7 @@ func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
 				if len(seen) == 1 && len(of[entry.PiAssistant](r.entries())) > 0 {
 					t.Error("the step is in the log before it was whole")
 				}
-				go func() { _ = r.models.Step(t.Context()) }() // the next piece, now that this one was seen
+				go func() { _ = r.models.Step(t.Context()) }() // release the next piece, now that this one was seen
 			}
 			return ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q")
 		})
@@ -306,7 +306,7 @@ func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
 	})
 }
 
-// chunks returns the pieces of what a bot writes that an event brings.
+// chunks returns the pieces of a bot's writing in an event.
 func chunks(ev stream.Event) (all []entry.PiChunk) {
 	if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
 		return nil
@@ -320,7 +320,7 @@ func chunks(ev stream.Event) (all []entry.PiChunk) {
 	return all
 }
 
-// A server of models may know its key, and say it: in what it answers, and in a call, which would be another one without it.
+// A model server may know its key and reveal it: in an answer, or in a call, which redaction would change.
 func TestWhatAProviderSaysDoesNotHaveItsKey(t *testing.T) {
 	t.Parallel()
 	const value = "staging1"
@@ -394,7 +394,7 @@ func TestWhatAProviderSaysDoesNotHaveItsKey(t *testing.T) {
 	}
 }
 
-// Keys that are words of arbe's own change nothing: neither what it writes about its own work, nor what runs.
+// A key that is also a word of arbe's own changes nothing: neither what arbe writes about its work, nor what runs.
 func TestAKeyThatIsAWordOfTheStructureBreaksNothing(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"content", "turn_id", "toolCallId", "stopReason", "command", "arguments", "limit", "text", "type", "true", "0", "list_threads"} {
@@ -530,7 +530,7 @@ func TestWhatGoesWrongHasItsOwnWords(t *testing.T) {
 			t.Parallel()
 			r := bots(t, nil)
 			r.settings.Model = name
-			r.settings.Limits.Time = 2 * time.Second // for what passes
+			r.settings.Limits.Time = 2 * time.Second // so that the test passes soon
 			r.says("q", "@bot hello")
 			e := r.end("q")
 			if e.Outcome != entry.TurnFailed || e.Reason != reason || e.Message == "" || e.Next == "" {
@@ -545,8 +545,8 @@ func TestWhatGoesWrongHasItsOwnWords(t *testing.T) {
 	}
 }
 
-// answers waits until an entry has its answer, and asserts how many it has.
-func (r *room) answers(id string, want int) {
+// answers waits until an entry is answered, and asserts the number of answers.
+func (r *botBench) answers(id string, want int) {
 	r.t.Helper()
 	r.until(func(e entry.Entry) bool {
 		c, ok := entry.As[entry.Chat](e)
@@ -619,8 +619,8 @@ func TestWhatIsSaidMeanwhileIsSteeredIntoTheTurn(t *testing.T) {
 	})
 }
 
-// untilRow waits until a query of the database is true.
-func (r *room) untilRow(query string, args ...any) {
+// untilRow waits until a query returns true.
+func (r *botBench) untilRow(query string, args ...any) {
 	r.t.Helper()
 	owner := r.Owner(r.t)
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -639,7 +639,7 @@ func TestATurnWithoutAJobIsQueuedAgain(t *testing.T) {
 	r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Here I am."} })
 	r.says("zero", "@bot hello")
 	done := r.answer("zero").Turn.TurnID
-	// As if the job had ended, or had been deleted, before its turn.
+	// Pretend that the job ended, or was deleted, before its turn.
 	for i, lose := range []string{"select 1", "delete from river.river_job where args @> jsonb_build_object('turn', $1::text)"} {
 		asks := fmt.Sprint("again", i)
 		if _, err := r.Owner(t).Exec(t.Context(), `update turns set status = 'running', ended_at = null, steps = steps + 1, created_at = now() - interval '1 minute',
@@ -656,7 +656,7 @@ func TestATurnWithoutAJobIsQueuedAgain(t *testing.T) {
 	}
 }
 
-func (r *room) awaitRequests(n int) {
+func (r *botBench) awaitRequests(n int) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
@@ -665,8 +665,8 @@ func (r *room) awaitRequests(n int) {
 	}
 }
 
-// letGo lets held answers go on.
-func (r *room) letGo() {
+// letGo releases held answers.
+func (r *botBench) letGo() {
 	ctx := r.t.Context()
 	go func() {
 		for r.models.Step(ctx) == nil {
@@ -732,7 +732,7 @@ func TestATurnIsStopped(t *testing.T) {
 }
 
 // stopAll stops the thread's turns.
-func (r *room) stopAll(want int) {
+func (r *botBench) stopAll(want int) {
 	r.t.Helper()
 	found, err := r.dispatcher.StopTurns(r.t.Context(), r.scope, r.th, "")
 	if err != nil || len(found) != want {
@@ -742,7 +742,8 @@ func (r *room) stopAll(want int) {
 
 func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Parallel()
-	// endless takes 10 steps to each limit. One has 100 tokens of input and 20 of output, and costs 600 millionths of a dollar.
+	// endless takes 10 steps to each limit. A step has 100 tokens of input and 20 of output, and costs 600 millionths of a
+	// dollar.
 	endless := func(q *modeltest.Request) modeltest.Reply {
 		return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: fmt.Sprintf(`{"limit":%d}`, q.Seen%100+1)}}}
 	}
@@ -783,7 +784,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	})
 	t.Run("turn_minutes, while a tool runs", func(t *testing.T) {
 		t.Parallel()
-		r := botsOn(t, newShelf(), toolCaller("run_command", map[string]string{"command": "endless"}))
+		r := botsOn(t, newGated(), toolCaller("run_command", map[string]string{"command": "endless"}))
 		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
 		if err != nil {
 			t.Fatal(detail(err))
@@ -799,7 +800,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Run("of sense", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, func(*modeltest.Request) modeltest.Reply {
-			// Its result is always the same; what a list of threads says changes with the time.
+			// Its result is always the same, whereas a list of threads changes with the time.
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "read_thread", Arguments: `{"thread_id":"nowhere"}`}}}
 		})
 		r.says("q", "@bot go")
@@ -809,8 +810,8 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	})
 }
 
-// near asserts that one entry before the end of the thread's turn says that a limit is near.
-func (r *room) near(want entry.LimitNear) {
+// near asserts that one entry before the end of the thread's turn warns that a limit is near.
+func (r *botBench) near(want entry.LimitNear) {
 	r.t.Helper()
 	var near []entry.LimitNear
 	for _, e := range r.entries() {
@@ -827,12 +828,12 @@ func (r *room) near(want entry.LimitNear) {
 
 func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*room) error{
-		"closed": func(r *room) error {
+	for name, end := range map[string]func(*botBench) error{
+		"closed": func(r *botBench) error {
 			_, err := r.threads.Update(r.t.Context(), r.scope, r.th, thread.Change{Status: new(thread.Closed)})
 			return err
 		},
-		"deleted": func(r *room) error { return r.dispatcher.DeleteThread(r.t.Context(), r.scope, r.th) },
+		"deleted": func(r *botBench) error { return r.dispatcher.DeleteThread(r.t.Context(), r.scope, r.th) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -867,7 +868,7 @@ func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
 }
 
 // threadWith is a new thread with an environment.
-func (r *room) threadWith(environment string) string {
+func (r *botBench) threadWith(environment string) string {
 	r.t.Helper()
 	th, err := r.threads.Create(r.t.Context(), r.scope, thread.Draft{Environment: environment})
 	if err != nil {
@@ -916,7 +917,7 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 			t.Errorf("decided is %+v, %v", d, err)
 		}
 	})
-	t.Run("who goes on speaking delays it", func(t *testing.T) {
+	t.Run("further messages delay it", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, gate("yes"))
 		r.says("one", "later we meet")
@@ -934,14 +935,14 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 			t.Errorf("it answers %q", c.Turn.Answers)
 		}
 	})
-	// hesitate is a gate whose first call waits until the test lets it go.
+	// hesitate is a gate whose first call waits until the test releases it.
 	hesitate := func(q *modeltest.Request) modeltest.Reply {
 		if strings.Contains(q.Asked(), "yes or no") {
 			return modeltest.Reply{Text: "no", Hold: q.Seen == 0}
 		}
 		return modeltest.Reply{Text: "By the way"}
 	}
-	t.Run("a mention is answered also while it considers", func(t *testing.T) {
+	t.Run("a mention is answered even while it considers", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, hesitate)
 		r.says("one", "soon we meet")
@@ -983,10 +984,10 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 	t.Run("its policy says what it listens for", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, gate("no"))
-		r.settings.Listens = map[string]string{"": "the weather"}
+		r.settings.Listens = map[string]string{"": "the tunedBench"}
 		r.says("one", "soon we meet")
 		r.awaitRequests(1)
-		if asked := r.models.Requests()[0].Asked(); !strings.Contains(asked, "only about this: the weather") {
+		if asked := r.models.Requests()[0].Asked(); !strings.Contains(asked, "only about this: the tunedBench") {
 			t.Errorf("it is asked %q", asked)
 		}
 	})
@@ -1022,7 +1023,7 @@ func TestABotThatListensAsksTheSmallModelOfItsProvider(t *testing.T) {
 	for name, c := range map[string]struct {
 		unknown bool
 		own     string
-		// asked are the models that are asked about two conversations.
+		// asked holds the models that are asked about two conversations.
 		asked []string
 	}{
 		"where there is one":                           {own: own, asked: []string{small, small}},
@@ -1064,8 +1065,8 @@ func TestABotThatListensGivesUpAfterSomeFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := furnish(database(t), func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Here I am."} })
-			r.driver = newShelf()
+			r := benchWithBot(database(t), func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Here I am."} })
+			r.driver = newGated()
 			var failed, mended atomic.Int64
 			tune := r.tune
 			r.tune = func(c *dispatch.Config) {

@@ -22,11 +22,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// weather is a room whose server is tuned further.
-func weather(t *testing.T, script modeltest.Script, tune func(*dispatch.Config)) *room {
+// tunedBench is a bench with a bot whose server is tuned further.
+func tunedBench(t *testing.T, script modeltest.Script, tune func(*dispatch.Config)) *botBench {
 	t.Helper()
-	r := furnish(database(t), script)
-	r.driver = newShelf()
+	r := benchWithBot(database(t), script)
+	r.driver = newGated()
 	first := r.tune
 	r.tune = func(c *dispatch.Config) {
 		first(c)
@@ -37,18 +37,18 @@ func weather(t *testing.T, script modeltest.Script, tune func(*dispatch.Config))
 	return r
 }
 
-// waits are the entries that say that a turn waits.
-func (r *room) waits() []entry.TurnWaiting { return of[entry.TurnWaiting](r.entries()) }
+// waits returns the entries that say that a turn is waiting.
+func (r *botBench) waits() []entry.TurnWaiting { return of[entry.TurnWaiting](r.entries()) }
 
 func isWaiting(e entry.Entry) bool { return e.Type == entry.TurnWaiting{}.Type() }
 
-// turnJobs is how many jobs of turns are in a state.
-func (r *room) turnJobs(state string) int {
+// turnJobs returns the number of turns' jobs in a state.
+func (r *botBench) turnJobs(state string) int {
 	return r.counted("select count(*) from "+db.JobSchema+".river_job where kind = 'turn' and state = $1", state)
 }
 
-// TestWhatPassesIsWaitedOut has a provider fail in every way that passes before each call of a turn. The question has one
-// answer, and nothing of what was broken off is in it or in the log.
+// TestWhatPassesIsWaitedOut makes a provider fail in every temporary way before each call of a turn. The question gets one
+// answer, and neither the answer nor the log contains text of the interrupted attempts.
 func TestWhatPassesIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	failures := []modeltest.Failure{
@@ -60,7 +60,7 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 			t.Parallel()
 			call := modeltest.Flaky(calls("list_threads", map[string]int{}), failures...)
 			script := modeltest.Flaky(nil, failures...)
-			r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+			r := tunedBench(t, func(q *modeltest.Request) modeltest.Reply {
 				if q.Last().Role != "tool" {
 					return call(q)
 				}
@@ -68,7 +68,7 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 				again.Seen -= len(failures) + 1
 				return script(&again)
 			}, func(c *dispatch.Config) {
-				// Longer than a model that answers takes on a busy machine, because a try too many would be counted.
+				// Longer than a model needs on a busy machine, because an extra attempt would be counted.
 				c.Bots.Model = &model.Client{HeaderTimeout: 2 * time.Second, IdleTimeout: 2 * time.Second}
 				endpoint := c.Bots.Endpoint
 				c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
@@ -95,8 +95,8 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 	}
 }
 
-// TestAWaitIsSaid: who waits sees for whom and why, and when the next try is, also while the provider just says nothing. Stop
-// ends the turn at once.
+// TestAWaitIsSaid: people see whom the bot waits for, why, and when it tries again, even while the provider is merely silent.
+// Stop ends the turn at once.
 func TestAWaitIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -113,7 +113,7 @@ func TestAWaitIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := weather(t, modeltest.Flaky(nil, c.failure), func(c *dispatch.Config) {
+			r := tunedBench(t, modeltest.Flaky(nil, c.failure), func(c *dispatch.Config) {
 				c.Bots.Waits = turn.Waits{First: time.Minute, Silence: 300 * time.Millisecond}
 			})
 			r.says("q", "@bot hello")
@@ -135,14 +135,14 @@ func TestAWaitIsSaid(t *testing.T) {
 	}
 }
 
-// TestTheTailsHearOfAWait: a page and arbe ask show it live, also a short one that has no entry.
+// TestTheTailsHearOfAWait: a page and arbe ask show a wait live, even a short one that has no entry.
 func TestTheTailsHearOfAWait(t *testing.T) {
 	t.Parallel()
 	r := bots(t, modeltest.Flaky(nil, modeltest.CutWithin))
 	var speak sync.Once
 	var heard []string
 	r.follow(r.th, func(ev stream.Event) bool {
-		speak.Do(func() { r.says("q", "@bot hello") }) // the thread has an entry before, with which the tail has begun
+		speak.Do(func() { r.says("q", "@bot hello") }) // an earlier entry shows that the tail has begun
 		if ev.Delta != nil && strings.Contains(string(ev.Delta.Data), `"retry"`) {
 			heard = append(heard, string(ev.Delta.Data))
 		}
@@ -160,14 +160,14 @@ func TestTheTailsHearOfAWait(t *testing.T) {
 	}
 }
 
-// TestALongWaitHasFewEntries, and no model reads them.
+// TestALongWaitHasFewEntries also checks that no model reads them.
 func TestALongWaitHasFewEntries(t *testing.T) {
 	t.Parallel()
 	var down []modeltest.Failure
 	for range 60 {
 		down = append(down, modeltest.Overloaded)
 	}
-	r := weather(t, modeltest.Flaky(nil, down...), func(c *dispatch.Config) {
+	r := tunedBench(t, modeltest.Flaky(nil, down...), func(c *dispatch.Config) {
 		c.Bots.Waits = turn.Waits{First: time.Millisecond, Max: 5 * time.Millisecond, Brief: time.Millisecond}
 	})
 	r.says("q", "@bot hello")
@@ -182,7 +182,7 @@ func TestALongWaitHasFewEntries(t *testing.T) {
 	}
 }
 
-// TestAWaitEndsWithTheTurn: what cannot be waited for in the time of the turn is said at once, in the provider's words.
+// TestAWaitEndsWithTheTurn: if the turn has too little time left to wait, it fails at once, in the provider's words.
 func TestAWaitEndsWithTheTurn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -211,11 +211,11 @@ func TestAWaitEndsWithTheTurn(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsTakesNoWorker: more turns wait than may run at once, and another one is answered.
+// TestWhoWaitsTakesNoWorker: more turns wait than may run at once, and yet another one is answered.
 func TestWhoWaitsTakesNoWorker(t *testing.T) {
 	t.Parallel()
 	const waiting = 6
-	r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+	r := tunedBench(t, func(q *modeltest.Request) modeltest.Reply {
 		if q.Model == "fake-529" {
 			return modeltest.Overloaded(q)
 		}
@@ -246,7 +246,7 @@ func TestWhoWaitsTakesNoWorker(t *testing.T) {
 	}
 }
 
-// TestAWaitOutlivesItsServer kills the server of a turn that waits. The next one asks when the provider wants to be asked.
+// TestAWaitOutlivesItsServer kills the server of a waiting turn. The next server asks when the provider wants to be asked.
 func TestAWaitOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	const after = 6
@@ -279,7 +279,7 @@ func TestAFallbackAnswers(t *testing.T) {
 		own       modeltest.Failure
 		fallbacks []string
 		patience  time.Duration
-		// answers is the model that answers; empty for none. fell are the models that were asked in place of another.
+		// answers is the model that answers, if any. fell lists the models that were asked in place of another.
 		answers string
 		fell    []string
 	}{
@@ -292,7 +292,7 @@ func TestAFallbackAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+			r := tunedBench(t, func(q *modeltest.Request) modeltest.Reply {
 				if q.Model == "own" {
 					return c.own(q)
 				}
@@ -339,7 +339,7 @@ func TestAFallbackAnswers(t *testing.T) {
 	}
 }
 
-// TestAnEmptyAnswerAfterToolsIsAskedForOnceMore, and is an error if it is empty again.
+// TestAnEmptyAnswerAfterToolsIsAskedForOnceMore also checks that a second empty answer is an error.
 func TestAnEmptyAnswerAfterToolsIsAskedForOnceMore(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]int{"and comes": 1, "and does not come": 2} {

@@ -15,11 +15,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// A bot that delegates does not wait: its turn ends. When the last of what it delegated from a thread has ended, it gets another
-// turn there, in which it reads the results.
+// A bot that delegates does not wait: its turn ends. When the last task that it delegated from a thread has ended, it gets
+// another turn there and reads the results.
 
-// wakeArgs are the arguments of the job that begins that turn. It is a job, because a turn takes locks that the end of a run must
-// not wait for.
+// wakeArgs are the arguments of the job that begins that turn. It is a job because a turn takes locks, and the end of a run
+// must not wait for them.
 type wakeArgs struct {
 	House  string `json:"house"`
 	Thread string `json:"thread"`
@@ -31,13 +31,14 @@ type wakeArgs struct {
 // Kind is the job's kind.
 func (wakeArgs) Kind() string { return "wake_bot" }
 
-// wakeTx queues the turn of a bot that waited, in the transaction that ends what it waited for.
+// wakeTx queues the turn of a waiting bot, in the transaction that ends the last task it waited for.
 func (d *Dispatcher) wakeTx(ctx context.Context, tx pgx.Tx, w run.Wake) error {
 	_, err := d.Jobs.InsertTx(ctx, tx, wakeArgs(w), jobs.Options{})
 	return err
 }
 
-// wake begins the turn, or says in the thread why it does not. The job ends in the same transaction, so that there is one turn.
+// wake begins the turn, or explains in the thread why it does not. The job ends in the same transaction, so that there is
+// exactly one turn.
 func (d *Dispatcher) wake(ctx context.Context, job *jobs.Job[wakeArgs]) error {
 	a := job.Args
 	return db.Persist(ctx, func() error {

@@ -53,7 +53,7 @@ func TestAnEngineThatIsAwayIsUsedWhenItIsBack(t *testing.T) {
 	serveEngine(t, socket)
 	for begin := time.Now(); ; {
 		got := output(t, cfg, thread, "true")
-		if strings.Contains(got, "does not give the image") {
+		if strings.Contains(got, "or its registry requires a login") {
 			break
 		}
 		if time.Since(begin) > 2*time.Minute {
