@@ -6,8 +6,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// The entries in this file record changes of a house's bots, as those of member.go do of its people. A bot that is removed
-// is recorded as a [MemberRemoved].
+// The entries in this file record changes of a house's bots, as those in member.go record changes of its people. The removal
+// of a bot is a [MemberRemoved].
 
 // BotCreated records that its author created a bot.
 type BotCreated struct {
@@ -32,7 +32,7 @@ type BotChanged struct {
 	// Handle and Name are those after the change.
 	Handle string `json:"handle"`
 	Name   string `json:"name"`
-	// Changed says what was changed, in words: "instructions", "model". It has no values, because instructions are long.
+	// Changed names what was changed: "instructions", "model". It omits the values, because instructions are long.
 	Changed []string `json:"changed"`
 	// By is the name of who changed it.
 	By string `json:"by"`

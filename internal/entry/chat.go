@@ -20,36 +20,36 @@ const MaxAttachments = 10
 type Chat struct {
 	// Text is Markdown. It may contain mentions such as @handle. It may be empty if there are attachments.
 	Text string `json:"text"`
-	// ReplyTo is the id of the entry that it answers; empty if there is none.
+	// ReplyTo is the id of the entry, if any, that it answers.
 	ReplyTo string `json:"reply_to,omitempty"`
-	// Think is how hard the bots think that answer it; empty for as hard as they usually do. Only what a person says sets it. If
-	// they wrote it into Text, Text has it, too; see [ThinkDirective].
+	// Think is how hard the answering bots think; empty for their own setting. Only chats of people have it. If the person
+	// wrote it as a directive, Text still has that; see [ThinkDirective].
 	Think Effort `json:"think,omitempty"`
-	// Turn is what a bot did for this answer; nil in every other chat.
+	// Turn summarizes the bot's turn in its answer; nil in every other chat.
 	Turn *TurnSummary `json:"turn,omitempty"`
-	// Confined reports that it was said with a credential that is valid for this thread alone. It wakes no bot, because
-	// bots act in the whole house. Only arbe itself sets it; see [Confine].
+	// Confined reports that its author used a credential for this thread only. It wakes no bot, because bots act in the whole
+	// house. Only arbe itself sets it; see [Confine].
 	Confined bool `json:"confined,omitempty"`
 	// Attachments are the files that belong to the message.
 	Attachments []Attachment `json:"attachments,omitempty"`
-	// Run says that it is the result of a child thread: what a coding agent said at the end of a run. It wakes no bot, and only
-	// arbe itself sets it. Nil in every other chat.
+	// Run marks it as the result of a child thread: a coding agent's last words in a run. It wakes no bot, and only arbe
+	// itself sets it. Nil in every other chat.
 	Run *RunSummary `json:"run,omitempty"`
 }
 
-// Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever writes
-// a chat gives the ArtifactID; arbe fills in the rest when it writes the entry.
+// Attachment is a file of a chat. Its bytes are in an artifact, which may be deleted later. The author gives the ArtifactID;
+// arbe fills in the rest when it writes the entry.
 type Attachment struct {
 	ArtifactID string `json:"artifact_id"`
 	// Name is the artifact's label when the entry was written; empty if it had none.
 	Name string `json:"name,omitempty"`
-	// MediaType is what arbe found the bytes to be, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
+	// MediaType is the type that arbe detected, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
 	// "image/webp"; "text/…" for UTF-8; a type such as "application/pdf" that the first bytes show; or
 	// "application/octet-stream".
 	MediaType string `json:"media_type,omitempty"`
 	// Size is the number of bytes.
 	Size int64 `json:"size,omitempty"`
-	// Width and Height are those of an image in pixels; 0 if it is not an image, or is too large to show.
+	// Width and Height are the size of an image in pixels; 0 if it is not an image, or is too large to show.
 	Width  int `json:"width,omitempty"`
 	Height int `json:"height,omitempty"`
 }
@@ -57,7 +57,7 @@ type Attachment struct {
 // IsImage reports whether it is an image that can be shown.
 func (a Attachment) IsImage() bool { return a.Width > 0 && strings.HasPrefix(a.MediaType, "image/") }
 
-// IsText reports whether it is a text, as far as its beginning shows.
+// IsText reports whether it is text, judging by its beginning.
 func (a Attachment) IsText() bool { return strings.HasPrefix(a.MediaType, "text/") }
 
 // Title is the name of the file on one line, and never empty.
@@ -81,9 +81,9 @@ func FileSize(n int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
-// Attach returns the draft of a chat with other attachments; the draft is valid ([Check]).
+// Attach returns the draft of a chat with other attachments. The given draft must be valid ([Check]).
 func Attach(d Draft, list []Attachment) Draft {
-	var fields map[string]json.RawMessage // keeps the other fields, also those that this version does not know
+	var fields map[string]json.RawMessage // keeps the other fields, even unknown ones
 	if json.Unmarshal(d.Payload, &fields) != nil || fields == nil {
 		return d
 	}
@@ -96,9 +96,10 @@ func Attach(d Draft, list []Attachment) Draft {
 	return d
 }
 
-// Confine returns the draft of a chat as [Chat.Confined]; other drafts as they are. The draft is valid ([Check]).
+// Confine returns the draft of a chat as [Chat.Confined], and other drafts unchanged. The given draft must be valid
+// ([Check]).
 func Confine(d Draft) Draft {
-	var fields map[string]json.RawMessage // keeps the other fields, also those that this version does not know
+	var fields map[string]json.RawMessage // keeps the other fields, even unknown ones
 	if d.Type != (Chat{}).Type() || json.Unmarshal(d.Payload, &fields) != nil || fields == nil {
 		return d
 	}
@@ -130,7 +131,7 @@ func (c Chat) parts(e Entry) []Part {
 	return parts
 }
 
-// Validate requires a text of at most [MaxText] bytes that is not blank, or attachments, and an effort that there is.
+// Validate requires a text of at most [MaxText] bytes that is not blank, or attachments, and a known effort.
 func (c Chat) Validate() error {
 	switch {
 	case strings.TrimSpace(c.Text) == "" && len(c.Attachments) == 0:
@@ -155,12 +156,12 @@ func (c Chat) Validate() error {
 	if e, err := ParseEffort(string(c.Think)); err != nil {
 		return err
 	} else if e != c.Think {
-		return fault.New(fault.Invalid, "think: it is not written in small letters", "use "+EffortWords)
+		return fault.New(fault.Invalid, "think: it is not in lowercase", "use "+EffortWords)
 	}
 	return nil
 }
 
-// Words returns the text as a model reads it: without a directive that Think says already.
+// Words returns the text as a model reads it: without a directive that Think already expresses.
 func (c Chat) Words() string {
 	if e, rest, _, err := ThinkDirective(c.Text); err == nil && e == c.Think && e != EffortDefault {
 		return rest

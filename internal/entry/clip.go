@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Clip returns a text of more than n bytes as its first n, up to the end of a character, and an ellipsis. A shorter text stays
-// as it is.
+// Clip shortens a text of more than n bytes to its first n, up to the end of a character, and an ellipsis. A shorter text
+// stays unchanged.
 func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -14,10 +14,10 @@ func Clip(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "") + "…"
 }
 
-// OneLine returns a text on one line of at most n bytes: white space and control characters of ASCII become single spaces. It is
-// for lists and messages. A terminal needs more: see [Visible].
+// OneLine returns a text on one line of at most n bytes: white space and control characters of ASCII become single spaces. It
+// is for lists and messages. Text for a terminal needs [Visible] as well.
 func OneLine(text string, n int) string {
-	const room = 4 // what is read for a byte that is shown, because much of a text may be white space
+	const room = 4 // bytes read per byte shown, because much of a text may be white space
 	cut := len(text) > room*n
 	if cut {
 		text = strings.ToValidUTF8(text[:room*n], "")

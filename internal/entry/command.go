@@ -12,32 +12,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Command records that someone ran a command in the thread's sandbox. Its output and its end are in an entry of
-// their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
-// this entry's id.
+// Command records that someone ran a command in the thread's sandbox. Its output and its end are in another entry, because
+// entries never change: the [CommandResult] whose id is the [ResultID] of this entry's id.
 type Command struct {
 	// Command is a line for the shell. Exactly one of Command and Argv is set.
 	Command string `json:"command,omitempty"`
 	// Argv is a program with its arguments, run without a shell, so that no argument needs quotes.
 	Argv []string `json:"argv,omitempty"`
-	// SandboxID is the thread's sandbox when the command was requested; empty if there was none. The result may name
-	// another one, because a dead sandbox is replaced before the command runs.
+	// SandboxID is the thread's sandbox when the command was requested; empty if there was none. The result may name a
+	// different one, because a dead sandbox is replaced before the command runs.
 	SandboxID string `json:"sandbox_id,omitempty"`
 	// TimeoutMS is the time limit in milliseconds; 0 means the environment's limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// EnvironmentID is the requested environment. If it is empty, the thread's and then the house's environment is
 	// used.
 	EnvironmentID string `json:"environment_id,omitempty"`
-	// Separate keeps standard output and error apart for the program that asked for the command, which reads both
-	// whole. Without, they are one, so that their lines stand in the order in which they were written.
+	// Separate keeps standard output and error apart for the program that requested the command, which reads both completely.
+	// Otherwise they are one stream, so that lines keep the order in which they were written.
 	Separate bool `json:"separate,omitempty"`
-	// Input gives it a standard input, which the program that asked for the command writes. Without, it is empty.
+	// Input gives it a standard input, written by the program that requested the command. Otherwise the input is empty.
 	Input bool `json:"input,omitempty"`
-	// Terminal gives it a terminal, which the program that asked for the command reads and writes. Nil means none.
+	// Terminal, if not nil, gives it a terminal, which the program that requested the command reads and writes.
 	Terminal *Terminal `json:"terminal,omitempty"`
 	// Directory is where it starts; empty means the environment's directory. If it is relative, it is below that.
 	Directory string `json:"directory,omitempty"`
-	// Env are environment variables that it gets besides those of its environment. Everyone who reads the thread sees them.
+	// Env holds environment variables in addition to those of its environment. Everyone who reads the thread sees them.
 	Env map[string]string `json:"env,omitempty"`
 }
 
@@ -46,13 +45,13 @@ type Terminal struct {
 	// Rows and Columns are its size when the command was requested.
 	Rows    uint16 `json:"rows"`
 	Columns uint16 `json:"columns"`
-	// Kind is what TERM says; empty means the sandbox's.
+	// Kind is the value of TERM; empty means the sandbox's.
 	Kind string `json:"kind,omitempty"`
-	// Keep keeps the command running when nobody is connected to its terminal. Otherwise it is ended after a minute.
+	// Keep keeps the command running while nobody is connected to its terminal. Otherwise it ends after a minute.
 	Keep bool `json:"keep,omitempty"`
 }
 
-// Read reports whether a program reads the output of the command whole.
+// Read reports whether a program reads the complete output of the command.
 func (c Command) Read() bool { return c.Separate || c.Terminal != nil }
 
 // Written reports whether a program writes the command's input.
@@ -70,7 +69,7 @@ var (
 	terminalKind = regexp.MustCompile(`^[A-Za-z0-9+._-]*$`)
 )
 
-// checkContext validates what a command runs in.
+// checkContext validates the directory, variables and terminal of a command.
 func (c Command) checkContext() error {
 	size := 0
 	for name, value := range c.Env {
@@ -107,7 +106,7 @@ func (Command) parts(e Entry) []Part {
 }
 
 // Validate requires exactly one of a line and an argument list. It refuses NUL bytes, because such a command would be
-// accepted here and fail only when it is started.
+// accepted and fail only at its start.
 func (c Command) Validate() error {
 	line, argv := strings.TrimSpace(c.Command) != "", len(c.Argv) > 0 && c.Argv[0] != ""
 	switch {
@@ -169,8 +168,8 @@ func ParseCommand(text string) (command string, ok bool) {
 	return command, true
 }
 
-// CancelGrace is how long a command that is cancelled has after SIGINT before it gets SIGTERM, and then before it is
-// killed, so that it can clean up.
+// CancelGrace is the time that a cancelled command has to clean up: between SIGINT and SIGTERM, and again before it is
+// killed.
 const CancelGrace = 10 * time.Second
 
 // ResultID is the id of the [CommandResult] of the command entry with this id. It is derived, so that a command has one
@@ -184,9 +183,9 @@ const resultSuffix = ".result"
 type CommandWaiting struct {
 	// CommandID is the id of the [Command] entry.
 	CommandID string `json:"command_id"`
-	// For is what it waits for, one of the Wait constants.
+	// For is the reason for the wait, one of the Wait constants.
 	For string `json:"for"`
-	// Limit is how many commands may run there at once; 0 if it waits for a server or a machine.
+	// Limit is the number of commands that may run there at once; 0 if it waits for a server or a machine.
 	Limit int `json:"limit,omitempty"`
 }
 
@@ -226,7 +225,7 @@ func (w CommandWaiting) Plain() string {
 	return fmt.Sprintf("the command waits: a %s runs %d commands at a time", w.For, w.Limit)
 }
 
-// CommandResult records how a command ended and what it printed.
+// CommandResult records the end and the output of a command.
 type CommandResult struct {
 	// CommandID is the id of the [Command] entry.
 	CommandID string `json:"command_id"`
@@ -235,8 +234,8 @@ type CommandResult struct {
 	// ExitCode is the command's own exit code; 124 after a time-out, 128+n if signal n ended it, -1 if it never ran or
 	// its end is unknown.
 	ExitCode int `json:"exit_code"`
-	// Output is what it printed on both streams, in the order of writing (with [Command].Separate in the order of reading,
-	// which may differ), as UTF-8: invalid bytes are U+FFFD, and NUL is U+2400. For a large output it is the beginning.
+	// Output is the output of both streams, in the order of writing (with [Command].Separate in the order of reading, which
+	// may differ), as UTF-8: invalid bytes are U+FFFD, and NUL is U+2400. For a large output it is the beginning.
 	Output string `json:"output"`
 	// OutputTail is the end of a large output; empty if Output is complete.
 	OutputTail string `json:"output_tail,omitempty"`
@@ -245,27 +244,27 @@ type CommandResult struct {
 	// Truncated reports that the part between Output and OutputTail is missing.
 	Truncated bool `json:"truncated,omitempty"`
 	// ArtifactID is the artifact with the original bytes of a truncated output; empty if it could not be stored.
-	// ArtifactBytes is its size, which cannot be compared with OutputBytes, the size of the text. ArtifactPart reports
-	// that the artifact has only the first part of the output.
+	// ArtifactBytes is its size, which cannot be compared with OutputBytes, the size of the text. ArtifactPart reports that
+	// the artifact has only the beginning of the output.
 	ArtifactID    string `json:"artifact_id,omitempty"`
 	ArtifactBytes int64  `json:"artifact_bytes,omitempty"`
 	ArtifactPart  bool   `json:"artifact_part,omitempty"`
-	// RawBytes is the number of bytes that a command with [Command].Separate printed. It can differ from OutputBytes,
-	// because the text has three bytes for each invalid one.
+	// RawBytes is the number of bytes that a command with [Command].Separate printed. It can differ from OutputBytes, because
+	// each invalid byte becomes three bytes of text.
 	RawBytes int64 `json:"raw_bytes,omitempty"`
-	// Terminal reports that the output went to a terminal, so that it has control sequences; see [TerminalText].
+	// Terminal reports that the output went to a terminal and so has control sequences; see [TerminalText].
 	Terminal bool `json:"terminal,omitempty"`
 	// DurationMS is how long the command ran, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`
-	// TimedOut, Cancelled and OutOfMemory say why the command was ended from outside.
+	// TimedOut, Cancelled and OutOfMemory tell why the command was ended from outside.
 	TimedOut    bool `json:"timed_out,omitempty"`
 	Cancelled   bool `json:"cancelled,omitempty"`
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
-	// CancelledBy is the agent that cancelled it. Signal is the strongest signal that it was sent then; it is empty if
-	// the command had not begun, or if the sandbox does not report it.
+	// CancelledBy is the agent that cancelled it. Signal is the strongest signal sent for that; empty if the command had not
+	// begun, or if the sandbox does not report it.
 	CancelledBy string `json:"cancelled_by,omitempty"`
 	Signal      string `json:"signal,omitempty"`
-	// Error says why the command could not run or why its end is unknown, and what to do; otherwise it is empty.
+	// Error tells why the command could not run or why its end is unknown, and what to do; otherwise it is empty.
 	Error string `json:"error,omitempty"`
 }
 
@@ -326,8 +325,8 @@ func (r CommandResult) Plain() string {
 	return r.plain(fmt.Sprintf("\n… %d bytes omitted%s …\n", r.Omitted(), where), "")
 }
 
-// Within is Plain for a model, which reads about limit bytes of the output: the beginning and the end. It says how much there
-// was, and where the whole is.
+// Within is Plain for a model, which reads about limit bytes of the output: the beginning and the end. It tells the length of
+// the output, and where to find all of it.
 func (r CommandResult) Within(limit int) string {
 	if r.Terminal {
 		r.Output, r.OutputTail, r.Terminal = TerminalText(r.Output), TerminalText(r.OutputTail), false

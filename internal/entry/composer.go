@@ -6,27 +6,27 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// ComposerCommand is a word that people write behind a slash at the beginning of a text, so that the text does something.
+// ComposerCommand is a command that people write as a slash and a word at the beginning of a text.
 type ComposerCommand struct {
 	// Name is the word: "run".
 	Name string
 	// Usage is how it is written: "/run COMMAND".
 	Usage string
-	// Help says what it does, in one line.
+	// Help describes it in one line.
 	Help string
 }
 
-// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run, [ParseDelegation] what
-// /delegate delegates, and [ThinkDirective] reads /think.
+// ComposerCommands lists all of them. [ParseCommand] parses /run and its short form, [ParseDelegation] parses /delegate, and
+// [ThinkDirective] parses /think.
 var ComposerCommands = []ComposerCommand{
 	{Name: "run", Usage: "/run COMMAND", Help: "Run a command in the thread's sandbox. !COMMAND does the same."},
 	{Name: "delegate", Usage: "/delegate @AGENT TASK", Help: "Give a task to a coding agent, which works on it in a thread and a sandbox of its own. Without @AGENT it is @pi."},
 	{Name: "think", Usage: "/think LEVEL TEXT", Help: "Ask, and let the bot that answers think " + EffortWords + "."},
 }
 
-// UnknownCommand reports whether a text begins with a slash and a word that is none of [ComposerCommands], and returns
-// the word. Only a word of small letters that stands alone counts, because texts may well begin with "/etc/hosts" or
-// "/2". A space before the slash also makes it a text.
+// UnknownCommand reports whether a text begins with a slash and a word other than those of [ComposerCommands], and returns
+// the word. Only a separate word of lowercase letters counts, because texts may well begin with "/etc/hosts" or "/2". A space
+// before the slash also makes it a text.
 func UnknownCommand(text string) (word string, is bool) {
 	rest, slash := strings.CutPrefix(text, "/")
 	if !slash {
@@ -48,7 +48,8 @@ func UnknownCommand(text string) (word string, is bool) {
 }
 
 // CheckComposed returns a [fault.Invalid] for a text that looks like a command but is not one: an unknown command, for which
-// the error names the known ones, one with nothing to run, or a /think that cannot be read. Otherwise a mistyped command would be posted as a chat.
+// the error lists the known ones; a command with nothing to run; or a malformed /think. Otherwise a mistyped command would be
+// posted as a chat.
 func CheckComposed(text string) error {
 	if Unescaped(text) != text {
 		return nil
@@ -71,8 +72,8 @@ func CheckComposed(text string) error {
 	return err
 }
 
-// ParseDelegation returns the task that a text delegates with /delegate, and the handle of the agent that is to do it, without
-// its @; empty if the text names none.
+// ParseDelegation returns the task that a text delegates with /delegate, and the handle of the agent, without its @; empty if
+// the text names none.
 func ParseDelegation(text string) (agent, task string, is bool) {
 	rest, is := strings.CutPrefix(text, "/delegate")
 	if !is || rest != "" && !strings.ContainsAny(rest[:1], " \t\r\n") {
@@ -89,7 +90,8 @@ func ParseDelegation(text string) (agent, task string, is bool) {
 	return agent, task, true
 }
 
-// Unescaped returns what a text says whose slash is written twice, so that it is no command: "/shrug" for "//shrug".
+// Unescaped removes the escape from a text that begins with two slashes and so is not a command: it returns "/shrug" for
+// "//shrug".
 func Unescaped(text string) string {
 	rest, slash := strings.CutPrefix(text, "/")
 	if _, unknown := UnknownCommand(rest); slash && unknown {

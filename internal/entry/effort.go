@@ -12,7 +12,7 @@ type Effort string
 
 // The efforts. A model that cannot think ignores them, and one that lacks a level uses the next higher one.
 const (
-	// EffortDefault is what the provider does when nobody says how hard its model thinks.
+	// EffortDefault leaves it to the provider how hard its model thinks.
 	EffortDefault Effort = ""
 	// EffortOff is no thinking, or as little as the model can.
 	EffortOff    Effort = "off"
@@ -21,13 +21,13 @@ const (
 	EffortHigh   Effort = "high"
 )
 
-// Efforts are those that people choose, the least first.
+// Efforts lists the efforts that people can choose, the least first.
 var Efforts = []Effort{EffortOff, EffortLow, EffortMedium, EffortHigh}
 
 // EffortWords lists [Efforts] for a message: "off, low, medium or high".
 const EffortWords = "off, low, medium or high"
 
-// ParseEffort reads an effort, also in capitals; nothing is [EffortDefault]. The error is a [fault.Invalid] that names the
+// ParseEffort parses an effort, ignoring case; empty means [EffortDefault]. The error is a [fault.Invalid] that names the
 // field "think".
 func ParseEffort(text string) (Effort, error) {
 	word := Effort(strings.ToLower(strings.TrimSpace(text)))
@@ -42,14 +42,14 @@ func ParseEffort(text string) (Effort, error) {
 	return "", fault.Newf(fault.Invalid, "use "+EffortWords, "think: there is no effort %.60q", text)
 }
 
-// thinkDirective matches "/think LEVEL" at the beginning of a text, or behind the mentions with which it begins.
+// thinkDirective matches "/think LEVEL" at the beginning of a text, or after the mentions with which it begins.
 var thinkDirective = regexp.MustCompile(`^(\s*(?:@[A-Za-z0-9-]+[,:]?[ \t]+)*)/think(?:[ \t]+(\S+))?(?:\s+|$)`)
 
-// ThinkDirective finds in the text of a chat how hard the bots that it asks should think: "/think LEVEL" at its very
-// beginning, or behind nothing but mentions, as in "@arbe /think high why?". rest is the text without that.
+// ThinkDirective finds the directive that says how hard the bots asked by a chat should think: "/think LEVEL" at the very
+// beginning of its text, or after nothing but mentions, as in "@arbe /think high why?". rest is the text without it.
 //
-// found is false if the text has no such directive. The error is a [fault.Invalid] for a directive without a level, with one
-// that there is not, or with nothing behind it.
+// found is false if the text has no such directive. The error is a [fault.Invalid] for a directive without a level, with an
+// unknown level, or with nothing after it.
 func ThinkDirective(text string) (e Effort, rest string, found bool, err error) {
 	if !strings.Contains(text, "/think") {
 		return "", text, false, nil
@@ -66,11 +66,11 @@ func ThinkDirective(text string) (e Effort, rest string, found bool, err error) 
 		word = text[at[4]:at[5]]
 	}
 	if e, err = ParseEffort(word); err != nil || e == EffortDefault {
-		return "", text, true, fault.Newf(fault.Invalid, "write /think and one of "+EffortWords+", and then what you ask",
+		return "", text, true, fault.Newf(fault.Invalid, "write /think, one of "+EffortWords+", and then your question",
 			"/think: there is no effort %.60q", word)
 	}
 	if rest = text[:at[3]] + text[at[1]:]; strings.TrimSpace(text[at[1]:]) == "" {
-		return "", text, true, fault.New(fault.Invalid, "/think "+string(e)+": there is nothing to think about", "write behind it what you ask")
+		return "", text, true, fault.New(fault.Invalid, "/think "+string(e)+": there is nothing to think about", "write your question after it")
 	}
 	return e, rest, true, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A person says how hard bots think at the very beginning of a text, or behind nothing but mentions.
+// A person sets how hard bots think at the very beginning of a text, or after nothing but mentions.
 func TestThinkDirective(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
@@ -41,7 +41,7 @@ func TestThinkDirective(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"/think hgih why?":       `/think: there is no effort "hgih"; write /think and one of off, low, medium or high, and then what you ask`,
+		"/think hgih why?":       `/think: there is no effort "hgih"; write /think, one of off, low, medium or high, and then your question`,
 		"@arbe /think about it":  `there is no effort "about"`,
 		"/think":                 `there is no effort ""`,
 		"/think high":            "there is nothing to think about",

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// fieldsOf returns the JSON names of a payload's fields by their folded names.
+// fieldsOf maps the folded names of a payload's fields to their JSON names.
 func fieldsOf(p Payload) map[string]string {
 	names := map[string]string{fold("type"): "type"}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(p)) {
@@ -21,9 +21,9 @@ func fieldsOf(p Payload) map[string]string {
 	return names
 }
 
-// readOneWay checks that all JSON readers read a payload alike. encoding/json accepts "Text" for "text", and takes the
-// last of several equal fields; others accept neither, or take the first. Otherwise one payload could show people one
-// thing and programs another. For the same reason, a field "type" in the payload must be the entry's type.
+// readOneWay checks that every JSON reader reads a payload alike, so that a payload cannot show people one thing and programs
+// another. encoding/json accepts "Text" for "text", and takes the last of several equal fields; other readers do not, or take
+// the first. For the same reason, a field "type" in the payload must equal the entry's type.
 func (k Kind) readOneWay(payload json.RawMessage) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
@@ -45,14 +45,14 @@ func (k Kind) readOneWay(payload json.RawMessage) error {
 		case !ours:
 			continue
 		case name != key:
-			return fault.Newf(fault.Invalid, "write it in small letters", "payload: the field %s is written %q", name, Clip(key, maxNamed))
+			return fault.Newf(fault.Invalid, "write it in lowercase", "payload: the field %s is written %q", name, Clip(key, maxNamed))
 		case seen[name]:
 			return fault.Newf(fault.Invalid, "write it once", "payload: the field %s occurs more than once", name)
 		}
 		seen[name] = true
 		var said string
 		if name == "type" && (json.Unmarshal(value, &said) != nil || said != k.Type) {
-			return fault.Newf(fault.Invalid, "leave it out, or write the entry's", "payload.type: it is not %q, the type of the entry", k.Type)
+			return fault.Newf(fault.Invalid, "leave it out, or use the entry's type", "payload.type: it is not %q, the type of the entry", k.Type)
 		}
 	}
 	return nil

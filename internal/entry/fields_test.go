@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// What a payload says is the same to every reader, whatever its JSON library makes of names.
+// A payload means the same to every reader, whatever its JSON library makes of names.
 func TestAPayloadIsReadOneWay(t *testing.T) {
 	t.Parallel()
 	for payload, good := range map[string]bool{
@@ -36,7 +36,7 @@ func TestAPayloadIsReadOneWay(t *testing.T) {
 			t.Errorf("%s: %v", payload, err)
 		}
 	}
-	// In every kind, for each of its fields.
+	// Every field of every kind.
 	for _, k := range entry.Kinds() {
 		for _, name := range []string{"type", "Type", "TYPE"} {
 			payload := json.RawMessage(fmt.Sprintf(`{%q: "another"}`, name))

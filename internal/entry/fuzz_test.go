@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// FuzzPayload checks what strangers send as an entry: it is refused with a reason, or it is what its kind says; and
-// whatever is in a log can be shown.
+// FuzzPayload checks entries from strangers: each is refused with a reason, or is valid for its kind. Whatever is in a log
+// can be shown.
 func FuzzPayload(f *testing.F) {
 	for _, p := range samples {
 		d := entry.NewDraft("id", "author", p)
@@ -63,7 +63,7 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// FuzzName checks what people call something.
+// FuzzName checks names that people choose.
 func FuzzName(f *testing.F) {
 	for _, name := range []string{"", " a\u00a0", "a\nb", "\xff", "\u202eabc", strings.Repeat("é", 300)} {
 		f.Add(name, 200)

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// HostRefused records that a command wanted to reach a host that the environment of its sandbox does not allow.
+// HostRefused records that a command tried to reach a host that its sandbox's environment does not allow.
 type HostRefused struct {
 	CommandID     string `json:"command_id"`
 	SandboxID     string `json:"sandbox_id"`
@@ -18,7 +18,7 @@ type HostRefused struct {
 	Host string `json:"host"`
 	// Program is the name of the process; empty if it is not known.
 	Program string `json:"program,omitempty"`
-	// Private: the environment allows the host, but it has no public address.
+	// Private means that the environment allows the host, but it has no public address.
 	Private bool `json:"private,omitempty"`
 }
 
@@ -36,7 +36,7 @@ func (h HostRefused) parts(Entry) []Part {
 	return []Part{{Work{CommandWork, h.CommandID}, Notes}, {Work{HostWork, HostID(h.EnvironmentID, h.Host)}, Opens}}
 }
 
-// HostID is the id of the [HostWork] of a host and an environment; empty if one of them is.
+// HostID is the id of the [HostWork] of a host and an environment; empty if either is empty.
 func HostID(environment, host string) string {
 	if environment == "" || host == "" {
 		return ""
@@ -72,7 +72,7 @@ func (h HostRefused) Plain() string {
 	case h.Allowable():
 		return who + " was kept from " + h.Host + "; allow it with: arbe env allow " + h.EnvironmentID + " " + h.Host
 	}
-	return who + " was kept from " + h.Host + "; an environment allows names of hosts, and no addresses"
+	return who + " was kept from " + h.Host + "; an environment can allow host names, but not addresses"
 }
 
 // HostAllowed records that its author lets the sandboxes of an environment reach a host.

@@ -23,17 +23,17 @@ type Payload interface {
 	Type() string
 	// Validate returns a [fault.Invalid] that names the wrong field; nil if the payload is valid.
 	Validate() error
-	// Plain returns the content as plain text for a terminal, a search or a notification. It must not be treated as
-	// markup, because it may contain what people wrote.
+	// Plain returns the content as plain text for a terminal, a search or a notification. It must not be treated as markup,
+	// because it may contain people's text.
 	Plain() string
 }
 
-// Writer says who may write entries of a kind.
+// Writer tells who may write entries of a kind.
 type Writer int
 
 // The writers. Each may write its own kinds and those of the writers after it.
 const (
-	// Server: only arbe itself, when it does what the entry records. Otherwise an agent could forge a command's result.
+	// Server: only arbe itself, for what it does. Otherwise an agent could forge a command's result.
 	Server Writer = iota
 	// Runner: the runner of a coding agent, with the token of its run, in the thread that the agent drives.
 	Runner
@@ -130,7 +130,7 @@ func Decode(e Entry) (p Payload, ok bool) {
 	return p, err == nil
 }
 
-// As decodes an entry's payload as one kind: As[Chat](e). ok is false if the entry is of another kind.
+// As decodes an entry's payload as a given kind: As[Chat](e). ok is false if the entry is of another kind.
 func As[P Payload](e Entry) (p P, ok bool) {
 	q, ok := Decode(e)
 	if !ok {
@@ -153,7 +153,7 @@ func Check(d Draft, writer Writer) error {
 	case writer > k.Writer:
 		return fault.Newf(fault.Forbidden, "use one of "+writable(writer), "type: only arbe itself writes %q", d.Type)
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
-		// It would take the id of a result, which could then never be written.
+		// It would take the id of a result, which then could never be written.
 		return fault.Newf(fault.Invalid, "choose another id", "id: ids ending in %q are reserved for command results", resultSuffix)
 	case len(d.Payload) > MaxPayload:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload)).WithReason(fault.TooLarge)
@@ -176,7 +176,7 @@ func Check(d Draft, writer Writer) error {
 	}
 }
 
-// checkMarks refuses the fields with which arbe itself marks a payload.
+// checkMarks refuses the fields that are arbe's own marks on a payload.
 func checkMarks(p Payload, writer Writer) error {
 	if writer == Server {
 		return nil
@@ -189,7 +189,7 @@ func checkMarks(p Payload, writer Writer) error {
 		case p.Run != nil:
 			return fault.New(fault.Forbidden, "run: only arbe itself writes the result of a run", "leave it out")
 		case p.Confined:
-			return fault.New(fault.Forbidden, "confined: only arbe itself writes with which credential something was said", "leave it out")
+			return fault.New(fault.Forbidden, "confined: only arbe itself records the credential of a message", "leave it out")
 		}
 	case PiAssistant:
 		turn = p.Turn != ""
@@ -201,7 +201,7 @@ func checkMarks(p Payload, writer Writer) error {
 		turn = p.TurnID != ""
 	case PermissionAnswered:
 		if turn = p.TurnID != ""; p.Outcome != Withdrawn || p.AnsweredBy != "" || p.Reason != "" {
-			return fault.New(fault.Forbidden, "outcome: only arbe itself writes what people answer", "use "+Withdrawn)
+			return fault.New(fault.Forbidden, "outcome: only arbe itself records people's answers", "use "+Withdrawn)
 		}
 	case RunFinished:
 		if p.PatchArtifactID != "" {
@@ -209,7 +209,7 @@ func checkMarks(p Payload, writer Writer) error {
 		}
 	}
 	if turn {
-		return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
+		return fault.New(fault.Forbidden, "turn: only arbe itself writes the summary of a bot's turn", "leave it out")
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func CheckID(id string, writer Writer) error {
 	return nil
 }
 
-// mistyped names the payload field whose JSON type is wrong, instead of the decoder's words, which name Go's types.
+// mistyped names the payload field of the wrong JSON type. The decoder's message would name Go's types.
 func mistyped(kind string, err error) error {
 	field, is := "payload", "not what its type says"
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -254,5 +254,5 @@ func writable(w Writer) string {
 	return string(text)
 }
 
-// maxNamed is how much of a name that someone sent is shown in an error, because a name may be as long as a whole payload.
+// maxNamed limits how much of a name an error repeats, because a name may be as long as a whole payload.
 const maxNamed = 60

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// samples are a well-formed payload of every kind: a new one needs its line here.
+// samples holds a well-formed payload of every kind. A new kind needs a line here.
 var samples = []entry.Payload{
 	entry.Chat{Text: "hello *@bob*", ReplyTo: "e1"},
 	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1",

@@ -3,8 +3,7 @@ package entry
 import "github.com/arbe-dev/arbe/internal/fault"
 
 // The entries in this file record who may do what in a house. They are written to the house's primary thread in the
-// transaction that changes the rows. Each holds the names that people had then, so that it stays readable after they
-// left.
+// transaction that changes the rows. Each holds people's names at that time, so that it stays readable after they leave.
 
 // MemberJoined records that a person joined a house with an invite.
 type MemberJoined struct {
@@ -79,7 +78,7 @@ type Invited struct {
 	InviteID string `json:"invite_id"`
 	// Role is the role of the person who accepts it: "owner" or "member".
 	Role string `json:"role"`
-	// Note says whom it is for; empty if the owner did not write one.
+	// Note is the owner's note on whom it is for, if any.
 	Note string `json:"note,omitempty"`
 	// By is the owner's name.
 	By string `json:"by"`

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// MaxHandle is the length of the longest handle, in characters.
+	// MaxHandle limits a handle, in characters.
 	MaxHandle = 39
-	// MaxMentions is how many mentions of one text count. A text that mentions more is a mistake or an attack.
+	// MaxMentions limits the mentions of a text that count. A text with more is a mistake or an attack.
 	MaxMentions = 50
-	// maxParsed is the length of the longest text whose Markdown is parsed for mentions, in bytes. Some texts take a time
-	// that grows with the square of their length, and longer ones are mostly pasted output.
+	// maxParsed is the length, in bytes, up to which a text's Markdown is parsed for mentions. Parsing some texts takes
+	// quadratic time, and longer ones are mostly pasted output.
 	maxParsed = 8 << 10
-	// maxNesting is how many quotes and lists a line may open in a text that is parsed, because nested ones are expensive.
+	// maxNesting limits the quotes and lists that a line of a parsed text may open, because nested ones are expensive.
 	maxNesting = 40
 )
 
-// IsHandle reports whether s is a handle: 1 to [MaxHandle] small letters, digits and hyphens of ASCII, with no hyphen at
+// IsHandle reports whether s is a handle: 1 to [MaxHandle] lowercase ASCII letters, digits and hyphens, with no hyphen at
 // either end.
 func IsHandle(s string) bool {
 	return s != "" && len(s) <= MaxHandle && s[0] != '-' && s[len(s)-1] != '-' &&
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// HandlesOf returns how a person with a name is mentioned: @ada-lovelace, and @ada. Several people may have the same handle:
-// all of them are meant. A name without letters or digits of ASCII has none.
+// HandlesOf returns the handles of a person with a name: ada-lovelace, and ada. If several people have the same handle, it
+// means all of them. A name without ASCII letters or digits has none.
 func HandlesOf(name string) []string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	if len(words) == 0 {
@@ -46,13 +46,13 @@ func HandlesOf(name string) []string {
 	return slices.Compact([]string{whole, words[0][:min(len(words[0]), MaxHandle)]})
 }
 
-// Mentions returns the handles that a chat's text mentions as @handle, in small letters, each once, in the order of the
-// text. It returns at most [MaxMentions], and nil if there are none; whether anybody has such a handle is not known here.
+// Mentions returns the handles that a chat's text mentions as @handle, in lowercase, each once, in the order of the text. It
+// returns at most [MaxMentions], or nil. It does not check whether anybody has such a handle.
 //
 // The text is read as the Markdown that a page shows. A mention counts where the writer speaks: not in code, quotes, HTML,
-// URLs, e-mail addresses, images and the destinations of links, and not behind a backslash. A text of more than 8 KiB is
-// read by its lines instead, with simpler rules for the same things. The time is linear in the length of the text, but for
-// that limit.
+// URLs, e-mail addresses, images and the destinations of links, and not behind a backslash. A text of more than 8 KiB is read
+// line by line instead, by simpler rules to the same effect. Apart from that limit, the time is linear in the length of the
+// text.
 func Mentions(text string) []string {
 	if !strings.Contains(text, "@") || !mayMention(text) {
 		return nil
@@ -73,7 +73,7 @@ type mentions struct {
 	handles []string
 }
 
-// markdown parses what decides whether a mention counts, and nothing else: emphasis and tables do not.
+// markdown parses only constructs that decide whether a mention counts. Emphasis and tables do not.
 var markdown = sync.OnceValue(func() parser.Parser {
 	return parser.NewParser(
 		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
@@ -101,8 +101,8 @@ func (m *mentions) parse() {
 	})
 }
 
-// scan adds the mentions that begin between two positions of the source, if they are there as words: the characters
-// around one must not make it a part of an address, a path or a longer word.
+// scan adds the mentions that begin between two positions of the source, if they are separate words: not parts of an address,
+// a path or a longer word.
 func (m *mentions) scan(from, to int) {
 	for at := from; at < to && len(m.handles) < MaxMentions; at++ {
 		if m.source[at] != '@' {
@@ -118,7 +118,8 @@ func (m *mentions) scan(from, to int) {
 	}
 }
 
-// MentionsIn returns where a piece of text without markup mentions handles: the first byte of each with its @, and the one behind it.
+// MentionsIn returns the ranges of the mentions in a text without markup: from the first byte of each, its @, to the byte
+// after it.
 func MentionsIn(text []byte) (spans [][2]int) {
 	for at := 0; at < len(text) && len(spans) < MaxMentions; at++ {
 		if text[at] != '@' {
@@ -131,7 +132,7 @@ func MentionsIn(text []byte) (spans [][2]int) {
 	return spans
 }
 
-// handleAt returns the longest handle at a position, in small letters, and its end; "" if there is none.
+// handleAt returns the longest handle at a position, in lowercase, and its end; "" if there is none.
 func handleAt(source []byte, at int) (handle string, end int) {
 	for end = at; end < len(source) && isHandleByte(source[end]) && end-at <= MaxHandle; end++ {
 	}
@@ -148,14 +149,14 @@ func isHandleByte(c byte) bool {
 	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// startsWord reports whether a mention may stand after this text.
+// startsWord reports whether a mention may follow this text.
 func startsWord(before []byte) bool {
-	before = bytes.TrimRight(before, "_") // which may be emphasis
+	before = bytes.TrimRight(before, "_") // it may be emphasis
 	r, size := utf8.DecodeLastRune(before)
 	return size == 0 || !isWord(r) && !strings.ContainsRune("@/\\`.-+=&?#%$", r)
 }
 
-// endsWord reports whether a mention may stand before this text.
+// endsWord reports whether a mention may precede this text.
 func endsWord(after []byte) bool {
 	after = bytes.TrimLeft(after, "_")
 	r, size := utf8.DecodeRune(after)
@@ -173,7 +174,7 @@ func isWord(r rune) bool {
 	return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Cf, r)
 }
 
-// mayMention reports whether any @ is followed by what may be a handle.
+// mayMention reports whether any @ is followed by a possible handle.
 func mayMention(text string) bool {
 	for {
 		_, rest, found := strings.Cut(text, "@")
@@ -222,9 +223,9 @@ func (m *mentions) readLines() {
 	}
 }
 
-// readLine scans what of a line is not in code and not in a URL. Code stands between two runs of as many backticks.
+// readLine scans the parts of a line outside code and URLs. Code is enclosed in two runs of equally many backticks.
 func (m *mentions) readLine(from, to int) {
-	last := map[int]int{} // where the last run of so many backticks begins
+	last := map[int]int{} // where the last run of this many backticks begins
 	for at := from; at < to; {
 		n := m.ticks(at, to)
 		if n > 0 {
@@ -253,7 +254,7 @@ func (m *mentions) readLine(from, to int) {
 	}
 }
 
-// ticks returns how many backticks stand at a position.
+// ticks returns the number of backticks at a position.
 func (m *mentions) ticks(at, to int) (n int) {
 	for at+n < to && m.source[at+n] == '`' {
 		n++
@@ -261,7 +262,7 @@ func (m *mentions) ticks(at, to int) (n int) {
 	return n
 }
 
-// readWords scans the words of a piece of a line that are no URLs and no destinations of links.
+// readWords scans the words of a part of a line that are neither URLs nor link destinations.
 func (m *mentions) readWords(from, to int) {
 	for from < to {
 		end := from

@@ -17,7 +17,7 @@ func TestMentions(t *testing.T) {
 		text string
 		want string // the handles, with spaces between
 	}{
-		// What a writer says to somebody.
+		// What a writer says to someone.
 		{"@arbe what broke the build?", "arbe"},
 		{"hi @arbe", "arbe"},
 		{"@arbe", "arbe"},
@@ -42,7 +42,7 @@ func TestMentions(t *testing.T) {
 		{"a ` alone, @arbe", "arbe"},
 		{strings.Repeat("x", entry.MaxHandle), ""},
 		{"@" + strings.Repeat("x", entry.MaxHandle), strings.Repeat("x", entry.MaxHandle)},
-		// What is no mention.
+		// Texts without a mention.
 		{"", ""},
 		{"nobody", ""},
 		{"@", ""},
@@ -63,7 +63,7 @@ func TestMentions(t *testing.T) {
 		{"https://user:@arbe.dev/", ""},
 		{"<https://example.com/@arbe>", ""},
 		{"/home/@arbe ./@arbe a.@arbe -@arbe", ""},
-		{"curl -d @arbe.json", "arbe"}, // it reads as one, and no more than its author can mean
+		{"curl -d @arbe.json", "arbe"}, // it looks like a mention, and that does no harm
 		{"curl -d data=@arbe.json", ""},
 		{"`@arbe`", ""},
 		{"``@arbe ` ``", ""},
@@ -96,7 +96,7 @@ func TestMentions(t *testing.T) {
 	}
 }
 
-// A text that is too long to be parsed is read by its lines. It says the same where the rules are the same.
+// A text that is too long to be parsed is read line by line, with the same result where the rules are the same.
 func TestMentionsOfALongText(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("of a log that was pasted\n", 1000)
@@ -132,7 +132,7 @@ func TestFiftyMentionsCount(t *testing.T) {
 	}
 }
 
-// hostile are texts that make a Markdown parser work hard, of about so many bytes, each with mentions.
+// hostile returns texts of about this many bytes that make a Markdown parser work hard, each with mentions.
 func hostile(size int) []string {
 	var texts []string
 	for _, unit := range []string{"[a](", "![](", "[](", "[a][", "[a]: @b\n", "[[]](", "[*", "_a*", "](", "[]()", "<a ", "<!--", "<?", "<![CDATA[", "&#", "`a``",
@@ -152,7 +152,7 @@ func TestMentionsOfAHostileTextCostLittle(t *testing.T) {
 		for _, text := range hostile(size - 10) {
 			start := time.Now()
 			entry.Mentions(text)
-			if took := time.Since(start); took > 20*time.Second { // a quadratic one takes minutes
+			if took := time.Since(start); took > 20*time.Second { // quadratic time would be minutes
 				t.Errorf("%d bytes of %.20q took %v", len(text), text, took)
 			}
 		}
@@ -173,7 +173,7 @@ func TestIsHandle(t *testing.T) {
 	}
 }
 
-// FuzzMentions checks that whatever people write, what it mentions are handles that the text has, each once.
+// FuzzMentions checks that mentions are handles that occur in the text, each once, whatever people write.
 func FuzzMentions(f *testing.F) {
 	for _, text := range append(hostile(200), "@a `@b` > @c", "> @a\n\n@b", "[@a](@b)", "@a\n```\n@b", "\u202e@a") {
 		f.Add(text)
@@ -193,7 +193,7 @@ func FuzzMentions(f *testing.F) {
 		if !utf8.ValidString(text) || strings.Contains(text, "`") || len(text) > 1000 {
 			return
 		}
-		// What is code, is code whatever it is.
+		// Text in a code block is code whatever it contains.
 		if in := entry.Mentions("```\n" + text + "\n```"); len(in) > 0 && !strings.Contains(text, "```") {
 			t.Errorf("as code it mentions %q", in)
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Name cleans and validates a name that a person chose (of a thread, a house, a tag). It trims white space, and leaves out
-// characters that join letters or emoji where they join nothing. The name must be one line of valid UTF-8 without
-// characters that nobody sees (see [Visible]), because lists and terminals print it, and of at most limit characters. It may
-// be empty, and it may look like markup: whoever shows it must escape it. The error is a [fault.Invalid] that names the field.
+// Name cleans and validates a name that a person chose (of a thread, a house, a tag). It trims white space, and removes
+// joiners of letters or emoji where they join nothing. The name must be one line of valid UTF-8 of at most limit characters,
+// none of them invisible (see [Visible]), because lists and terminals print it. It may be empty, and it may look like markup:
+// whoever shows it must escape it. The error is a [fault.Invalid] that names the field.
 func Name(field, name string, limit int) (string, error) {
 	name = strings.TrimSpace(name)
 	hidden := rune(-1)
@@ -29,7 +29,7 @@ func Name(field, name string, limit int) (string, error) {
 	case hidden >= 0:
 		return "", fault.Newf(fault.Invalid, "leave it out", "%s: it has the invisible character U+%04X", field, hidden)
 	}
-	// A joiner at the end joins nothing, and behind it white space may be again.
+	// A joiner at the end joins nothing, and more white space may precede it.
 	name = strings.TrimRightFunc(visible, func(c rune) bool { return c == '\u200c' || c == '\u200d' || unicode.IsSpace(c) })
 	name = strings.TrimSpace(name)
 	if utf8.RuneCountInString(name) > limit {

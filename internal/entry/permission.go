@@ -12,30 +12,30 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A bot may have tools that it uses only with a person's yes. When its model calls one, the turn asks and waits; a coding agent asks
-// through its runner, for a yes or an answer to a question. The entries in this file are the request, and what ended it.
+// A bot may need a person's approval for some tools. When its model calls one, the turn asks and waits. A coding agent asks
+// through its runner, for approval or with a question. The entries in this file are the request and its end.
 
 // AskedID and AnsweredID return the ids of the [PermissionAsked] and [PermissionAnswered] about a tool call. result is the
 // id of the call's result.
 func AskedID(result string) string    { return result + ".asked" }
 func AnsweredID(result string) string { return result + ".answered" }
 
-// PermissionAsked records that a turn, or a run, waits until a person says whether a tool call may run.
+// PermissionAsked records that a turn, or a run, waits for a person to decide whether a tool call may run.
 type PermissionAsked struct {
 	ApprovalID string `json:"approval_id"`
-	// TurnID is the turn that asks; empty if a run does, which is the one with this Epoch.
+	// TurnID is the turn that asks; empty if a run asks, namely the one with this Epoch.
 	TurnID string `json:"turn_id,omitempty"`
 	Epoch  int64  `json:"epoch,omitempty"`
 	// AgentID is the bot.
 	AgentID string `json:"agent_id"`
-	// CallID is the id of the entry that will be the result of the call.
+	// CallID is the id of the future entry with the call's result.
 	CallID string `json:"call_id"`
-	// Tool and Arguments are what runs if the answer is yes: exactly that, and nothing else. Arguments is a JSON object.
+	// If the answer is yes, exactly this Tool runs with these Arguments, a JSON object.
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
-	// ExpiresMS is until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+	// ExpiresMS is the time until which it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
 	ExpiresMS int64 `json:"expires_ms"`
-	// Question: the call is a question, whose answer is the words to a yes.
+	// Question means that the call is a question. Its answer is the text that comes with a yes.
 	Question bool `json:"question,omitempty"`
 }
 
@@ -62,13 +62,13 @@ func (a PermissionAsked) Validate() error {
 	return validAsker(a.ApprovalID, a.TurnID, a.AgentID, a.Epoch)
 }
 
-// maxTool limits the name of a tool, in bytes. A runner names it, and each list of what people are asked has it.
+// maxTool limits the name of a tool, in bytes. A runner chooses it, and every list of questions to people shows it.
 const maxTool = 200
 
-// MaxAsked limits the arguments of a call about which people are asked, in bytes. They are to read all of it.
+// MaxAsked limits the arguments of a call that people are asked about, in bytes. They should be able to read all of it.
 const MaxAsked = 256 << 10
 
-// validAsker checks who asks: a turn, whose approval has an id, or a run, for which arbe adds that.
+// validAsker checks the asker: a turn, whose approval has an id, or a run, for which arbe adds the id.
 func validAsker(approval, turn, agent string, epoch int64) error {
 	switch {
 	case epoch > 0 && turn == "":
@@ -81,7 +81,7 @@ func validAsker(approval, turn, agent string, epoch int64) error {
 	return validTurn(turn, agent)
 }
 
-// Plain has the whole call.
+// Plain includes the whole call.
 func (a PermissionAsked) Plain() string {
 	var b strings.Builder
 	asks := "asks whether it may call"
@@ -103,11 +103,11 @@ const (
 	Denied = "denied"
 	// Expired: nobody answered in time.
 	Expired = "expired"
-	// Withdrawn: the turn or the run ended, for example because it was stopped, or the agent waits no longer.
+	// Withdrawn: the turn or the run ended, for example because it was stopped, or the agent no longer waits.
 	Withdrawn = "withdrawn"
 )
 
-// PermissionAnswered records what ended a [PermissionAsked]. If a person answered it, they are the author.
+// PermissionAnswered records the end of a [PermissionAsked]. If a person answered it, they are the author.
 type PermissionAnswered struct {
 	ApprovalID string `json:"approval_id"`
 	// TurnID and Epoch are as in [PermissionAsked].
@@ -119,7 +119,7 @@ type PermissionAnswered struct {
 	Outcome string `json:"outcome"`
 	// AnsweredBy is the person; empty if nobody answered.
 	AnsweredBy string `json:"answered_by,omitempty"`
-	// Reason is what they said to it.
+	// Reason is the person's comment.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -159,18 +159,18 @@ func (a PermissionAnswered) Plain() string {
 	return text
 }
 
-// Expires is until when it waits.
+// Expires returns the time until which it waits.
 func (a PermissionAsked) Expires() time.Time { return time.UnixMilli(a.ExpiresMS) }
 
 // Argument is one argument of a tool call as people read it.
 type Argument struct {
 	Name string
-	// Value is the text if it is one, and otherwise JSON. All of it is there. Line breaks and tabs stay. Characters that
-	// nobody sees, and spaces that are not U+0020, are their codes, such as "<U+202E>".
+	// Value is the complete value: text as text, anything else as JSON. Line breaks and tabs stay. Invisible characters, and
+	// spaces other than U+0020, are written as their codes, such as "<U+202E>".
 	Value string
 }
 
-// Arguments returns the arguments of a call, ordered by name. What is not an object is one argument without a name.
+// Arguments returns the arguments of a call, ordered by name. Anything but an object is one argument without a name.
 func Arguments(text json.RawMessage) (list []Argument) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil {
@@ -189,9 +189,9 @@ func Arguments(text json.RawMessage) (list []Argument) {
 
 var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
 
-// Literal returns a text in which people see every character. Line breaks and tabs stay; other characters that nobody sees,
-// and spaces that are not U+0020, become their codes, such as "<U+202E>". Unlike [Visible], it leaves nothing out: what joins
-// letters makes another word for a program.
+// Literal makes every character of a text visible. Line breaks and tabs stay; other invisible characters, and spaces other
+// than U+0020, become their codes, such as "<U+202E>". Unlike [Visible], it drops nothing: for a program, a joiner makes a
+// different word.
 func Literal(text string) string {
 	if isPrintableASCII(text) {
 		return text

@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// A runner names the tool, which people read in lists and before they say yes.
+// A runner names the tool, and people read that name in lists and before they approve.
 func TestTheToolOfAQuestionIsAName(t *testing.T) {
 	t.Parallel()
 	for tool, valid := range map[string]bool{

@@ -9,14 +9,14 @@ import (
 )
 
 // PiMessage is a message between a model and its user in the shape of pi's sessions: a [PiUser], a [PiAssistant] or a
-// [PiToolResult]. Transcripts have this shape whatever wrote them, so that a session can be rebuilt from them for any
-// runtime.
+// [PiToolResult]. Every transcript has this shape, whatever wrote it, so that a session for any runtime can be rebuilt from
+// it.
 type PiMessage interface {
 	// PiRole is the message's role: "user", "assistant" or "toolResult".
 	PiRole() string
 }
 
-// PiUser is what was said to the model.
+// PiUser is a message to the model.
 type PiUser struct {
 	// Content has blocks of text and images.
 	Content []PiBlock
@@ -24,26 +24,26 @@ type PiUser struct {
 	Timestamp int64
 }
 
-// PiAssistant is one answer of a model: what a single call returned.
+// PiAssistant is one answer of a model, from a single call.
 type PiAssistant struct {
-	// Harness is what made the call, such as "pi"; empty for arbe's own bots. It is arbe's addition to pi's shape.
+	// Harness made the call, such as "pi"; empty for arbe's own bots. It is arbe's addition to pi's shape.
 	Harness string
 	// Turn is the id of the turn that it is a step of; empty for a coding agent's. It is arbe's addition, too.
 	Turn string
 	// Content has blocks of text, thinking and tool calls, in the order in which they were written.
 	Content []PiBlock
-	// API is the dialect of the call in pi's names, such as "anthropic-messages"; Provider and Model say whom it asked.
+	// API is the dialect of the call in pi's names, such as "anthropic-messages". Provider and Model were asked.
 	API      string
 	Provider string
 	Model    string
 	// ResponseID is the provider's id of the answer; empty if it gave none.
 	ResponseID string
 	Usage      PiUsage
-	// StopReason is why the answer ended. Only an answer that ended with [PiToolUse] wants its tool calls to be run.
+	// StopReason is why the answer ended. Tool calls are run only if it is [PiToolUse].
 	StopReason PiStop
-	// ErrorMessage says what went wrong if StopReason is [PiError] or [PiAborted].
+	// ErrorMessage describes the error if StopReason is [PiError] or [PiAborted].
 	ErrorMessage string
-	// Timestamp is when the call began, in milliseconds since 1970, and DurationMS how long it took.
+	// Timestamp is the start of the call, in milliseconds since 1970, and DurationMS its duration.
 	Timestamp  int64
 	DurationMS int64
 }
@@ -58,26 +58,26 @@ type PiToolResult struct {
 	ToolName   string
 	// Content has blocks of text and images.
 	Content []PiBlock
-	// Details are nil if the tool has none.
+	// Details may be nil.
 	Details *PiDetails
 	// IsError tells the model that the call failed.
 	IsError bool
-	// Timestamp is when the tool ended, in milliseconds since 1970, and DurationMS how long it ran.
+	// Timestamp is the end of the tool, in milliseconds since 1970, and DurationMS its duration.
 	Timestamp  int64
 	DurationMS int64
 }
 
-// PiDetails is what a result has besides the text that the model reads.
+// PiDetails is the part of a result that the model does not read as text.
 type PiDetails struct {
 	// Path is the file that the tool wrote, and Diff its change as a unified diff; empty if the file is not text. Added and
-	// Removed count its lines. A long diff is cut, and ArtifactID is the artifact that has it whole.
+	// Removed count its lines. A long diff is shortened, and the artifact ArtifactID has all of it.
 	Path       string `json:"path,omitempty"`
 	Diff       string `json:"diff,omitempty"`
 	Added      int64  `json:"added,omitempty"`
 	Removed    int64  `json:"removed,omitempty"`
 	ArtifactID string `json:"artifactId,omitempty"`
-	// Instructions are the workspace's AGENTS.md, if this is the first use of the sandbox by its turn and the bot has not
-	// read them as they are now. The model reads them as a note behind the result.
+	// Instructions is the workspace's AGENTS.md, if this is the turn's first use of the sandbox and the bot has not read the
+	// current version. The model reads it as a note after the result.
 	Instructions string `json:"instructions,omitempty"`
 }
 
@@ -95,24 +95,24 @@ type PiStop string
 
 // The reasons why an answer ends.
 const (
-	// PiStopped: the model had said everything.
+	// PiStopped: the model was done.
 	PiStopped PiStop = "stop"
-	// PiLength: the limit of tokens was reached.
+	// PiLength: the token limit was reached.
 	PiLength PiStop = "length"
 	// PiToolUse: the model waits for the results of its tool calls.
 	PiToolUse PiStop = "toolUse"
-	// PiError: the call failed. What was written until then is kept.
+	// PiError: the call failed. The text so far is kept.
 	PiError PiStop = "error"
-	// PiAborted: someone stopped the call. What was written until then is kept.
+	// PiAborted: someone stopped the call. The text so far is kept.
 	PiAborted PiStop = "aborted"
 )
 
 // PiUsage counts the tokens of one call.
 type PiUsage struct {
-	// Input is what the model read without a cache, CacheRead what it read from one, and CacheWrite what it put into
-	// one. The three do not overlap.
+	// Input counts tokens read without a cache, CacheRead those read from one, and CacheWrite those put into one. The three
+	// do not overlap.
 	Input      int64 `json:"input"`
-	Output     int64 `json:"output"` // with the thinking
+	Output     int64 `json:"output"` // including thinking
 	CacheRead  int64 `json:"cacheRead"`
 	CacheWrite int64 `json:"cacheWrite"`
 	// TotalTokens is the sum of the four.
@@ -121,14 +121,14 @@ type PiUsage struct {
 	Cost *PiCost `json:"cost,omitempty"`
 }
 
-// PiCost is what the tokens of a [PiUsage] cost, in US dollars.
+// PiCost is the cost of the tokens of a [PiUsage], in US dollars.
 type PiCost struct {
 	Input      float64 `json:"input"`
 	Output     float64 `json:"output"`
 	CacheRead  float64 `json:"cacheRead"`
 	CacheWrite float64 `json:"cacheWrite"`
 	Total      float64 `json:"total"`
-	// TotalFromProvider reports that the provider said the total; the parts are then zero.
+	// TotalFromProvider reports that the total is the provider's; the parts are then zero.
 	TotalFromProvider bool `json:"totalFromProvider,omitempty"`
 }
 
@@ -140,7 +140,7 @@ const (
 	PiImageBlock    = "image"
 )
 
-// PiBlock is one part of a message. Type says which of the fields it has; the others are left out of its JSON.
+// PiBlock is one part of a message. Its type determines its fields; the others are left out of its JSON.
 type PiBlock struct {
 	Type string
 
@@ -148,14 +148,15 @@ type PiBlock struct {
 	Text          string
 	TextSignature string
 
-	// Thinking is what the model thought. ThinkingSignature proves it to the provider that wrote it, which reads it only
-	// with that proof. Redacted thinking has no text: its signature holds it encrypted.
+	// Thinking is the model's thinking. Its provider accepts it only with the proof in ThinkingSignature. Redacted thinking
+	// has no text: its signature holds it encrypted.
 	Thinking          string
 	ThinkingSignature string
 	Redacted          bool
 
-	// ID names the tool call, which its result repeats, and Name the tool. Arguments is a JSON object; if the model wrote
-	// something else, or nested it deeply, it is a JSON string with what it wrote. ThoughtSignature is the provider's mark of the call.
+	// ID names the tool call, also in its result, and Name the tool. Arguments is a JSON object; if the model wrote something
+	// else, or nested it deeply, it is a JSON string with the model's text. ThoughtSignature is the provider's mark of the
+	// call.
 	ID               string
 	Name             string
 	Arguments        json.RawMessage
@@ -164,22 +165,22 @@ type PiBlock struct {
 	// Data is the image in base64, and MIMEType such as "image/png".
 	Data     string
 	MIMEType string
-	// ArtifactID is the artifact that has an image whose Data is empty, and Width and Height are the size in pixels in which a
-	// model sees it. They are arbe's addition to pi's shape: a log need not hold images twice.
+	// ArtifactID is the artifact of an image whose Data is empty. Width and Height are the size in pixels at which a model
+	// sees it. They are arbe's addition to pi's shape, so that a log need not hold images twice.
 	ArtifactID string
 	Width      int
 	Height     int
-	// Size is how many bytes a text will have that is read from ArtifactID before a model gets it. No entry has such a block.
+	// Size is the length in bytes of a text that is read from ArtifactID before a model gets it. No entry has such a block.
 	Size int64
 }
 
 // PiText returns a block of text.
 func PiText(text string) PiBlock { return PiBlock{Type: PiTextBlock, Text: text} }
 
-// Type is the kind of its entry.
+// Type is its entry's kind.
 func (PiAssistant) Type() string { return "pi.assistant" }
 
-// parts: only an answer that ended with [PiToolUse] opens its calls, because nobody runs the others.
+// parts: an answer opens its calls only if it ended with [PiToolUse], because otherwise they are never run.
 func (a PiAssistant) parts(e Entry) []Part {
 	parts := []Part{{Work{StepWork, e.ID}, Completes}, {Work{TurnWork, a.Turn}, Updates}, {Work{RunWork, RunOf(e.ID)}, Updates}}
 	if a.StopReason == PiToolUse {
@@ -190,7 +191,7 @@ func (a PiAssistant) parts(e Entry) []Part {
 	return parts
 }
 
-// Validate requires a reason why the answer ended.
+// Validate requires a stop reason.
 func (a PiAssistant) Validate() error {
 	if a.StopReason == "" {
 		return fault.New(fault.Invalid, "stopReason: it is empty", "give the reason why the answer ended")
@@ -213,7 +214,7 @@ func (a PiAssistant) Plain() string {
 	return strings.Join(lines, "\n")
 }
 
-// Type is the kind of its entry.
+// Type is its entry's kind.
 func (PiToolResult) Type() string { return "pi.tool_result" }
 
 func (r PiToolResult) parts(e Entry) []Part {
@@ -231,7 +232,7 @@ func (r PiToolResult) Validate() error {
 // Plain returns the text.
 func (r PiToolResult) Plain() string { return r.Text() }
 
-// PiCompaction replaces the older part of a transcript by a summary, because a model reads only so much.
+// PiCompaction replaces the older part of a transcript by a summary, because a model's input is limited.
 type PiCompaction struct {
 	// Harness and Turn are as in [PiAssistant].
 	Harness string `json:"harness,omitempty"`
@@ -262,7 +263,7 @@ func (c PiCompaction) Plain() string { return "[summary of what was said before]
 // Text returns the blocks of text as one, without thinking and calls.
 func (a PiAssistant) Text() string { return piText(a.Content) }
 
-// Thought returns what the model showed of its thinking as one text.
+// Thought returns the visible thinking as one text.
 func (a PiAssistant) Thought() string {
 	var texts []string
 	for _, b := range a.Content {
@@ -300,8 +301,7 @@ func piText(blocks []PiBlock) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// MarshalJSON writes the fields of the block's type, empty ones too: pi reads them without asking whether they are
-// there.
+// MarshalJSON writes the fields of the block's type, including empty ones: pi expects them.
 func (b PiBlock) MarshalJSON() ([]byte, error) {
 	switch b.Type {
 	case PiTextBlock:
@@ -342,7 +342,7 @@ func (b PiBlock) MarshalJSON() ([]byte, error) {
 	return nil, fmt.Errorf("entry: pi has no block of type %q", b.Type)
 }
 
-// piFields has every field of the JSON of a block, which is why decoding needs no cases.
+// piFields has all fields of a block's JSON, so that decoding needs no cases.
 type piFields struct {
 	Type              string          `json:"type"`
 	Text              string          `json:"text"`
@@ -362,7 +362,7 @@ type piFields struct {
 	Size              int64           `json:"-"`
 }
 
-// UnmarshalJSON reads a block. It takes types that it does not know, because pi's set is open.
+// UnmarshalJSON reads a block. It accepts unknown types, because pi's set is open.
 func (b *PiBlock) UnmarshalJSON(text []byte) error {
 	var f piFields
 	if err := json.Unmarshal(text, &f); err != nil {
@@ -372,7 +372,7 @@ func (b *PiBlock) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// piContent is the content of a message, for which pi also takes a string.
+// piContent is the content of a message. pi also accepts a string.
 type piContent []PiBlock
 
 func (c *piContent) UnmarshalJSON(text []byte) error {
@@ -384,7 +384,7 @@ func (c *piContent) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]PiBlock)(c))
 }
 
-// MarshalJSON writes an empty content as an empty list, which pi needs, and not as null.
+// MarshalJSON writes empty content as an empty list, which pi needs, not as null.
 func (c piContent) MarshalJSON() ([]byte, error) {
 	if c == nil {
 		return []byte("[]"), nil
@@ -392,7 +392,7 @@ func (c piContent) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]PiBlock(c))
 }
 
-// The shapes on the wire: the messages themselves have no field for their role, so that it cannot be wrong.
+// The shapes on the wire. The messages themselves have no field for their role, so it cannot be wrong.
 type (
 	piUserJSON struct {
 		Role      string    `json:"role"`
@@ -485,18 +485,18 @@ func readPi(text []byte, into any, role *string, want string) error {
 	return nil
 }
 
-// PiChunk is a piece of an answer that a model is writing (pi.chunk). It is not an entry: it reaches those who watch a
-// thread as a line of JSON in a delta, whose entry id begins with the id of the step's entry.
+// PiChunk is a piece of an answer that a model is writing (pi.chunk). It is not an entry: it reaches watchers of a thread as
+// a line of JSON in a delta, whose entry id begins with the id of the step's entry.
 type PiChunk struct {
 	// Kind is "text", "thinking", "call_start", "call_args", "call_end" or "retry".
 	Kind string `json:"kind"`
 	// Block is the index of the block that it belongs to.
 	Block int `json:"block"`
-	// Text is what is added to the block; for a retry, for whom the turn waits, why, and when the model is asked again.
+	// Text is appended to the block. In a retry, it tells whom the turn waits for, why, and when it asks the model again.
 	Text string `json:"text,omitempty"`
-	// CallID and Name are those of a tool call, in its start; its other chunks have the CallID.
+	// CallID and Name identify a tool call at its start; its other chunks have the CallID.
 	CallID string `json:"call_id,omitempty"`
 	Name   string `json:"name,omitempty"`
-	// DelayMS is how long after that it is asked again, in milliseconds.
+	// DelayMS is the delay until the model is asked again, in milliseconds.
 	DelayMS int64 `json:"delay_ms,omitempty"`
 }

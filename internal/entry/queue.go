@@ -9,21 +9,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// What is said in a thread that a coding agent drives waits until the runner takes it for the agent. Until then any member of the
-// house may edit it, move it and cancel it. The entries in this file are these changes, and that the runner took something; the
-// message itself stays in the log as it was said. A [Queue] reads from them what waits.
+// A message in a thread that a coding agent drives waits until the runner takes it for the agent. Until then any member of
+// the house may edit, move or cancel it. The entries in this file record these changes and the taking; the message itself
+// stays in the log unchanged. A [Queue] reads from them which messages wait.
 
-// MaxQueued is the longest text that a message which waits can be given, in bytes.
+// MaxQueued limits the new text of a waiting message, in bytes.
 const MaxQueued = MaxTask
 
-// MaxTaken is how many messages are taken at once.
+// MaxTaken limits the messages taken at once.
 const MaxTaken = 500
 
-// QueueEdited records that somebody changed the text of a message that waits. Its author is who did.
+// QueueEdited records that its author changed the text of a waiting message.
 type QueueEdited struct {
 	// EntryID is the id of the [Chat].
 	EntryID string `json:"entry_id"`
-	// Text is what the agent is told instead. The files of the message stay.
+	// Text is the new text for the agent. The files of the message stay.
 	Text string `json:"text"`
 }
 
@@ -36,7 +36,7 @@ func (q QueueEdited) Validate() error {
 	case strings.TrimSpace(q.Text) == "":
 		return fault.New(fault.Invalid, "text: it is empty", "write something, or cancel the message")
 	case len(q.Text) > MaxQueued:
-		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "text: it may have at most %d bytes, and this has %d", MaxQueued, len(q.Text)).WithReason(fault.TooLarge)
+		return fault.Newf(fault.Exhausted, "put long text into a file, and name it", "text: it may have at most %d bytes, and this has %d", MaxQueued, len(q.Text)).WithReason(fault.TooLarge)
 	case strings.ContainsRune(q.Text, 0):
 		return fault.New(fault.Invalid, "text: it has a NUL byte", "remove the NUL byte")
 	}
@@ -45,10 +45,10 @@ func (q QueueEdited) Validate() error {
 
 func (q QueueEdited) Plain() string { return "the message " + q.EntryID + " now says: " + q.Text }
 
-// QueueMoved records that somebody moved a message that waits. Its author is who did.
+// QueueMoved records that its author moved a waiting message.
 type QueueMoved struct {
 	EntryID string `json:"entry_id"`
-	// Before is the message that comes next after it now; empty if it is the last.
+	// Before is the message that now follows it; empty if it is the last.
 	Before string `json:"before,omitempty"`
 }
 
@@ -58,19 +58,19 @@ func (q QueueMoved) parts(Entry) []Part { return []Part{{Work{ChatWork, q.EntryI
 
 func (q QueueMoved) Validate() error {
 	if q.EntryID == q.Before {
-		return fault.New(fault.Invalid, "before: it is the message itself", "name the message that is to come next after it, or none to make it the last")
+		return fault.New(fault.Invalid, "before: it is the message itself", "name the message that is to follow it, or none to make it the last")
 	}
 	return validQueued(q.EntryID)
 }
 
 func (q QueueMoved) Plain() string {
 	if q.Before == "" {
-		return "the message " + q.EntryID + " is the last of those that wait"
+		return "the message " + q.EntryID + " is now the last in the queue"
 	}
 	return "the message " + q.EntryID + " comes before " + q.Before
 }
 
-// QueueCancelled records that somebody cancelled a message that waited: the agent is not told it. Its author is who did.
+// QueueCancelled records that its author cancelled a waiting message: the agent does not get it.
 type QueueCancelled struct {
 	EntryID string `json:"entry_id"`
 }
@@ -83,13 +83,13 @@ func (q QueueCancelled) Validate() error { return validQueued(q.EntryID) }
 
 func (q QueueCancelled) Plain() string { return "the message " + q.EntryID + " is cancelled" }
 
-// QueueTaken records that the runner of a run took messages, in this order, to give them to its agent. From then on they cannot be
+// QueueTaken records that the runner of a run took messages for its agent, in this order. From then on they cannot be
 // changed.
 type QueueTaken struct {
 	Epoch    int64    `json:"epoch"`
 	EntryIDs []string `json:"entry_ids"`
-	// Read is the position up to which the runner had read the log. If one of the messages was changed behind it, the runner may not
-	// take it.
+	// Read is the position up to which the runner had read the log. If one of the messages was changed after it, the runner
+	// may not take it.
 	Read int64 `json:"read"`
 }
 
@@ -132,43 +132,44 @@ func (q QueueTaken) Plain() string {
 	return fmt.Sprintf("the agent was given %d messages", len(q.EntryIDs))
 }
 
-// QueueEntries are the types of the entries of which a [Queue] learns.
+// QueueEntries lists the types of entries that a [Queue] learns from.
 func QueueEntries() []string {
 	return []string{Chat{}.Type(), QueueEdited{}.Type(), QueueMoved{}.Type(), QueueCancelled{}.Type(), QueueTaken{}.Type()}
 }
 
 func validQueued(id string) error {
 	if id == "" || len(id) > maxID || strings.ContainsRune(id, 0) {
-		return fault.New(fault.Invalid, "entry_id: it is not the id of an entry", "use the id of a message that waits")
+		return fault.New(fault.Invalid, "entry_id: it is not the id of an entry", "use the id of a waiting message")
 	}
 	return nil
 }
 
-// Queue is what was said to the agent that drives a thread and was not taken for it yet, in the order in which it will be. The server
-// and the runner both read it from the log with this type, so that they agree. It is not safe for concurrent use.
+// Queue holds the messages to the agent that drives a thread that were not yet taken for it, in the order in which they will
+// be. The server and the runner both read the log with this type, so that they agree. It is not safe for concurrent use.
 type Queue struct {
 	agent string
-	// through is the position up to which nothing waits, and done that of the last message that was taken or cancelled.
+	// through is the position up to which nothing waits, and done the position of the last message that was taken or
+	// cancelled.
 	through, done int64
 	waiting       []Queued
 	changes       int
 }
 
-// Queued is a message that waits.
+// Queued is a waiting message.
 type Queued struct {
 	ID, Author string
 	Seq        int64
 	Time       time.Time
-	// Chat is what the agent will be told: the message, with the text of the last edit.
+	// Chat is the message as the agent will get it, with the text of the last edit.
 	Chat Chat
-	// Version is the position of the entry that changed it last; its own if nobody has. EditedAt is the position of the last edit, and
-	// EditedBy its author; 0 and empty if nobody has edited it.
+	// Version is the position of its last change, or its own. EditedAt is the position of the last edit, and EditedBy its
+	// author; zero if there was none.
 	Version, EditedAt int64
 	EditedBy          string
 }
 
-// NewQueue returns the queue of an agent that has, or needs not, everything that was said up to a position. It learns the entries
-// behind that in the order of the log; earlier ones change nothing.
+// NewQueue returns the queue of an agent that has, or does not need, the messages up to a position. Later entries must be
+// learned in the order of the log; earlier ones have no effect.
 func NewQueue(agent string, through int64) *Queue { return &Queue{agent: agent, through: through} }
 
 // Learn learns an entry.
@@ -218,7 +219,7 @@ func (q *Queue) move(p QueueMoved, at int64) {
 	q.waiting = slices.Insert(q.waiting, to, w)
 }
 
-// Take removes messages, which wait no more.
+// Take removes messages from the queue.
 func (q *Queue) Take(ids ...string) {
 	taken := map[string]bool{}
 	for _, id := range ids {
@@ -237,10 +238,10 @@ func (q *Queue) Take(ids ...string) {
 	q.through = max(q.through, through)
 }
 
-// Waiting returns what waits, in the order in which it will be taken. The caller must not change it.
+// Waiting returns the waiting messages, in the order in which they will be taken. The caller must not change the slice.
 func (q *Queue) Waiting() []Queued { return q.waiting }
 
-// Find returns a message that waits.
+// Find returns a waiting message.
 func (q *Queue) Find(id string) (w Queued, waits bool) {
 	if i := q.index(id); i >= 0 {
 		return q.waiting[i], true
@@ -248,8 +249,8 @@ func (q *Queue) Find(id string) (w Queued, waits bool) {
 	return w, false
 }
 
-// Through is the position up to which nothing waits.
+// Through returns the position up to which nothing waits.
 func (q *Queue) Through() int64 { return q.through }
 
-// Changes is how many changes it has learned.
+// Changes returns the number of changes it has learned.
 func (q *Queue) Changes() int { return q.changes }

@@ -1,17 +1,17 @@
 package entry
 
-// Reason says in a word why a bot answers an entry or does not. The words are stable: they are stored in logs, in
-// [TurnStarted], [TurnSteered] and [Skipped].
+// Reason is a word for why a bot answers an entry or does not. The words are stable: logs store them, in [TurnStarted],
+// [TurnSteered] and [Skipped].
 type Reason string
 
 // The reasons.
 const (
 	ReasonMention Reason = "mention"
-	// ReasonReply is said of a reply to what the bot wrote, and ReasonAnswering of what is said where it answers without being
-	// mentioned. Both are of people, and of messages that mention nobody else.
+	// ReasonReply means a reply to the bot, and ReasonAnswering a message where the bot answers without being mentioned. Both
+	// apply only to people's messages that mention nobody else.
 	ReasonReply     Reason = "reply"
 	ReasonAnswering Reason = "answering"
-	// ReasonDriver is only said of what a person is about to say: in the thread of a coding agent it is said to that agent.
+	// ReasonDriver applies only before a message is sent: in the thread of a coding agent, it goes to that agent.
 	ReasonDriver       Reason = "driver"
 	ReasonAlways       Reason = "always"
 	ReasonAmbient      Reason = "ambient"
@@ -27,36 +27,36 @@ const (
 	ReasonConfined     Reason = "confined"
 	ReasonChild        Reason = "child"
 	ReasonCodes        Reason = "codes"
-	// ReasonBreadth and ReasonQueue are said of turns that a policy asks for and that the installation's limits do not admit.
+	// ReasonBreadth and ReasonQueue mean that a policy asks for a turn that the installation's limits do not allow.
 	ReasonBreadth Reason = "breadth"
 	ReasonQueue   Reason = "queue"
 )
 
-// explanations has a sentence for each reason.
+// explanations explains each reason in a sentence.
 var explanations = map[Reason]string{
 	ReasonMention:      "It was mentioned.",
 	ReasonReply:        "Somebody replied to what it wrote.",
 	ReasonAnswering:    "It answers in this thread without being mentioned.",
-	ReasonDriver:       "This is its thread, so that it reads what people say here.",
+	ReasonDriver:       "This is its thread, so it reads everything people say here.",
 	ReasonAlways:       "It answers everything that is said here.",
 	ReasonAmbient:      "It listens here, and answers when people have been silent for a while and it has something to add.",
 	ReasonRetry:        "Someone asked it to try again.",
-	ReasonSteered:      "It was working here already, so this was added to what it works on.",
+	ReasonSteered:      "It was already working here, so this was added to its work.",
 	ReasonCooldown:     "It answered here a moment ago, and pauses before it answers again.",
-	ReasonChain:        "Bots had answered each other too often in a row, so this answer was left to people.",
+	ReasonChain:        "Bots had answered each other too many times in a row, so this was left to people.",
 	ReasonScope:        "Its policy for mentions does not apply to this thread.",
 	ReasonDisabled:     "Its policy for mentions is turned off.",
 	ReasonNoPolicy:     "It has no policy for mentions.",
 	ReasonSelf:         "It wrote this itself.",
 	ReasonNotMentioned: "It was not mentioned.",
-	ReasonConfined:     "This was said with a credential that is valid for this thread alone, and bots act in the whole house.",
+	ReasonConfined:     "This was said with a credential for this thread only, and bots act in the whole house.",
 	ReasonChild:        "The work that it delegated has ended.",
-	ReasonCodes:        "It is a coding agent, which works on tasks in a thread of its own. Give it one with: /delegate, its @handle, and the task.",
-	ReasonBreadth:      "One message of a person had led to as much work as it may, so this was left to people.",
-	ReasonQueue:        "Too many turns of bots waited already.",
+	ReasonCodes:        "It is a coding agent, which works on each task in a separate thread. Give it one with: /delegate, its @handle, and the task.",
+	ReasonBreadth:      "One person's message had already led to as much work as is allowed, so this was left to people.",
+	ReasonQueue:        "Too many turns of bots were already waiting.",
 }
 
-// Explain returns a plain sentence about a reason, for people. A reason of another version has a sentence, too.
+// Explain returns a plain sentence about a reason, for people, even for an unknown one of another version.
 func (r Reason) Explain() string {
 	if text, known := explanations[r]; known {
 		return text

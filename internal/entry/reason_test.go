@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Every reason is explained by a sentence of its own, so that no page and no verb has to.
+// Every reason has its own explanation, so that no page and no verb needs one.
 func TestReasonsAreExplained(t *testing.T) {
 	t.Parallel()
 	reasons := declaredReasons(t)
@@ -34,7 +34,7 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
-// declaredReasons reads the constants of type Reason from the source, so that none can be forgotten here.
+// declaredReasons reads the constants of type Reason from the source, so that this test cannot miss one.
 func declaredReasons(t *testing.T) (reasons []entry.Reason) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, parser.SkipObjectResolution)

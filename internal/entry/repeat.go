@@ -8,13 +8,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Repeated checks that e, which a log returned for d, has d's content: d or an earlier attempt to write the same was
-// stored. If e is a different entry with d's id, the error is a [fault.Exists]. It reveals nothing of e, because the
-// writer of d may not be allowed to read the log.
+// Repeated checks that e, which a log returned for d, has d's content: d or an earlier attempt to write the same was stored.
+// If e is a different entry with d's id, the error is a [fault.Exists]. It reveals nothing about e, because the writer of d
+// may not be allowed to read the log.
 //
-// JSON is compared by value. The sandbox that a command records is ignored, because it may have changed between two
-// attempts; so is [Chat.Confined], because the second one may come with another credential. Attachments are compared by
-// their artifacts, because the first one may be deleted before the second attempt.
+// JSON is compared by value. The sandbox that a command records is ignored, because it may have changed between two attempts;
+// so is [Chat.Confined], because the second attempt may use another credential. Attachments are compared by their artifacts,
+// because the first one may be deleted before the second attempt.
 func Repeated(d Draft, e Entry) error {
 	if e.Author == d.Author && e.Type == d.Type && sameContent(d.Type, d.Payload, e.Payload) {
 		return nil
@@ -50,7 +50,7 @@ func sameContent(kind string, a, b json.RawMessage) bool {
 	return reflect.DeepEqual(one, other)
 }
 
-// onlyIDs leaves of a chat's attachments the ids of their artifacts.
+// onlyIDs reduces a chat's attachments to the ids of their artifacts.
 func onlyIDs(chat map[string]any) {
 	list, _ := chat["attachments"].([]any)
 	for i, a := range list {

@@ -13,17 +13,18 @@ import (
 
 // A run is one pass of the coding agent that drives a thread: idle → running → completed, failed or cancelled. It is
 // identified by its thread and its epoch, which counts the runs of the thread from 1. A [StatusChanged] begins it and another
-// one ends it. What the agent says and does are [PiAssistant] and [PiToolResult] entries of the bot, which its runner posts.
+// one ends it. The agent's answers and tool results are [PiAssistant] and [PiToolResult] entries of the bot, posted by its
+// runner.
 //
-// The entries in this file say who asked for a run and how it went: the runner's own report ([Heartbeat], [RunFinished]),
-// what arbe found out without it ([PiFailed], [SessionOrphaned]), and what the thread above is told ([AgentSpawn],
+// The entries in this file record who asked for a run and how it went: the runner's own report ([Heartbeat], [RunFinished]),
+// arbe's findings without it ([PiFailed], [SessionOrphaned]), and the records in the parent thread ([AgentSpawn],
 // [ChildFinished]).
 
-// RunPrefix begins the ids of the entries of runs. Only a runner, and arbe itself, may write entries with such ids, because a
-// log stores one entry per id: the run's own could then never be written.
+// RunPrefix is the prefix of the ids of runs' entries. Only a runner and arbe itself may use it. A log stores one entry per
+// id, so a foreign entry could keep out the run's own.
 const RunPrefix = "run."
 
-// RunID returns the id of the [RunWork] of a run: "run.3". It is empty for 0, which is no run's.
+// RunID returns the id of the [RunWork] of a run: "run.3". It is empty for the epoch 0, which no run has.
 func RunID(epoch int64) string {
 	if epoch == 0 {
 		return ""
@@ -31,8 +32,8 @@ func RunID(epoch int64) string {
 	return RunPrefix + strconv.FormatInt(epoch, 10)
 }
 
-// RunEntryID returns the id of the n-th entry that a run writes. The result of a tool call has the id that [CallResultID]
-// makes from the one of its step.
+// RunEntryID returns the id of a run's n-th entry. The id of a tool call's result is derived from its step's by
+// [CallResultID].
 func RunEntryID(epoch int64, n int) string { return RunID(epoch) + "." + strconv.Itoa(n) }
 
 // RunEndID returns the id of the [RunFinished], [PiFailed] or [SessionOrphaned] that arbe writes for a run.
@@ -60,11 +61,11 @@ func BeatOf(id string) (run string, ok bool) {
 	return run, ok && RunOf(id) == run
 }
 
-// BootID returns the id of the deltas that say what is put in place for a run before it begins: the steps, each a line that
-// begins with "==> ", and what they print.
+// BootID returns the id of the deltas about the preparation of a run: its steps, each a line that begins with "==> ", and
+// their output.
 func BootID(epoch int64) string { return RunID(epoch) + ".boot" }
 
-// BootOf returns the [RunID] of the run that is prepared by deltas with this id; ok is false for deltas of something else.
+// BootOf returns the [RunID] of the run whose preparation has deltas with this id; ok is false for deltas of something else.
 func BootOf(id string) (run string, ok bool) {
 	run, ok = strings.CutSuffix(id, ".boot")
 	return run, ok && RunOf(id) == run
@@ -80,11 +81,11 @@ func BootSteps(output []byte) (steps []string) {
 	return steps
 }
 
-// AnswerOf returns what wrote an entry, or a delta, with this id: the id of a bot's turn, or the [RunID] of a run; empty if
-// neither did.
+// AnswerOf returns the writer of an entry, or a delta, with this id: the id of a bot's turn, or the [RunID] of a run; empty
+// if it was neither.
 func AnswerOf(id string) string { return cmp.Or(TurnOf(id), RunOf(id)) }
 
-// AnswerWork returns the work of what [AnswerOf] returns: a bot's turn, or a run.
+// AnswerWork returns the work of a result of [AnswerOf]: a bot's turn, or a run.
 func AnswerWork(answer string) Work {
 	if strings.HasPrefix(answer, RunPrefix) {
 		return Work{RunWork, answer}
@@ -101,25 +102,25 @@ const (
 
 // The phases in which a run can fail.
 const (
-	// PhaseDispatch: before the agent began. Its sandbox, its program or its start failed.
+	// PhaseDispatch: before the agent began, because its sandbox, its program or its start failed.
 	PhaseDispatch = "dispatch"
 	// PhaseExecution: while the agent worked.
 	PhaseExecution = "execution"
-	// PhaseObservation: the agent, or its machine, is gone, and nobody saw how it ended.
+	// PhaseObservation: the agent, or its machine, is gone, and it is unknown how it ended.
 	PhaseObservation = "observation"
-	// PhaseResult: the agent has ended, and its result could not be taken.
+	// PhaseResult: the agent has ended, but its result could not be collected.
 	PhaseResult = "result-collection"
 )
 
 var phases = []string{"", PhaseDispatch, PhaseExecution, PhaseObservation, PhaseResult}
 
-// MaxTask is the longest task that can be delegated, in bytes.
+// MaxTask limits a delegated task, in bytes.
 const MaxTask = 256 << 10
 
 // maxRunText limits an error, a reason or the last lines of an output in an entry of a run, in bytes.
 const maxRunText = 32 << 10
 
-// RunSummary says which run a chat is the result of.
+// RunSummary identifies the run whose result a chat is.
 type RunSummary struct {
 	ThreadID string `json:"thread_id"`
 	Epoch    int64  `json:"epoch"`
@@ -129,14 +130,13 @@ type RunSummary struct {
 	Runtime string `json:"runtime"`
 }
 
-// AgentSpawn records that a task was delegated to a coding agent, in the thread in which somebody asked for it. Its author is
-// who asked.
+// AgentSpawn records, in the thread of the request, that its author delegated a task to a coding agent.
 type AgentSpawn struct {
 	ChildThreadID string `json:"child_thread_id"`
 	// AgentID is the bot that drives the child, and Runtime its coding agent.
 	AgentID string `json:"agent_id"`
 	Runtime string `json:"runtime"`
-	// Task is the beginning of the task. All of it is the first chat of the child.
+	// Task is the beginning of the task. The first chat of the child has all of it.
 	Task string `json:"task"`
 }
 
@@ -157,14 +157,14 @@ func (s AgentSpawn) Plain() string {
 	return fmt.Sprintf("delegated to %s in thread %s: %s", s.Runtime, s.ChildThreadID, s.Task)
 }
 
-// Heartbeat says that a run is alive. The log has the first one of each run; later ones reach only those who watch.
+// Heartbeat reports that a run is alive. The log has the first one of each run; later ones reach only watchers.
 type Heartbeat struct {
 	Epoch int64 `json:"epoch"`
-	// Phase is what the agent does, in a word: "starting", "thinking", "tool", "waiting", "asking", "saving".
+	// Phase is a word for what the agent is doing: "starting", "thinking", "tool", "waiting", "asking", "saving".
 	Phase string `json:"phase"`
-	// LastTool is the tool that it called last; empty if it has called none.
+	// LastTool is the tool that it called last, if any.
 	LastTool string `json:"last_tool,omitempty"`
-	// Through is the position of the last chat that was given to the agent; 0 if the runner does not say.
+	// Through is the position of the last chat that the agent was given; 0 if the runner does not say.
 	Through int64 `json:"through,omitempty"`
 }
 
@@ -184,7 +184,7 @@ func (h Heartbeat) Validate() error {
 	return nil
 }
 
-// Doing says in a few words what the agent does: "thinking", "running bash".
+// Doing describes in a few words what the agent is doing: "thinking", "running bash".
 func (h Heartbeat) Doing() string {
 	switch h.Phase {
 	case "tool":
@@ -209,26 +209,26 @@ type RunFinished struct {
 	Epoch int64 `json:"epoch"`
 	// Outcome is "completed", "failed" or "cancelled".
 	Outcome string `json:"outcome"`
-	// StopReason is why the agent's last answer ended, and ExitCode how its program did; nil if it did not exit.
+	// StopReason is why the agent's last answer ended. ExitCode is its program's; nil if it did not exit.
 	StopReason string `json:"stop_reason,omitempty"`
 	ExitCode   *int   `json:"exit_code,omitempty"`
-	// Error says what went wrong, and Phase when: one of the phases; empty if nothing did.
+	// Error describes a failure, and Phase is the phase in which it happened; both are empty if there was none.
 	Error string `json:"error,omitempty"`
 	Phase string `json:"phase,omitempty"`
-	// LastLines are the last lines of what the agent's program printed, if it failed.
+	// LastLines are the last lines of the program's output, if the run failed.
 	LastLines string `json:"last_lines,omitempty"`
-	// Usage is what the run's model calls used, as the agent counted it; nil if it did not.
+	// Usage is the usage of the run's model calls, as counted by the agent; nil if it did not count.
 	Usage *TurnUsage `json:"usage,omitempty"`
 	// Result is the last text of the agent.
 	Result string `json:"result,omitempty"`
 	// Through is as in [Heartbeat].
 	Through int64 `json:"through,omitempty"`
-	// PatchPath is the file of the sandbox that has the changes of the working tree, and PatchArtifactID the artifact that
-	// keeps it.
+	// PatchPath is the file in the sandbox with the changes of the working tree, and PatchArtifactID the artifact that stores
+	// it.
 	PatchPath       string `json:"patch_path,omitempty"`
 	PatchArtifactID string `json:"patch_artifact_id,omitempty"`
-	// PatchBytes, PatchFiles and PatchSHA256 describe that file. PatchBase is the commit that it applies to, and PatchError says
-	// why there is none, or what it lacks.
+	// PatchBytes, PatchFiles and PatchSHA256 describe that file. PatchBase is the commit that it applies to. PatchError tells
+	// why there is no patch, or what it lacks.
 	PatchBytes  int64  `json:"patch_bytes,omitempty"`
 	PatchFiles  int    `json:"patch_files,omitempty"`
 	PatchSHA256 string `json:"patch_sha256,omitempty"`
@@ -266,17 +266,17 @@ func (f RunFinished) Plain() string {
 	return text
 }
 
-// PiFailed says why a run failed, whatever its coding agent. It comes with the [StatusChanged] to failed.
+// PiFailed tells why a run failed, whatever its coding agent. It comes with the [StatusChanged] to failed.
 type PiFailed struct {
 	Epoch int64 `json:"epoch"`
-	// Error says what went wrong, and Next what to do about it.
+	// Error describes the failure, and Next what to do about it.
 	Error string `json:"error"`
 	Next  string `json:"next,omitempty"`
-	// ExitCode is how the agent's program ended; nil if it did not.
+	// ExitCode is the exit code of the agent's program; nil if it did not exit.
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Phase is the phase in which it failed.
 	Phase string `json:"phase"`
-	// LastLines are the last lines of what the program printed.
+	// LastLines are the last lines of the program's output.
 	LastLines string `json:"last_lines,omitempty"`
 }
 
@@ -291,7 +291,7 @@ func (f PiFailed) Validate() error {
 	return nil
 }
 
-// Plain has the last lines, too.
+// Plain includes the last lines.
 func (f PiFailed) Plain() string {
 	text := "the run failed (" + f.Phase + "): " + f.Error
 	if f.LastLines != "" {
@@ -300,13 +300,13 @@ func (f PiFailed) Plain() string {
 	return text
 }
 
-// SessionOrphaned says that a run ended without a report: its runner, or its machine, is gone. It comes with the
+// SessionOrphaned records that a run ended without a report, because its runner or its machine is gone. It comes with the
 // [StatusChanged] to failed.
 type SessionOrphaned struct {
 	Epoch int64 `json:"epoch"`
-	// Reason says how arbe found out.
+	// Reason tells how arbe found out.
 	Reason string `json:"reason"`
-	// LastLines are the last lines of what the runner printed, as far as they can be read.
+	// LastLines are the last lines of the runner's output, if they can be read.
 	LastLines string `json:"last_lines,omitempty"`
 }
 
@@ -323,7 +323,7 @@ func (o SessionOrphaned) Validate() error {
 
 func (o SessionOrphaned) Plain() string { return "the run was lost: " + o.Reason }
 
-// CancelRequested asks the runner of a run to stop its agent. Its author is who asked.
+// CancelRequested records that its author asks the runner of a run to stop its agent.
 type CancelRequested struct {
 	Epoch int64 `json:"epoch"`
 }
@@ -349,13 +349,13 @@ type ChildFinished struct {
 	Outcome string `json:"outcome"`
 	Error   string `json:"error,omitempty"`
 	Runtime string `json:"runtime"`
-	// DurationMS is how long the run took, and Usage what its model calls used, as far as that is known.
+	// DurationMS is the duration of the run, and Usage the known usage of its model calls.
 	DurationMS int64      `json:"duration_ms"`
 	Usage      *TurnUsage `json:"usage,omitempty"`
-	// PatchArtifactID is the artifact with the changes of the child's working tree; empty if there is none.
+	// PatchArtifactID is the artifact, if any, with the changes of the child's working tree.
 	PatchArtifactID string `json:"patch_artifact_id,omitempty"`
-	// Wakes is the bot that delegated, and waits for no further child; empty if a person delegated, or others still run. Root is
-	// the entry of a person from which its turn follows.
+	// Wakes is the bot that delegated, if this was the last child it waits for; empty if a person delegated. Root is the
+	// person's entry from which its turn follows.
 	Wakes string `json:"wakes,omitempty"`
 	Root  string `json:"root,omitempty"`
 }
@@ -379,7 +379,7 @@ func (c ChildFinished) Plain() string {
 	return fmt.Sprintf("%s in thread %s: %s", c.Runtime, c.ChildThreadID, c.Ending())
 }
 
-// Ending says how it ended: "completed after 4 min".
+// Ending describes the end: "completed after 4 min".
 func (c ChildFinished) Ending() string {
 	text := c.Outcome
 	if c.DurationMS > 0 {

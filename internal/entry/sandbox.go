@@ -9,32 +9,32 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// SandboxResumed records that the thread continues in another sandbox, and what became of its files.
-// It is written to every thread that moves, in the transaction that moves them, so that log and row always agree.
+// SandboxResumed records that the thread continues in another sandbox, and what happened to its files. It is written to every
+// moved thread, in the transaction that moves them, so that log and row always agree.
 type SandboxResumed struct {
 	SandboxID         string `json:"sandbox_id"`
 	PreviousSandboxID string `json:"previous_sandbox_id"`
-	// Left: the thread left the previous sandbox, which may still exist. Otherwise that one was gone.
+	// Left means that the thread left the previous sandbox, which may still exist. Otherwise that one was gone.
 	Left bool `json:"left,omitempty"`
-	// SavedMS is when the files were saved, in milliseconds since 1970; 0 if they never were.
+	// SavedMS is the time when the files were saved, in milliseconds since 1970; 0 if they never were.
 	SavedMS int64 `json:"saved_ms,omitempty"`
-	// Tree says what became of each part of the working tree. Entries of earlier versions have none.
+	// Tree tells what happened to each part of the working tree. Entries of earlier versions lack it.
 	Tree []TreePart `json:"tree,omitempty"`
 }
 
 // TreePart is a part of a working tree: a repository, or other files.
 type TreePart struct {
-	// Folder is where it is, below the working tree; "." is the tree itself.
+	// Folder is its path in the working tree; "." is the tree itself.
 	Folder string `json:"folder"`
 	// Commit is the commit of its repository that the new sandbox has; empty for other files.
 	Commit string `json:"commit,omitempty"`
-	// Files is how many files came back that differ from the commit, or of other files, how many.
+	// Files is the number of restored files that differ from the commit or, for other files, of all restored files.
 	Files int `json:"files,omitempty"`
-	// Commits is how many commits that the old sandbox alone had came back as changes without a commit.
+	// Commits is the number of commits that only the old sandbox had, and that came back as uncommitted changes.
 	Commits int `json:"commits,omitempty"`
-	// ArtifactID is the artifact with what was saved; empty if nothing differed.
+	// ArtifactID is the artifact with the saved files; empty if nothing differed.
 	ArtifactID string `json:"artifact_id,omitempty"`
-	// Missing says what was not saved of it, and Problem why it did not come back; empty if it did.
+	// Missing tells what was not saved of it. Problem tells why it did not come back; empty if it did.
 	Missing string `json:"missing,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }
@@ -59,8 +59,8 @@ func (r SandboxResumed) Plain() string {
 	return said
 }
 
-// Files says what became of the files: "Restored as saved on 2 January 15:04 UTC: commit 1a2b3c4 with 3 changed files." It is empty
-// if the entry does not say.
+// Files describes what happened to the files: "Restored as saved on 2 January 15:04 UTC: commit 1a2b3c4 with 3 changed
+// files." It is empty if the entry does not tell.
 func (r SandboxResumed) Files() string {
 	var back, lost []string
 	for _, p := range r.Tree {
@@ -87,7 +87,7 @@ func (r SandboxResumed) Files() string {
 	return strings.Join(said, " ")
 }
 
-// named puts the folder before what is said of a part, unless the part is the whole tree.
+// named puts the folder before the text about a part, unless the part is the whole tree.
 func (p TreePart) named(said string) string {
 	if p.Folder == "." || p.Folder == "" {
 		return said
@@ -95,7 +95,7 @@ func (p TreePart) named(said string) string {
 	return p.Folder + ": " + said
 }
 
-// restored says what came back of a part.
+// restored describes what came back of a part.
 func (p TreePart) restored() string {
 	files := count(p.Files, "file")
 	if p.Commit == "" {
@@ -111,7 +111,7 @@ func (p TreePart) restored() string {
 	return said
 }
 
-// kept says where what did not come back still is.
+// kept tells where the part is kept that did not come back.
 func (p TreePart) kept() string {
 	if p.ArtifactID == "" {
 		return ""
@@ -127,7 +127,7 @@ func count(n int, of string) string {
 }
 
 // EnvironmentPrepared records how a new sandbox was prepared: its repository was cloned and its setup script run. It is
-// written only if the environment has either, or exceeds the operator's limits; otherwise there is nothing to report.
+// written only if the environment has either, or exceeds the operator's limits.
 type EnvironmentPrepared struct {
 	SandboxID string `json:"sandbox_id"`
 	// Steps are the steps in order. The last one failed if its exit code is not 0.
@@ -149,7 +149,7 @@ type PreparationStep struct {
 	Name       string `json:"name"`
 	ExitCode   int    `json:"exit_code"`
 	DurationMS int64  `json:"duration_ms"`
-	// Output is the end of what it printed.
+	// Output is the end of its output.
 	Output string `json:"output,omitempty"`
 }
 

@@ -2,9 +2,9 @@ package entry
 
 import "strings"
 
-// TerminalText returns what a terminal shows of a program's output, as lines of text: without colours and other control
-// sequences, with lines that were written over as they were last, and without what a full-screen program showed. It takes
-// time proportional to the output.
+// TerminalText returns a program's output as a terminal would show it, in lines of text: without colours and other control
+// sequences, with the last state of overwritten lines, and without the screens of full-screen programs. It takes time
+// proportional to the output.
 func TerminalText(output string) string {
 	var s screenText
 	for rest := output; rest != ""; {
@@ -19,10 +19,10 @@ type screenText struct {
 	text   strings.Builder
 	line   []rune
 	at     int
-	hidden bool // a full-screen program has the screen
+	hidden bool // a full-screen program is using the screen
 }
 
-// next takes one character or one control sequence, and returns what follows it.
+// next processes one character or one control sequence, and returns the rest.
 func (s *screenText) next(rest string) string {
 	switch c := rest[0]; {
 	case c == '\x1b':
@@ -63,7 +63,7 @@ func (s *screenText) newLine() {
 	s.line, s.at = s.line[:0], 0
 }
 
-// escape takes a control sequence without its first character, and returns what follows it.
+// escape processes a control sequence without its first character, and returns the rest.
 func (s *screenText) escape(rest string) string {
 	if rest == "" {
 		return ""
@@ -76,7 +76,7 @@ func (s *screenText) escape(rest string) string {
 		}
 		s.control(rest[1:1+end], rest[1+end])
 		return rest[2+end:]
-	case ']', 'P', 'X', '^', '_': // a string, which ends with BEL or ESC \
+	case ']', 'P', 'X', '^', '_': // a string that ends with BEL or ESC \
 		end := strings.IndexAny(rest, "\a\x1b\n")
 		switch {
 		case end < 0:
@@ -95,7 +95,7 @@ func (s *screenText) escape(rest string) string {
 	return rest[1:]
 }
 
-// control does what a control sequence says, as far as it matters for a line.
+// control executes a control sequence as far as it matters for a line.
 func (s *screenText) control(parameters string, final byte) {
 	switch {
 	case final == 'K' && (parameters == "" || parameters == "0"):

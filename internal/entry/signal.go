@@ -13,13 +13,13 @@ type StatusChanged struct {
 	To   string `json:"to"`
 	// Reason is a short reason; empty if the new status is enough.
 	Reason string `json:"reason,omitempty"`
-	// Epoch is the run that begins or ends with it; 0 if none does.
+	// Epoch is the run, if any, that begins or ends with it.
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
 func (StatusChanged) Type() string { return "signal.thread.status_changed" }
 
-// parts: a run begins when its thread begins to run, and ends when that ends.
+// parts: a run begins and ends with the running status of its thread.
 func (s StatusChanged) parts(Entry) []Part {
 	switch {
 	case s.Epoch == 0:

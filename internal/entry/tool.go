@@ -2,7 +2,7 @@ package entry
 
 import "slices"
 
-// The names of the tools that bots have. Steps and results of turns have them, as do the settings of bots.
+// The names of bots' tools, as they occur in steps and results of turns and in the settings of bots.
 const (
 	RunCommandTool    = "run_command"
 	ReadCommandTool   = "read_command"
@@ -21,12 +21,12 @@ const (
 	FetchTool         = "fetch"
 )
 
-// Tools are the names of all tools, in the order in which they are shown.
+// Tools lists all tools, in the order in which they are shown.
 var Tools = []string{
 	RunCommandTool, ReadCommandTool, StopCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
 	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool, DelegateTaskTool, FetchTool,
 }
 
-// DefaultTools are those of a bot for which none are named: all that stay within the house. [FetchTool] is left out, because
-// with it a bot that was talked into it could send what it knows to anyone.
+// DefaultTools are the tools of a bot unless others are named: all that stay within the house. [FetchTool] is not among them,
+// because a bot that was tricked could use it to send what it knows to anyone.
 var DefaultTools = slices.DeleteFunc(slices.Clone(Tools), func(name string) bool { return name == FetchTool })

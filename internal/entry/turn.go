@@ -10,13 +10,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A turn is a bot's work on something that was said: it calls a model, runs the tools that the model wants, and calls
-// it again, until the bot has an answer. The steps on the way are [PiAssistant] and [PiToolResult] entries of the bot,
-// and the answer is a [Chat] with a [TurnSummary]. The entries in this file say why a turn began, or did not, and how it
-// ended without an answer.
+// A turn is a bot's work on a message: it calls a model, runs the tools that the model asks for, and calls it again, until
+// the bot has an answer. The steps on the way are [PiAssistant] and [PiToolResult] entries of the bot, and the answer is a
+// [Chat] with a [TurnSummary]. The entries in this file record why a turn began, or did not, and how it ended without an
+// answer.
 
-// TurnPrefix begins the ids of the entries that a turn writes. Nobody else may write entries with such ids, because a
-// log stores one entry per id: the turn's own could then never be written.
+// TurnPrefix is the prefix of the ids of turns' entries. Nobody else may use it. A log stores one entry per id, so a foreign
+// entry could keep out the turn's own.
 const TurnPrefix = "turn."
 
 // TurnOf returns the id of the turn that wrote an entry, or a delta, with this id; empty if no turn did.
@@ -32,7 +32,8 @@ func TurnOf(id string) string {
 // CallResultID returns the id of the result of the n-th tool call of the step with this id.
 func CallResultID(step string, n int) string { return step + ".call" + strconv.Itoa(n) }
 
-// StepOfResult returns the id of the step to which the result of a tool call belongs; ok is false if id is no result's.
+// StepOfResult returns the id of the step to which the result of a tool call belongs; ok is false if id is not the id of a
+// result.
 func StepOfResult(id string) (step string, ok bool) {
 	at := strings.LastIndex(id, ".call")
 	if at < 0 || AnswerOf(id) == "" {
@@ -54,11 +55,11 @@ func StepDelta(id string) (step, call string, ok bool) {
 	return step, call, ok && AnswerOf(step) != ""
 }
 
-// StepCall returns which call of a step's model the rest of a delta's id names: the attempt-th server to work on the step,
-// and its n-th call. Later calls have a greater pair.
+// StepCall returns the model call that the rest of a delta's id names: the n-th call by the attempt-th server that worked on
+// the step. Later calls have a greater pair.
 func StepCall(attempt, n int) string { return strconv.Itoa(attempt) + "." + strconv.Itoa(n) }
 
-// EarlierCall reports whether the call of a step that one delta names, as [StepDelta] returns it, was before that of another.
+// EarlierCall reports whether the call that one delta names, as [StepDelta] returns it, was before another's.
 func EarlierCall(one, other string) bool {
 	number := func(call string) (attempt, n int) {
 		first, second, _ := strings.Cut(call, ".")
@@ -120,14 +121,14 @@ func (s TurnSteered) Plain() string {
 	return "the bot, already at work, was given this, too"
 }
 
-// Skipped records that a bot did not answer an entry although one of its activation policies matched.
+// Skipped records that a bot did not answer an entry, although one of its activation policies matched.
 type Skipped struct {
 	AgentID string `json:"agent_id"`
 	// EntryID is the id of the entry that the policy matched.
 	EntryID string `json:"entry_id"`
-	// Reason says why not in one word: "cooldown", "chain", "gate", …
+	// Reason is the cause in one word: "cooldown", "chain", "gate", …
 	Reason string `json:"reason"`
-	// Explanation says it in a sentence, for people.
+	// Explanation is the cause in a sentence, for people.
 	Explanation string `json:"explanation"`
 	PolicyID    string `json:"policy_id,omitempty"`
 }
@@ -147,20 +148,20 @@ func (s Skipped) Validate() error {
 
 func (s Skipped) Plain() string { return "the bot did not answer: " + s.Explanation }
 
-// TurnWaiting records that a turn waits for the provider of its model, which is overloaded, silent or cannot be reached. A
-// wait that lasts has further entries, each after about twice the time of the one before.
+// TurnWaiting records that a turn waits for its model's provider, which is overloaded, silent or unreachable. A long wait has
+// more entries, each after about twice the time of the one before.
 type TurnWaiting struct {
 	TurnID  string `json:"turn_id"`
 	AgentID string `json:"agent_id"`
-	// Provider is what people call whom it waits for: "Anthropic".
+	// Provider is the provider's name for people: "Anthropic".
 	Provider string `json:"provider,omitempty"`
 	// Reason is the kind of the provider's error, in one word.
 	Reason string `json:"reason"`
-	// Message says why in a few words, for people: "overloaded".
+	// Message is the cause in a few words, for people: "overloaded".
 	Message string `json:"message"`
-	// DelayMS is how long after the entry the model is asked again, in milliseconds.
+	// DelayMS is the time from the entry to the next try, in milliseconds.
 	DelayMS int64 `json:"delay_ms"`
-	// Tries is how often it was asked in vain since the wait began.
+	// Tries is the number of failed tries since the wait began.
 	Tries int `json:"tries,omitempty"`
 }
 
@@ -176,15 +177,15 @@ func (w TurnWaiting) Plain() string {
 	return w.For() + "; next try in " + Approximately(time.Duration(w.DelayMS)*time.Millisecond)
 }
 
-// About says it of a bot by its name: "Bee is waiting for Anthropic: overloaded; next try in 4 s".
+// About returns it as a sentence about a bot: "Bee is waiting for Anthropic: overloaded; next try in 4 s".
 func (w TurnWaiting) About(bot string) string { return bot + " is " + w.Plain() }
 
-// For says for whom the turn waits and why: "waiting for Anthropic: overloaded".
+// For tells whom the turn waits for and why: "waiting for Anthropic: overloaded".
 func (w TurnWaiting) For() string {
 	return "waiting for " + cmp.Or(w.Provider, "the model") + ": " + w.Message
 }
 
-// Approximately says how long something takes, as people say it: "40 s", "3 min 20 s", "2 h 5 min".
+// Approximately formats a duration as people say it: "40 s", "3 min 20 s", "2 h 5 min".
 func Approximately(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	switch {
@@ -200,15 +201,15 @@ func Approximately(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
 }
 
-// TurnFellBack records that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
-// What the bot writes from there on is that model's.
+// TurnFellBack records that a turn asks a fallback model of its house, because the provider of the bot's model does not
+// answer. From then on, that model writes for the bot.
 type TurnFellBack struct {
 	TurnID  string `json:"turn_id"`
 	AgentID string `json:"agent_id"`
-	// Model is the ref of the model that did not answer, and Fallback that of the one that is asked now.
+	// Model is the ref of the model that did not answer, and Fallback the ref of the model that is asked instead.
 	Model    string `json:"model"`
 	Fallback string `json:"fallback"`
-	// Reason is the kind of the error, in one word, and Message says why in a few words, for people.
+	// Reason is the kind of the error, in one word, and Message the cause in a few words, for people.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
@@ -225,7 +226,7 @@ func (f TurnFellBack) Plain() string {
 	return fmt.Sprintf("%s does not answer (%s); %s is asked instead", f.Model, f.Message, f.Fallback)
 }
 
-// About says it of a bot by its name: "Bee asks c/d, because a/b does not answer: overloaded".
+// About returns it as a sentence about a bot: "Bee asks c/d, because a/b does not answer: overloaded".
 func (f TurnFellBack) About(bot string) string {
 	return bot + " asks " + f.Fallback + ", because " + f.Model + " does not answer: " + f.Message
 }
@@ -251,7 +252,7 @@ func (l LimitNear) Validate() error { return validTurn(l.TurnID, l.AgentID) }
 
 func (l LimitNear) Plain() string { return l.About("the bot") }
 
-// About says it of a bot by its name: "Bee has used $0.80 of $1.00 for this turn".
+// About returns it as a sentence about a bot: "Bee has used $0.80 of $1.00 for this turn".
 func (l LimitNear) About(bot string) string {
 	format, what := "%g", "of its limit "+l.Limit
 	switch l.Limit {
@@ -273,7 +274,7 @@ func (l LimitNear) About(bot string) string {
 
 // The outcomes of a [TurnEnded].
 const (
-	// TurnFailed: something went wrong that neither the bot nor a retry by the server could mend.
+	// TurnFailed: an error that neither the bot nor a retry by the server could fix.
 	TurnFailed = "failed"
 	// TurnStopped: someone stopped it.
 	TurnStopped = "stopped"
@@ -290,9 +291,9 @@ type TurnEnded struct {
 	// EntryID is the id of the entry that asked.
 	EntryID string `json:"entry_id"`
 	Outcome string `json:"outcome"`
-	// Reason is what went wrong in one word: the kind of a provider's error, or the name of a limit.
+	// Reason is the cause in one word: the kind of a provider's error, or the name of a limit.
 	Reason string `json:"reason,omitempty"`
-	// Message says what happened and Next what to do now, for people.
+	// Message tells people what happened, and Next what to do now.
 	Message string `json:"message"`
 	Next    string `json:"next,omitempty"`
 	// StoppedBy is the agent that stopped it.
@@ -317,34 +318,34 @@ func (e TurnEnded) Plain() string {
 	return e.Message + "; " + e.Next
 }
 
-// TurnSummary says what a turn did and used. In a chat that a bot says with a tool it has only the turn's id.
+// TurnSummary summarizes a turn and its usage. In a chat that a bot says with a tool, it has only the turn's id.
 type TurnSummary struct {
 	TurnID string `json:"turn_id"`
-	// Answers are the ids of the entries that asked: the one that began the turn, and those that were passed to it.
+	// Answers are the ids of the entries that asked: the one that began the turn, and those that it received later.
 	Answers []string `json:"answers,omitempty"`
 	// Model is the ref of the model that wrote the answer: "anthropic/claude-sonnet-4-6".
 	Model string `json:"model"`
-	// Steps is the number of model calls, and Commands that of the commands that it ran.
+	// Steps counts the model calls, and Commands the commands that it ran.
 	Steps    int       `json:"steps"`
 	Commands int       `json:"commands,omitempty"`
 	Usage    TurnUsage `json:"usage"`
-	// DurationMS is the time from the turn's begin to its end, without what it waited for people, in milliseconds.
+	// DurationMS is the time from the turn's beginning to its end, without its waits for people, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`
-	// Cut reports that the answer is incomplete, because the model reached its limit of tokens.
+	// Cut reports that the answer is incomplete, because the model reached its token limit.
 	Cut bool `json:"cut,omitempty"`
-	// Thinking is what the model thought before it wrote the answer, as it showed that. The steps before have theirs.
+	// Thinking is the visible thinking before the answer. Earlier steps have their own.
 	Thinking string `json:"thinking,omitempty"`
 }
 
-// TurnUsage is what the model calls of a turn used.
+// TurnUsage is the usage of a turn's model calls.
 type TurnUsage struct {
 	// The tokens, as in [PiUsage].
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
 	CacheRead  int64 `json:"cache_read"`
 	CacheWrite int64 `json:"cache_write"`
-	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown reports that this leaves out calls of a
-	// model whose price is not known.
+	// CostMicros is their cost, in millionths of a US dollar. CostUnknown reports that this omits calls of a model whose
+	// price is unknown.
 	CostMicros  int64 `json:"cost_micros"`
 	CostUnknown bool  `json:"cost_unknown,omitempty"`
 }
@@ -356,7 +357,7 @@ func validTurn(turn, agent string) error {
 	return nil
 }
 
-// Foot says in a few words what the turn did: "worked for 40 s · 3 commands · $0.02".
+// Foot describes the turn in a few words: "worked for 40 s · 3 commands · $0.02".
 func (s TurnSummary) Foot() string {
 	worked := time.Duration(s.DurationMS) * time.Millisecond
 	var parts []string

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns a text as valid UTF-8 without characters that nobody sees: controls (line breaks and tabs too), line and
-// paragraph separators, directions of writing, tags, fillers. In the place of each is what mark returns for it. A character
-// that joins letters or emoji, or chooses their shape, stays where it does that, and is left out elsewhere.
+// Visible returns a text as valid UTF-8 without invisible characters: controls (including line breaks and tabs), line and
+// paragraph separators, direction marks, tags, fillers. It replaces each by the result of mark. A character that joins
+// letters or emoji, or chooses their shape, stays where it does that, and is removed elsewhere.
 func Visible(text string, mark func(c rune) string) string {
 	if isPrintableASCII(text) {
 		return text
@@ -37,7 +37,7 @@ func Visible(text string, mark func(c rune) string) string {
 	return b.String()
 }
 
-// isPrintableASCII spares most texts the search.
+// isPrintableASCII is a fast path for most texts.
 func isPrintableASCII(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f {
@@ -47,8 +47,8 @@ func isPrintableASCII(text string) bool {
 	return true
 }
 
-// isJoiner reports whether a character has a meaning only after another one: what joins letters or emoji, or chooses
-// their shape.
+// isJoiner reports whether a character has a meaning only after another one: it joins letters or emoji, or chooses their
+// shape.
 func isJoiner(c rune) bool {
 	return c == '\u200c' || c == '\u200d' || c >= '\ufe00' && c <= '\ufe0f'
 }

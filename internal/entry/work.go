@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// An entry never changes, so that whatever takes time takes several entries: a command and its result, a turn and its
-// steps, a question and its answer. Each kind says in its method parts which works its entries belong to, and whether they
-// open, update or complete them. Readers pair entries with a [Ledger], or by [Parts], and need not know the kinds.
+// Entries never change, so work that takes time needs several: a command and its result, a turn and its steps, a question and
+// its answer. The method parts of each kind tells which works its entries belong to, and whether they open, update or
+// complete them. Readers pair entries with a [Ledger], or by [Parts], without knowing the kinds.
 
-// Work is something that several entries are about.
+// Work identifies something that several entries are about.
 type Work struct {
 	Kind WorkKind
 	ID   string
@@ -24,10 +24,10 @@ const (
 	CommandWork WorkKind = iota
 	// TurnWork is a bot's turn, by the id of the turn.
 	TurnWork
-	// StepWork is one answer of a model. Its id is that of the [PiAssistant] entry, which is all there is of it in the log;
-	// deltas with this id come before it.
+	// StepWork is one answer of a model. Its id is that of the [PiAssistant] entry, the only one about it in the log. Deltas
+	// with this id precede it.
 	StepWork
-	// CallWork is a tool call of a step. Its id is that of the entry that has its result, or will have it.
+	// CallWork is a tool call of a step. Its id is that of the entry that has, or will have, its result.
 	CallWork
 	// ApprovalWork is a request for a person's approval, by the id of the approval.
 	ApprovalWork
@@ -38,7 +38,7 @@ const (
 	HostWork
 	// RunWork is one run of the coding agent that drives a thread, by its [RunID].
 	RunWork
-	// ChildWork is what was delegated, by the id of the child thread. It is never complete, because the child may run again.
+	// ChildWork is a delegated task, by the id of the child thread. It is never complete, because the child may run again.
 	ChildWork
 )
 
@@ -46,15 +46,15 @@ const (
 type Stage int
 
 const (
-	// Opens: the work begins with the entry.
+	// Opens means that the work begins with the entry.
 	Opens Stage = iota + 1
-	// Updates: the work goes on.
+	// Updates means that the work continues.
 	Updates
-	// UpdatesOldest: the oldest open work of the kind goes on. The entry does not name it.
+	// UpdatesOldest means that the oldest open work of the kind continues. The entry does not name it.
 	UpdatesOldest
-	// Notes: the entry says something about the work, which neither goes on nor ends with it.
+	// Notes means that the entry says something about the work without continuing or ending it.
 	Notes
-	// Completes: the work has ended.
+	// Completes means that the work has ended.
 	Completes
 )
 
@@ -88,7 +88,7 @@ func DoesTo(e Entry, kind WorkKind) (part Part, ok bool) {
 	return Part{}, false
 }
 
-// Agents returns the agents that an entry's payload names by their ids. The author is not among them, and ids may be empty.
+// Agents returns the ids of the agents that an entry's payload names, without the author. Some may be empty.
 func Agents(e Entry) []string {
 	p, _ := Decode(e)
 	return agentsOf(p)
@@ -101,14 +101,14 @@ func agentsOf(p Payload) []string {
 	return nil
 }
 
-// Ledger pairs the entries of one log: what it has learned of each work, in whatever order it learned the entries. The zero
-// value is ready to use. It is not safe for concurrent use.
+// Ledger pairs the entries of one log: it collects those of each work, in whatever order it learns them. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Ledger struct {
-	// Brief returns what to remember of a payload; nil remembers all of it.
+	// Brief returns the part of a payload to remember; nil remembers all of it.
 	Brief func(Payload) Payload
 
 	works map[Work]*Progress
-	// placed are the works of the entries that update the oldest one of a kind, by the entries' ids.
+	// placed maps the ids of entries that update the oldest work of a kind to that work.
 	placed map[string]Work
 	size   int
 }
@@ -124,16 +124,16 @@ type Seen struct {
 // Agents returns the agents that its payload names, as [Agents] does.
 func (s *Seen) Agents() []string { return agentsOf(s.Payload) }
 
-// Progress is what a ledger knows of a work. Its methods also work on nil, of which nothing is known.
+// Progress is a ledger's knowledge of a work. Its methods also work on nil, when nothing is known.
 type Progress struct {
 	opened, completed *Seen
-	// first and last are the first and the last entry that is more than a note.
+	// first and last are the first and the last entry other than notes.
 	first, last *Seen
-	// latest are the latest entries that update the work, or are notes about it, by type.
+	// latest holds, by type, the latest entries that update the work or are notes about it.
 	latest map[string]*Seen
 }
 
-// Opened returns the entry that opened the work; nil if it is not known.
+// Opened returns the entry that opened the work; nil if unknown.
 func (p *Progress) Opened() *Seen {
 	if p == nil {
 		return nil
@@ -141,7 +141,7 @@ func (p *Progress) Opened() *Seen {
 	return p.opened
 }
 
-// Completed returns the entry that completed the work; nil if it is not known.
+// Completed returns the entry that completed the work; nil if unknown.
 func (p *Progress) Completed() *Seen {
 	if p == nil {
 		return nil
@@ -149,7 +149,7 @@ func (p *Progress) Completed() *Seen {
 	return p.completed
 }
 
-// First and Last return the first and the last known entry of the work that is more than a note; nil if none is known.
+// First and Last return the first and the last known entry of the work, ignoring notes; nil if none is known.
 func (p *Progress) First() *Seen {
 	if p == nil {
 		return nil
@@ -189,7 +189,7 @@ func (p *Progress) Seen(kind string) *Seen {
 	return p.latest[kind]
 }
 
-// perSeen is about how many bytes it takes to remember an entry, besides its payload.
+// perSeen is roughly the number of bytes for an entry, besides its payload.
 const perSeen = 512
 
 // Learn learns an entry. Learning it again changes nothing.
@@ -236,7 +236,7 @@ func (l *Ledger) progress(w Work) *Progress {
 	return l.works[w]
 }
 
-// add adds an entry, and reports whether it is a new one.
+// add adds an entry, and reports whether it is new.
 func (p *Progress) add(stage Stage, s *Seen) (isNew bool) {
 	switch stage {
 	case Opens:
@@ -264,8 +264,8 @@ func (p *Progress) add(stage Stage, s *Seen) (isNew bool) {
 	return isNew
 }
 
-// place returns the work of an entry that updates the oldest one of a kind, which is the one that was the oldest when the entry
-// was learned first.
+// place returns the work of an entry that updates the oldest one of a kind: the oldest at the time when the entry was first
+// learned.
 func (l *Ledger) place(id string, kind WorkKind) (Work, bool) {
 	if work, placed := l.placed[id]; placed {
 		return work, true
@@ -281,10 +281,10 @@ func (l *Ledger) place(id string, kind WorkKind) (Work, bool) {
 	return l.placed[id], true
 }
 
-// Of returns what is known of a work; nil if nothing is.
+// Of returns the progress of a work; nil if nothing is known.
 func (l *Ledger) Of(kind WorkKind, id string) *Progress { return l.works[Work{kind, id}] }
 
-// Placed returns the work that an entry updates without naming it. ok is false if it updates none, or none was open.
+// Placed returns the work that an entry updates without naming it. ok is false if there is none, or none was open.
 func (l *Ledger) Placed(entryID string) (w Work, ok bool) {
 	w, ok = l.placed[entryID]
 	return w, ok
@@ -311,7 +311,7 @@ func (l *Ledger) All(kind WorkKind) (ids []string) {
 	return ids
 }
 
-// Size returns about how many bytes the ledger holds.
+// Size returns the approximate size of the ledger in bytes.
 func (l *Ledger) Size() int { return l.size }
 
 // Forget forgets everything but the works that keep names.

@@ -140,8 +140,8 @@ func seq(s *entry.Seen) int64 {
 	return s.Seq
 }
 
-// A kind that only says something costs four places, with all its faces: its words and what it is a part of, its line in the
-// registry, its message for clients, and its line for pages. The CLI and both clients show it without knowing it.
+// A new kind that only says something touches four places, with all its faces: its words and its part in a work, its line in
+// the registry, its message for clients, and its line for pages. The CLI and both clients show it without knowing it.
 func TestAKindCostsFourPlaces(t *testing.T) {
 	t.Parallel()
 	want := []string{"internal/entry/kind.go", "internal/entry/turn.go", "proto/arbe/v1/payload.proto", "web/transcript/kinds.go"}
