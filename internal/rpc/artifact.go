@@ -31,8 +31,8 @@ func (s *artifactService) CreateArtifact(ctx context.Context, req *arbev1.Create
 	return &arbev1.CreateArtifactResponse{Artifact: wireArtifact(made)}, nil
 }
 
-// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create one of the
-// thread; one of the house takes the permission to change the house's things.
+// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create one in the thread.
+// An artifact of the house requires permission to change the house's things.
 func (s Services) mayCreateArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest) (db.Scope, error) {
 	if thread, ok := req.Scope.(*arbev1.CreateArtifactRequest_ThreadId); ok {
 		return s.Auth.Authorize(ctx, auth.Say, auth.Thread(thread.ThreadId))
@@ -80,7 +80,7 @@ func (s *artifactService) ListArtifacts(ctx context.Context, req *arbev1.ListArt
 
 func (s *artifactService) DeleteArtifact(ctx context.Context, req *arbev1.DeleteArtifactRequest) (*arbev1.DeleteArtifactResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Artifact(req.GetId()))
-	if fault.CodeOf(err) == fault.NotFound { // deleted already, or in a house that the caller must not learn of
+	if fault.CodeOf(err) == fault.NotFound { // already deleted, or in a house that the caller must not learn of
 		return &arbev1.DeleteArtifactResponse{}, nil
 	} else if err != nil {
 		return nil, err

@@ -19,20 +19,20 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this with its id.
+// ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this path followed by its id.
 const ArtifactPath = "/api/artifact/"
 
 // maxDownload limits one download, because a client that reads slowly all the time would otherwise hold a connection
 // forever. Package httpd limits how long a client of any request may stall.
 const maxDownload = time.Hour
 
-// ArtifactBytes serves the bytes of artifacts under [ArtifactPath], with the same credentials as the services. GET and
-// HEAD read them, whole or a range. POST creates an artifact from its body; it is refused to pages of other sites, because
-// a browser would add the session's cookie to their requests.
+// ArtifactBytes serves the bytes of artifacts under [ArtifactPath], with the same credentials as the services. GET and HEAD
+// read them, whole or a range. POST creates an artifact from its body; it is refused for pages of other sites, because a
+// browser would add the session's cookie to their requests.
 //
-// Anyone may have written the bytes, so a browser must save and not show them. If one shows them nevertheless, they can
-// neither run scripts nor load anything. Only what is a PNG, JPEG, GIF or WebP by its bytes, and not too large, may be shown:
-// under its path with "/image", as what it is and not as what it is declared to be.
+// Anyone may have written the bytes, so a browser must save them rather than show them. If it shows them anyway, they can
+// neither run scripts nor load anything. Only bytes that really are a PNG, JPEG, GIF or WebP, and not too large, may be
+// shown: under their path with "/image", with the type of the bytes, not the declared one.
 func ArtifactBytes(s Services) http.Handler {
 	d := &artifactDoor{s, &interceptor{auth: s.Auth, logger: s.Logger}}
 	mux := http.NewServeMux()
@@ -82,7 +82,7 @@ func (d *artifactDoor) image(w http.ResponseWriter, r *http.Request) error {
 	return d.serve(w, r, func(got artifact.Artifact, content io.Reader) (kind, disposition string, err error) {
 		info, err := picture.Look(content)
 		if errors.Is(err, picture.ErrNone) || errors.Is(err, picture.ErrDamaged) || errors.Is(err, picture.ErrHuge) || err == nil && got.Size > maxImage {
-			return "", "", fault.New(fault.NotFound, "this artifact is no image that can be shown", "download it instead")
+			return "", "", fault.New(fault.NotFound, "this artifact is not an image that can be shown", "download it instead")
 		}
 		return info.Type, "inline", err
 	})
@@ -125,18 +125,18 @@ func (d *artifactDoor) serve(w http.ResponseWriter, r *http.Request, as func(art
 	// A cache must ask again before each use. Otherwise someone who lost permission could still read the bytes.
 	h.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(r.Header.Get("Range"), ",") {
-		r.Header.Del("Range") // each range is a request to the store, so a request for several gets the whole
+		r.Header.Del("Range") // each range is a request to the store, so a request for several ranges gets everything
 	}
 	http.ServeContent(w, r, "", got.CreatedAt, content)
 	if content.Err() != nil {
 		d.Logger.WarnContext(r.Context(), "a download broke off", "error", fault.From(content.Err()).Detail())
-		panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
+		panic(http.ErrAbortHandler) // otherwise the client would take a part for everything
 	}
 	return nil
 }
 
-// contentType returns a media type in a form that is valid as a header; for text that is no media type, the type of
-// unknown bytes.
+// contentType returns a media type in a form that is valid as a header. For text that is not a media type, it returns the
+// type of unknown bytes.
 func contentType(said string) string {
 	if kind, params, err := mime.ParseMediaType(said); err == nil {
 		if text := mime.FormatMediaType(kind, params); text != "" {
@@ -167,12 +167,12 @@ func (d *artifactDoor) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // fails only if the client has left, which would repeat the request with the same id
+	_, _ = w.Write(text) // fails only if the client has left; it would repeat the request with the same id
 	return nil
 }
 
-// createRequest returns the message that a POST stands for. The body is the content, so the query has the other fields by
-// their names, and the header the media type.
+// createRequest converts a POST to a message. The body is the content, the query has the other fields by their names, and the
+// header has the media type.
 func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 	req := &arbev1.CreateArtifactRequest{}
 	m := req.ProtoReflect()
@@ -182,7 +182,7 @@ func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 			return nil, fault.Newf(fault.Invalid, "use the fields of CreateArtifactRequest in proto/arbe/v1/artifact.proto, each once", "the query has an unknown field %.40q, or has it twice", name)
 		}
 		if oneof := field.ContainingOneof(); oneof != nil && m.WhichOneof(oneof) != nil {
-			return nil, fault.New(fault.Invalid, "the query names a house and a thread", "name the thread alone: its house is known")
+			return nil, fault.New(fault.Invalid, "the query names a house and a thread", "name only the thread: its house is known")
 		}
 		m.Set(field, protoreflect.ValueOfString(values[0]))
 	}

@@ -24,7 +24,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactOf creates an artifact of a thread, whose bytes are missing in the store.
+// artifactOf creates an artifact of a thread whose bytes are missing in the store.
 func (b *bench) artifactOf(t *testing.T, thread string) string {
 	t.Helper()
 	return ask[string](t, b, `
@@ -86,7 +86,7 @@ func TestWhoMayMoveBytes(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is not there and what is another's look the same", func(t *testing.T) {
+	t.Run("missing artifacts and other houses' look the same", func(t *testing.T) {
 		theirs := b.artifactOf(t, cast.Thread(t, cast.Other))
 		for _, principal := range []string{"member", "token"} {
 			for _, credential := range cast.Credentials(t, principal) {
@@ -209,13 +209,13 @@ func TestBytesGoInAndOut(t *testing.T) {
 			t.Errorf("its headers are %v", head.header)
 		}
 	})
-	t.Run("who is let in no more does not get what a cache has", func(t *testing.T) {
+	t.Run("whoever has lost access does not get cached bytes", func(t *testing.T) {
 		b.exec(t, "update api_keys set revoked_at = now() where agent_id = $1", b.cyd.id)
 		b.request(t, "GET", made.Id, b.cyd.key, "", `If-None-Match: "`+made.ByteRef+`"`).want(401)
 	})
 }
 
-// A browser must save the bytes and run nothing of them, whatever they are and whatever type their creator declared.
+// A browser must save the bytes and never run them, whatever they are and whatever type their creator declared.
 func TestUntrustedBytesAreADownload(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -36,7 +36,7 @@ func (p person) put(t *testing.T, thread, name, kind string, content []byte) str
 	return made.Id
 }
 
-// attached are the attachments of an entry.
+// attached returns the attachments of an entry.
 func attached(t *testing.T, e *arbev1.Entry) []entry.Attachment {
 	t.Helper()
 	var c entry.Chat
@@ -140,8 +140,8 @@ func TestAChatNamesFiles(t *testing.T) {
 	})
 }
 
-// TestFilesOfOthersCannotBeNamed: an id of another thread or house is answered like one that does not exist, through every
-// door, and nothing is written.
+// TestFilesOfOthersCannotBeNamed: through every door, an id of another thread or house gets the same answer as a missing one,
+// and nothing is written.
 func TestFilesOfOthersCannotBeNamed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,7 +204,7 @@ func TestFilesOfOthersCannotBeNamed(t *testing.T) {
 	}
 }
 
-// TestOnlyImagesAreShown: the path of images serves what is one by its bytes, to those who may read the artifact.
+// TestOnlyImagesAreShown: the path for images serves only bytes that are an image, to those who may read the artifact.
 func TestOnlyImagesAreShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,8 +9,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// BenchmarkRunCommand measures what a caller of RunCommand waits for, over HTTP and with an API key: the request is
-// authorized, and the command is in the log and queued.
+// BenchmarkRunCommand measures how long a caller of RunCommand waits, over HTTP and with an API key, until the request is
+// authorized and the command is in the log and queued.
 func BenchmarkRunCommand(b *testing.B) {
 	w := setup(b)
 	made, err := w.ada.Threads.CreateThread(b.Context(), &arbev1.CreateThreadRequest{HouseId: w.ada.house.Id})
@@ -25,5 +25,5 @@ func BenchmarkRunCommand(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(took[len(took)/2], "p50-µs")
 	b.ReportMetric(took[len(took)*99/100], "p99-µs")
-	b.ReportMetric(0, "ns/op") // the same again
+	b.ReportMetric(0, "ns/op") // it would repeat the same number
 }

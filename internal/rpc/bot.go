@@ -48,13 +48,13 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	return &arbev1.CreateBotResponse{Bot: wireBot(made), Note: s.note(ctx, made), UnverifiedModel: unverified}, nil
 }
 
-// note says what the settings of a bot do not do.
+// note tells which settings of a bot have no effect.
 func (s *botService) note(ctx context.Context, b bot.Bot) string {
 	if b.Think == entry.EffortDefault || s.Models == nil {
 		return ""
 	}
 	m, err := s.Models.Models(ctx, b.House)
-	if err != nil { // what is wrong with its model is said elsewhere
+	if err != nil { // problems with its model are reported elsewhere
 		return ""
 	}
 	name, id, _ := strings.Cut(cmp.Or(b.Model, m.Default.String()), "/")
@@ -140,8 +140,8 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
 }
 
-// botModel checks the model that a bot is about to name, unless that is the house's default. unverified says why it is not
-// known whether it exists.
+// botModel checks a model that is about to be set for a bot, unless it is the house's default. unverified tells why it is
+// unknown whether the model exists.
 func (s *botService) botModel(ctx context.Context, scope db.Scope, model *string, skip bool) (unverified string, err error) {
 	if *model == "" || skip {
 		return "", nil
@@ -158,7 +158,7 @@ func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest
 	if err != nil {
 		return nil, err
 	}
-	// Removing a member would also remove a person.
+	// Check that it is a bot: removing a member would also remove a person.
 	if _, err := s.Bots.Get(ctx, scope, req.GetId()); fault.CodeOf(err) == fault.NotFound {
 		return &arbev1.DeleteBotResponse{}, nil
 	} else if err != nil {
@@ -197,7 +197,7 @@ func (s *botService) ListRuntimes(ctx context.Context, req *arbev1.ListRuntimesR
 	return &arbev1.ListRuntimesResponse{Runtimes: append([]*arbev1.Runtime{own}, each(s.Agents, wireRuntime)...)}, nil
 }
 
-// knows refuses a runtime that this server does not have.
+// knows refuses a runtime that this server lacks.
 func (s Services) knows(runtime string) error {
 	names := []string{bot.InServer}
 	for _, a := range s.Agents {
@@ -206,7 +206,7 @@ func (s Services) knows(runtime string) error {
 	if runtime == "" || slices.Contains(names, runtime) {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "use one of "+strings.Join(names, ", "), "runtime: there is none called %q", entry.Clip(runtime, 64))
+	return fault.Newf(fault.Invalid, "use one of "+strings.Join(names, ", "), "runtime: there is no runtime %q", entry.Clip(runtime, 64))
 }
 
 func (s *botService) CreatePolicy(ctx context.Context, req *arbev1.CreatePolicyRequest) (*arbev1.CreatePolicyResponse, error) {

@@ -25,7 +25,7 @@ func TestBots(t *testing.T) {
 	b := setup(t)
 	ada := b.ada
 	made := ada.createBot(t, &arbev1.CreateBotRequest{Handle: "@Helper", Instructions: "Help.", Tools: &arbev1.Names{Values: []string{"say"}}, Limits: &arbev1.BotLimits{TurnUsd: 0.5}})
-	t.Run("how hard it thinks is an effort that there is, and what its model cannot do is said", func(t *testing.T) {
+	t.Run("its effort must exist, and limits of its model are reported", func(t *testing.T) {
 		thinker, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: ada.house.Id, Handle: "thinker", Model: "openai/gpt-4.1", Think: "High"})
 		must(t, err)
 		if thinker.Bot.Think != "high" {
@@ -59,7 +59,7 @@ func TestBots(t *testing.T) {
 			}
 		}
 	})
-	t.Run("every bot has a row, also one that was created as an agent", func(t *testing.T) {
+	t.Run("every bot has a row, even one that was created as an agent", func(t *testing.T) {
 		agent, err := ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: ada.house.Id, Name: "Coder", Runtime: "codex"})
 		must(t, err)
 		got, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Handle{Handle: "coder"}})
@@ -143,7 +143,7 @@ func TestBots(t *testing.T) {
 	})
 }
 
-// A direct message is the one that the person has, if it is open.
+// A person's existing direct message is reused if it is open.
 func TestDirectMessagesAreReused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -191,7 +191,7 @@ func TestDirectMessagesAreReused(t *testing.T) {
 	_, err = b.bob.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: b.bob.house.Id, ParentAgentId: made.Id, Reuse: true})
 	refused(t, err, connect.CodeNotFound, "parent_agent_id")
 
-	// The bot goes, and its turns stop; what was said with it stays.
+	// The bot is removed and its turns stop; the conversation stays.
 	_, err = ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: ids[0], Text: "hello"})
 	must(t, err)
 	b.exec(t, `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, due_at)

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// strictJSON reads and writes JSON messages as connect does, except that a field which the contract does not have is an
-// error that names the field, also in a nested message. Otherwise a misspelled field would be ignored, and the call would
-// do something other than what was asked.
+// strictJSON reads and writes JSON messages as connect does, except that an unknown field, even in a nested message, is an
+// error that names the field. Otherwise a misspelled field would be ignored, and the call would do something else than the
+// caller wanted.
 //
-// Unknown fields of binary messages are ignored, as is usual with protobuf, because such clients are generated from the
-// contract and misspell nothing.
+// Unknown fields of binary messages are ignored, as usual with protobuf, because such clients are generated from the contract
+// and misspell nothing.
 type strictJSON struct{ name string }
 
 // Name returns the codec's name, which is the part of the content type after "application/".
@@ -35,11 +35,11 @@ func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// unmarshalError matches an error of protojson. It accepts no-break spaces, because protojson deliberately varies its
-// spaces so that nobody relies on its messages; one that does not match gets a general message.
+// unmarshalError matches an error of protojson. protojson deliberately varies its spaces so that nobody relies on its
+// messages, so this accepts no-break spaces. An error that does not match gets a general message.
 var unmarshalError = regexp.MustCompile(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
 
-// Unmarshal decodes a message. An error says where in the text it is.
+// Unmarshal decodes a message. Errors tell the position in the text.
 func (strictJSON) Unmarshal(text []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {

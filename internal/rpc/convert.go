@@ -24,8 +24,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// shown returns a name without characters that nobody sees. Those are refused in names, but older names may have some, and
-// whoever gets one prints it beside others.
+// shown removes invisible characters from a name. New names cannot have them, but older names may, and clients print names
+// beside others.
 func shown(name string) string { return entry.Visible(name, func(rune) string { return "" }) }
 
 func each[From, To any](list []From, convert func(From) To) []To {
@@ -36,7 +36,7 @@ func each[From, To any](list []From, convert func(From) To) []To {
 	return out
 }
 
-// timestamp returns t as a message; nil for the zero time, which would otherwise be a date in the year 1.
+// timestamp converts t; it returns nil for the zero time, which would otherwise be a date in the year 1.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -52,7 +52,7 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// milliseconds returns d rounded up, because 0 means no limit and a very short limit must not become none.
+// milliseconds rounds d up, because 0 means no limit and a very short limit must not become none.
 func milliseconds(d *durationpb.Duration) int64 {
 	return (d.AsDuration() + time.Millisecond - 1).Milliseconds()
 }
@@ -309,14 +309,14 @@ func sizeFrom(s *arbev1.TerminalSize) *sandbox.TerminalSize {
 	if s == nil {
 		return nil
 	}
-	return &sandbox.TerminalSize{Rows: uint16(s.GetRows()), Columns: uint16(s.GetColumns())} // their rules limit them to less
+	return &sandbox.TerminalSize{Rows: uint16(s.GetRows()), Columns: uint16(s.GetColumns())} // validation limits them to less
 }
 
 func terminalFrom(t *arbev1.Terminal) *entry.Terminal {
 	if t == nil {
 		return nil
 	}
-	made := &entry.Terminal{Rows: 24, Columns: 80, Kind: t.GetKind(), Keep: t.GetKeep()} // what terminals began with
+	made := &entry.Terminal{Rows: 24, Columns: 80, Kind: t.GetKind(), Keep: t.GetKeep()} // the size of early terminals
 	if size := sizeFrom(t.GetSize()); size != nil {
 		made.Rows, made.Columns = size.Rows, size.Columns
 	}

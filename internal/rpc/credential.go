@@ -65,7 +65,7 @@ func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.Revoke
 	if err != nil {
 		return nil, err
 	}
-	// Every key may revoke itself, even one that may revoke no other.
+	// Every key may revoke itself, even if it may not revoke others.
 	if itself, err := s.Auth.RevokeShownKey(ctx, who, req.GetId()); itself || err != nil || req.GetId() == "" {
 		return &arbev1.RevokeAPIKeyResponse{}, err
 	}
@@ -80,8 +80,8 @@ func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.Revoke
 }
 
 // revokedForAllHouses revokes a key of the caller that is valid for all their houses, and reports whether there is such a
-// key. It is in no house, so [auth.Key] does not find it. Like every change of the caller's account it takes a credential
-// that is not limited.
+// key. It belongs to no house, so [auth.Key] does not find it. Like every change of the caller's account, this requires an
+// unlimited credential.
 func (s *credentialService) revokedForAllHouses(ctx context.Context, id string) bool {
 	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.Account)
 	if err != nil {

@@ -50,7 +50,8 @@ func TestADirectMessageIsItsPeoples(t *testing.T) {
 	})
 }
 
-// What lists, finds and tells of threads says nothing of the direct messages of others. They are not secret: who has the id reads.
+// Lists, searches and watches never show other people's direct messages. They are not secret: whoever has the id can read
+// them.
 func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -132,7 +133,7 @@ func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 			t.Errorf("%s tells Cyd %v, %v", name, m, err)
 		}
 	}
-	// A change that everybody sees comes after those that nobody else sees.
+	// A change that everybody sees follows those that nobody else sees.
 	open, err := b.ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house, Name: "for all"})
 	must(t, err)
 	for told := ""; !strings.Contains(told, open.Thread.Id); {
@@ -153,7 +154,7 @@ func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 	}
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {

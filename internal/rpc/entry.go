@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// defaultEntries is the number of entries in a list if the caller names none.
+	// defaultEntries is the default number of entries in a list.
 	defaultEntries = 100
 	// aliveEvery is the time between two signs of life of a tail without events. Clients consider a tail dead after 40
-	// seconds of silence, so it can come late several times.
+	// seconds of silence, so several signs may be late.
 	aliveEvery = 10 * time.Second
-	// typingLasts is how old news of somebody who is writing may be.
+	// typingLasts is how long news that somebody is writing stays valid.
 	typingLasts = 6 * time.Second
 )
 
 type entryService struct{ Services }
 
-// confined reports whether the caller's credential is valid for one thread alone.
+// confined reports whether the caller's credential is valid for one thread only.
 func confined(ctx context.Context) bool {
 	p, err := auth.PrincipalFrom(ctx)
 	return err == nil && p.Thread != ""

@@ -33,7 +33,7 @@ func TestAppend(t *testing.T) {
 		return res.Thread.Tail
 	}
 
-	t.Run("keeps who, when, where and, to the letter, what", func(t *testing.T) {
+	t.Run("keeps author, time, position and the exact payload", func(t *testing.T) {
 		const payload = `{ "text":"caf\u00e9 <b> 🦊",  "reply_to":"x", "extra":[1.50] }`
 		e, err := add("first", "chat", payload)
 		must(t, err)
@@ -303,7 +303,7 @@ func TestTail(t *testing.T) {
 				break
 			}
 		}
-		if out := string(live); out != "" && out != "/bin/sh -c hello" { // a delta may be overtaken by the result
+		if out := string(live); out != "" && out != "/bin/sh -c hello" { // the result may overtake a delta
 			t.Errorf("the live output is %q", out)
 		}
 	})
@@ -397,7 +397,7 @@ func TestWhoIsWritingIsToldToTails(t *testing.T) {
 		t.Fatalf("it begins with %v", e)
 	}
 	began := time.Now()
-	for range 50 { // as often as keys are pressed
+	for range 50 { // once per key press
 		_, err := b.ada.Entries.ShowTyping(t.Context(), &arbev1.ShowTypingRequest{ThreadId: th.Id})
 		must(t, err)
 	}
@@ -438,7 +438,7 @@ func TestSay(t *testing.T) {
 		must(t, err)
 		return res
 	}
-	t.Run("is a chat, to the letter", func(t *testing.T) {
+	t.Run("is a chat, character by character", func(t *testing.T) {
 		const text = "caf\u00e9 <b> & 🦊!\n/run"
 		res := say(t, ada.Client, &arbev1.SayRequest{Id: "one", Text: text, ReplyTo: "x"})
 		if e := res.Entry; e.Seq != 1 || e.Id != "one" || e.AuthorAgentId != ada.id || e.Type != "chat" || e.Payload != `{"text":"café <b> & 🦊!\n/run","reply_to":"x"}` || res.ResultId != "" {
@@ -490,7 +490,7 @@ func TestSay(t *testing.T) {
 	t.Run("refuses what cannot be said, and leaves no trace", func(t *testing.T) {
 		said := func() (n int) {
 			for _, e := range ada.log(t, th.Id) {
-				if e.Type != "command_result" { // its place among the others is not determined
+				if e.Type != "command_result" { // its position among the others varies
 					n++
 				}
 			}

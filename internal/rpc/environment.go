@@ -33,8 +33,8 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 	return &arbev1.CreateEnvironmentResponse{Environment: wireEnvironment(made)}, nil
 }
 
-// mayBind reports whether the caller may give commands, and hosts of repositories, the secrets of a recipe, besides those
-// that they receive already.
+// mayBind reports whether the caller may give a recipe's commands and repository hosts more secrets than they already
+// receive.
 func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, was sandbox.Recipe, c *arbev1.EnvironmentConfig) error {
 	var fresh []string
 	for _, b := range c.GetSecrets() {
@@ -126,7 +126,7 @@ func (s *environmentService) AllowHosts(ctx context.Context, req *arbev1.AllowHo
 
 func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.DeleteEnvironmentRequest) (*arbev1.DeleteEnvironmentResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
-	if fault.CodeOf(err) == fault.NotFound { // deleted already, or in a house that the caller must not learn of
+	if fault.CodeOf(err) == fault.NotFound { // already deleted, or in a house that the caller must not learn of
 		return &arbev1.DeleteEnvironmentResponse{}, nil
 	} else if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (s *environmentService) DiagnoseEnvironment(ctx context.Context, req *arbev
 		&arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Diagnosing{Diagnosing: &arbev1.EnvironmentDiagnosing{}}}, to.Send)
 }
 
-// checks yields the steps of a diagnosis. It ends when the sandbox is deleted, also if nobody takes them any more.
+// checks yields the steps of a diagnosis. It ends when the sandbox is deleted, even if nobody reads them any more.
 func (s *environmentService) checks(ctx context.Context, scope db.Scope, id string) iter.Seq2[sandbox.Check, error] {
 	return func(yield func(sandbox.Check, error) bool) {
 		err := s.Boxes.Diagnose(ctx, scope, id, func(c sandbox.Check) error {

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// MaxRequest is the largest request message, in bytes: it has room for the largest payload of an entry and the
-	// fields around it.
+	// MaxRequest limits a request message, in bytes. It has room for the largest payload of an entry and the fields around
+	// it.
 	MaxRequest = 5 << 20
-	// MaxStreamRequest is the largest request message of a call that streams its answer, in bytes. It is smaller,
-	// because the server keeps the message in memory as long as it streams.
+	// MaxStreamRequest limits the request message of a call that streams its answer, in bytes. It is smaller, because the
+	// server keeps the message in memory for the whole stream.
 	MaxStreamRequest = 16 << 10
 	// maxDuration limits a call that does not stream, so that calls that hang do not pile up.
 	maxDuration = 30 * time.Second
 )
 
-// correct is the next step after a request that is not understood.
+// correct is the next step after a malformed request.
 const correct = "correct the request; the contract is in proto/arbe/v1"
 
 // interceptor wraps every call: it authenticates the caller, limits the time of a call that does not stream, and
@@ -42,7 +42,7 @@ type interceptor struct {
 	observe func(spec connect.Spec, code string, took time.Duration)
 }
 
-// observed passes a call that has ended to observe.
+// observed passes a finished call to observe.
 func (e *interceptor) observed(spec connect.Spec, began time.Time, err error) {
 	if e.observe == nil {
 		return
@@ -54,7 +54,7 @@ func (e *interceptor) observed(spec connect.Spec, began time.Time, err error) {
 	e.observe(spec, code, time.Since(began))
 }
 
-// public are the procedures that need no credential.
+// public lists the procedures that need no credential.
 var public = map[string]bool{
 	arbev1connect.AgentServiceGetLoginLinkProcedure:    true,
 	arbev1connect.AgentServiceRedeemLoginLinkProcedure: true,
@@ -93,13 +93,13 @@ func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// WrapStreamingClient does nothing: only [connect.Interceptor] requires it, because the services are no clients.
+// WrapStreamingClient does nothing. [connect.Interceptor] requires it, but the services are not clients.
 func (e *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// authenticate puts the caller into the context, or refuses the call. EndSession with a session that has ended goes on
-// without a caller, so that logging out twice is no failure.
+// authenticate puts the caller into the context, or refuses the call. EndSession with an ended session continues without a
+// caller, so that logging out twice succeeds.
 func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ connect.Peer, header http.Header) (context.Context, error) {
 	began := time.Now()
 	if public[spec.Procedure] {
@@ -109,7 +109,7 @@ func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ con
 	if shown == "" && spec.Procedure == arbev1connect.HouseServiceAcceptInviteProcedure {
 		return ctx, nil // a new person accepts an invite without a credential
 	}
-	p, err := e.caller(ctx, header) // refuses a cookie that another site's page sends
+	p, err := e.caller(ctx, header) // refuses a cookie sent by another site's page
 	switch {
 	case err == nil:
 		return p.With(ctx), nil
@@ -129,11 +129,11 @@ func (e *interceptor) caller(ctx context.Context, header http.Header) (auth.Prin
 	return e.auth.Request(ctx, header)
 }
 
-// convertError turns an error into what the caller may see. The cause of an internal error is only logged, because it
+// convertError turns an error into what the caller may see. It only logs the cause of an internal error, because the cause
 // may contain what the caller must not see.
 func (e *interceptor) convertError(ctx context.Context, err error, spec connect.Spec) error {
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
-		// It comes from connect or protovalidate and is about the request, so its message is for the caller.
+		// The error comes from connect or protovalidate and is about the request, so its message is for the caller.
 		if coded.Meta().Get(arbev1.NextHeader) == "" {
 			addInfo(ctx, coded, fault.New(fault.Code(coded.Code().String()), "", correct))
 		}
@@ -165,7 +165,7 @@ func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 	return err
 }
 
-// addInfo adds what a fault says besides its code and message to an error: as a detail, and as metadata for clients that
+// addInfo adds the rest of a fault, besides its code and message, to an error: as a detail, and as metadata for clients that
 // read only the headers of an answer.
 func addInfo(ctx context.Context, err *connect.Error, f *fault.Error) {
 	info := &arbev1.ErrorInfo{
@@ -196,8 +196,8 @@ func headerText(s string) string {
 // answerKey is the context key of the answer's header.
 type answerKey struct{}
 
-// defaultNext gives a next step to the errors that connect answers before a call reaches the interceptor: a body that is
-// too large or cannot be decoded, and a procedure that does not exist.
+// defaultNext gives a next step to errors that connect answers before a call reaches the interceptor: a body that is too
+// large or cannot be decoded, and a procedure that does not exist.
 func defaultNext(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(arbev1.NextHeader, correct)
@@ -206,7 +206,7 @@ func defaultNext(h http.Handler) http.Handler {
 	})
 }
 
-// clearNext removes what defaultNext set, because every error that the interceptor converts has a next step of its own.
+// clearNext removes what defaultNext set, because every error that the interceptor converts has its own next step.
 func clearNext(ctx context.Context) {
 	if header, ok := ctx.Value(answerKey{}).(http.Header); ok {
 		header.Del(arbev1.NextHeader)

@@ -48,9 +48,9 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // bench is the service layer as a server assembles it, on its own database and port, and the people who use it. Ada owns a
-// house in which Cyd is a member. Bob owns another house.
+// house of which Cyd is a member. Bob owns another house.
 type bench struct {
-	// providers is what is asked in place of every provider and model server of houses.
+	// providers stands in for every provider and model server of houses.
 	providers *modeltest.Server
 	*dbtest.Database
 	owner *pgxpool.Pool // of the schema, past row-level security
@@ -67,7 +67,7 @@ type bench struct {
 type person struct {
 	*arbe.Client
 	id, key string
-	// house is the house in which the test uses them.
+	// house is their house in the test.
 	house *arbev1.House
 }
 
@@ -291,7 +291,7 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
-// echo is a driver whose boxes print the command that they are asked to run.
+// echo is a driver whose boxes print the commands that they are asked to run.
 type echo struct {
 	sandbox.Driver // the methods that the services do not call
 	made           atomic.Int64

@@ -274,7 +274,7 @@ func TestMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	t.Run("who is removed can do nothing in the house within a second", func(t *testing.T) {
+	t.Run("a removed member can do nothing in the house after at most a second", func(t *testing.T) {
 		ada, dee := b.ada, b.person(t, "Dee")
 		dee = b.join(t, ada, dee, "member")
 		thread := dee.thread(t, &arbev1.CreateThreadRequest{Name: "Dee's"})

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestWrongModelsAndKeysAreRefused: what is wrong is said, and nothing of it is stored.
+// TestWrongModelsAndKeysAreRefused: errors tell what is wrong, and nothing is stored.
 func TestWrongModelsAndKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

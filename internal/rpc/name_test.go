@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Lists, pages and terminals show names beside each other, so none may change what is around it.
+// Lists, pages and terminals show names side by side, so none may affect its surroundings.
 func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -71,7 +71,7 @@ func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 	}
 }
 
-// Names that were stored before the rule are shown without what it forbids.
+// Names stored before this rule are shown without the characters that it forbids.
 func TestOlderNamesAreShownWithoutInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -21,7 +21,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// good are requests that succeed, one for each procedure whose request has an id. A new procedure needs a line here.
+// good holds requests that succeed, one for each procedure whose request has an id. A new procedure needs a line here.
 var good = map[string]func(things) proto.Message{
 	"HouseService.GetHouse":    func(of things) proto.Message { return &arbev1.GetHouseRequest{Id: of.house} },
 	"HouseService.UpdateHouse": func(of things) proto.Message { return &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")} },
@@ -175,16 +175,16 @@ var good = map[string]func(things) proto.Message{
 	},
 }
 
-// named returns two ids for a field of a request: of another house's thing of the kind that the field names, and of a
-// thing that does not exist.
+// named returns two ids for a field of a request: of another house's thing of the kind that the field names, and of a thing
+// that does not exist.
 func named(t *testing.T, service, method, field string, theirs things) (there, nowhere string) {
 	t.Helper()
 	none := strings.ToLower(rand.Text())[:12] // never used before, because a chosen id that was used stands for a thing
 	kind := strings.TrimSuffix(strings.TrimSuffix(field, "id"), "_")
 	switch {
 	case service == "ArtifactService" && slices.Contains([]string{"run", "resource", "external"}, kind):
-		// These are free text about things outside the database: nothing is looked up by them. The id of another
-		// house's thread is such a text too, and must change nothing.
+		// These are free text about things outside the database, and are never looked up. Even the id of another house's
+		// thread is just text here, and must change nothing.
 		return theirs.thread, none
 	case field == "id" && (method == "Say" || method == "Append" || method == "RunCommand"), kind == "command", kind == "entry":
 		return theirs.command, none
@@ -214,8 +214,8 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 	return "", ""
 }
 
-// answer returns everything that a caller learns: the status, the body without the id that the request named, and the next
-// step. Of a success it has only the names of the fields, because their values differ each time.
+// answer returns everything that a caller learns: the status, the body without the id in the request, and the next step. Of a
+// success it returns only the names of the fields, because values differ each time.
 func (b *bench) answer(t *testing.T, credential, service, method string, request proto.Message, id string) string {
 	t.Helper()
 	body, err := protojson.Marshal(request)
@@ -295,7 +295,7 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 		}
 		things := func(house string) things {
 			made := b.things(t, cast, house)
-			if service == "BotService" { // because a house may have only so many bots
+			if service == "BotService" { // because the number of a house's bots is limited
 				made.bot, made.policy = b.program(t, house)
 			}
 			return made

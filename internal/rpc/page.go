@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// defaultPage is the number of rows in a page if the caller names none.
+// defaultPage is the default number of rows in a page.
 const defaultPage = 50
 
 // pageSize returns the requested number of rows, or the default.
@@ -50,7 +50,7 @@ var (
 // bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.
 type bookmark struct {
 	List   string
-	Pinned time.Time `json:",omitzero"` // only for threads, because their lists begin with the pinned ones
+	Pinned time.Time `json:",omitzero"` // only for threads: their lists begin with pinned ones
 	Time   time.Time
 	ID     string
 }
@@ -67,7 +67,7 @@ func (l list) open(token string) (b bookmark, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &b)
 	}
-	// A forged token may contain ids and times that Postgres cannot read, which would look like a failure of ours.
+	// A forged token may contain ids and times that Postgres cannot read. That would look like a failure of ours.
 	if err != nil || b.List != l.name || !l.id.MatchString(b.ID) || b.Time.UTC().Year() < 1 || b.Pinned.UTC().Year() < 1 {
 		return bookmark{}, fault.New(fault.Invalid, "page_token: this is not a token of this list",
 			"leave it out to start at the first page").Because(err)
@@ -75,8 +75,8 @@ func (l list) open(token string) (b bookmark, err error) {
 	return b, nil
 }
 
-// cut returns the first size rows and the token of the next page. Callers read one row more than a page has: without it
-// there is no next page, and the token is empty.
+// cut returns the first size rows and the token of the next page. Callers read one row more than fits on a page. If it is
+// missing, there is no next page, and the token is empty.
 func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row, string) {
 	if len(rows) <= size {
 		return rows, ""

@@ -15,7 +15,7 @@ import (
 // paged reads one page of a list, and returns the ids of its rows.
 type paged func(p person, size int32, token string) (ids []string, next string, err error)
 
-// lists are all paged lists by name.
+// lists holds all paged lists by name.
 func lists(t *testing.T) map[string]paged {
 	ctx := t.Context()
 	return map[string]paged{
@@ -60,7 +60,7 @@ func idsOf[Row interface{ GetId() string }](rows []Row) (ids []string) {
 	return ids
 }
 
-// walk reads all pages of a list, and calls meanwhile between two of them.
+// walk reads all pages of a list, and calls meanwhile between the first two.
 func (l paged) walk(t *testing.T, p person, size int32, meanwhile func()) (all []string) {
 	t.Helper()
 	for token := ""; ; meanwhile() {
@@ -83,7 +83,7 @@ func TestListsComeInPages(t *testing.T) {
 	for i := range 7 {
 		b.newHouse(t, b.ada, fmt.Sprint("House ", i))
 		b.ada.bot(t)
-		b.furnish(t, b.ada.house.Id)
+		b.sandboxes(t, b.ada.house.Id)
 		b.ada.thread(t, &arbev1.CreateThreadRequest{})
 		b.ada.houseKey(t)
 	}
@@ -149,7 +149,7 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
-// forged returns a page token in the server's form with content that the server would never put into one.
+// forged returns a page token in the server's format whose content the server would never produce.
 func forged(list, moment, id string) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"List":%q,"Time":%q,"ID":"%s"}`, list, moment, id))
 }
@@ -174,7 +174,7 @@ func TestThreadsAreListed(t *testing.T) {
 	ada.say(t, busy.Id, "the latest")
 
 	t.Run("pinned first, the latest pin leading, then by last activity", func(t *testing.T) {
-		// The order follows the log after a moment.
+		// The order catches up with the log after a moment.
 		want := []string{pinned.Id, primary, busy.Id, driven.Id, child.Id, quiet.Id}
 		waitFor(t, func() bool { return slices.Equal(list(t, &arbev1.ListThreadsRequest{}), want) })
 	})

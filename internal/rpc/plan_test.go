@@ -11,8 +11,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// fill gives a database what an installation of some size has: other houses with threads, entries, members, keys and
-// turns, and one long thread.
+// fill gives a database the data of a fairly large installation: other houses with threads, entries, members, keys and turns,
+// and one long thread.
 const fill = `
 	insert into houses (id, name) select 'fill' || n, 'House ' || n from generate_series(1, 3000) n;
 	insert into agents (kind, name) select 'human', 'Person ' || n from generate_series(1, 6000) n;
@@ -33,16 +33,16 @@ const fill = `
 	insert into search_cursors (stream_id, house_id, thread_id, indexed) select stream_id, house_id, thread_id, 12 from decisions on conflict do nothing;
 	analyze`
 
-// scansWell are parts of statements that may read a large table sequentially, and why.
+// scansWell lists parts of statements that may read a large table sequentially, with the reasons.
 var scansWell = map[string]string{
 	"exists (select from public.houses)": "it reads one row",
 	"select max(t.id), array_agg(s.id)":  "a sweep over all threads reads a large part of them each time",
 	"with stale as":                      "of that sweep, too; for a few threads the index is used",
 }
 
-// Every statement of a realistic run is executed with large tables, so often that Postgres also uses its generic plan. None
-// may read a whole large table: what takes a millisecond in a small installation would take seconds in a large one. The
-// ten statements that take the most time together are in the test's log.
+// Every statement of a realistic run is executed on large tables, often enough for Postgres to use its generic plan too. No
+// statement may read a whole large table: what takes a millisecond in a small installation would take seconds in a large one.
+// The test's log has the ten statements that take the most time in total.
 func TestNoStatementScansALargeTable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

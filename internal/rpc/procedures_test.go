@@ -17,8 +17,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// access specifies who may call what. "-" is a call that succeeds and does nothing, because the target does not exist for
-// the caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link.
+// access specifies who may call what. "-" is a call that succeeds without effect, because the target does not exist for the
+// caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link.
 const access = `
                                      nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
@@ -130,7 +130,7 @@ CredentialService.RenewThreadToken   401    401     401     401     403      403
 CredentialService.RevokeThreadTokens 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 `
 
-// codes are the codes of the outcomes in the table.
+// codes maps the outcomes in the table to codes.
 var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
 
 // refusalText returns what the message of a refusal must contain.
@@ -161,7 +161,7 @@ type things struct {
 // call calls one procedure with some things.
 type call func(context.Context, *arbe.Client, things) error
 
-// procedures are all procedures of the contract. A new one needs a line here and in the table.
+// procedures holds all procedures of the contract. A new one needs a line here and in the table.
 var procedures = map[string]call{
 	"HouseService.CreateHouse": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: "New"}))
@@ -210,7 +210,7 @@ var procedures = map[string]call{
 		who, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 		name := "New"
 		if err == nil && who.Agent != nil {
-			name = "" // the caller has one already
+			name = "" // the caller already has one
 		}
 		return errOf(c.Houses.AcceptInvite(ctx, &arbev1.AcceptInviteRequest{Token: "unknown", Name: name}))
 	},
@@ -517,14 +517,14 @@ func TestWhoMayCallWhat(t *testing.T) {
 	for name, call := range procedures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var of things // replaced when a call used them up; a refused call does not
+			var of things // replaced when a successful call used them up
 			for _, principal := range authtest.Principals {
 				want := table[name][principal]
 				t.Run(principal, func(t *testing.T) {
 					for what, credential := range cast.Credentials(t, principal) {
 						if of.house == "" {
 							of = b.things(t, cast, cast.House)
-							if strings.HasPrefix(name, "BotService") { // because a house may have only so many bots
+							if strings.HasPrefix(name, "BotService") { // because the number of a house's bots is limited
 								of.bot, of.policy = b.program(t, cast.House)
 							}
 						}
@@ -572,7 +572,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 					notThere, theirs := call(t.Context(), c, unknown), call(t.Context(), c, others)
 					if want == "-" {
 						if err := errors.Join(notThere, theirs); err != nil {
-							t.Errorf("it is refused, want that nothing happens: %v", err)
+							t.Errorf("it is refused, want a success without effect: %v", err)
 						}
 						b.mustExist(t, others)
 						continue
@@ -611,15 +611,15 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	t.Helper()
 	made := things{house: house, command: "c1", thread: cast.Thread(t, house)}
 	made.key, made.agent = cast.Key(t, house)
-	made.environment, made.sandbox = b.furnish(t, house)
+	made.environment, made.sandbox = b.sandboxes(t, house)
 	made.member, made.invite = b.colleague(t, house)
 	made.artifact = b.artifactOf(t, made.thread)
-	// A command that has ended: to cancel it, to read its output and to write to its input have no effect.
+	// A command that has ended: cancelling it, reading its output and writing to its input have no effect.
 	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 		select id, 1, house_id, 'c1', 'command', '{"command":"true","separate":true,"input":true}'::json, now() from streams where name = 'arbe-thread-' || $1
 		union all
 		select id, 2, house_id, 'c1.result', 'command_result', '{"command_id":"c1"}'::json, now() from streams where name = 'arbe-thread-' || $1`, made.thread)
-	// A turn that failed: to stop it has no effect.
+	// A turn that failed: stopping it has no effect.
 	err := b.owner.QueryRow(t.Context(), `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, ended_at, asked, asked_seqs)
 		values ($1, $2, $3, 'c1', 'mention', 'failed', now(), '{c1}', '{1}') returning id`, house, made.thread, made.agent).Scan(&made.turn)
 	must(t, err)
@@ -636,7 +636,7 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	return made
 }
 
-// coder creates a coding agent, and a thread that it drives and that rests, in which a message waits.
+// coder creates a coding agent, and an idle thread that it drives, with a waiting message.
 func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, driven string) {
 	t.Helper()
 	if err := b.owner.QueryRow(t.Context(), "select agent_id::text from bots where house_id = $1 and handle = 'test-coder'", house).Scan(&coder); err != nil {
@@ -653,8 +653,8 @@ func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, d
 	return coder, driven
 }
 
-// furnish creates an environment that no sandbox is built from, and a sandbox of another one.
-func (b *bench) furnish(t *testing.T, house string) (environment, sandbox string) {
+// sandboxes creates an environment from which no sandbox is built, and a sandbox of another one.
+func (b *bench) sandboxes(t *testing.T, house string) (environment, sandbox string) {
 	t.Helper()
 	err := b.owner.QueryRow(t.Context(), `
 		with spare as (insert into environments (house_id, name) values ($1, 'spare') returning id),
@@ -677,7 +677,7 @@ func (b *bench) program(t *testing.T, house string) (bot, policy string) {
 	return bot, policy
 }
 
-// colleague adds another person to a house, who made an invite that was used.
+// colleague adds another person to a house, and an invite by that person that was used.
 func (b *bench) colleague(t *testing.T, house string) (member, invite string) {
 	t.Helper()
 	err := b.owner.QueryRow(t.Context(), "insert into agents (kind, name) values ('human', 'Dee') returning id::text").Scan(&member)

@@ -8,8 +8,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Whoever is removed gets nothing that was said after the answer that they are, through whichever of two servers each
-// of it goes.
+// After the removal has been acknowledged, a removed member gets nothing that is said from then on, through whichever of two
+// servers each request goes.
 func TestWhatIsSaidInTheInstantOfARemovalReachesNoOpenTail(t *testing.T) {
 	t.Parallel()
 	one := setup(t)

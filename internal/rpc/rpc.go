@@ -1,8 +1,8 @@
 // Package rpc is arbe's service layer: the Connect services of proto/arbe/v1, one file each.
 //
-// A method authorizes once ([auth.Auth.Authorize]), calls the domain and converts the result. Domain values and wire
-// messages meet only here (convert.go). Every door goes through these services, the web app included, except those that
-// move raw bytes.
+// A method authorizes once ([auth.Auth.Authorize]), calls the domain and converts the result. Domain values and wire messages
+// meet only here (convert.go). Every door, including the web app, goes through these services, except those that move raw
+// bytes.
 package rpc
 
 import (
@@ -39,7 +39,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// Services are what the service layer needs. All fields up to Logger are required.
+// Services holds the parts that the service layer needs. All fields up to Logger are required.
 type Services struct {
 	Auth       *auth.Auth
 	Houses     *house.Houses
@@ -55,18 +55,16 @@ type Services struct {
 	Secrets    *secret.Secrets
 	Models     *model.Houses
 	Logger     *slog.Logger
-	// Agents are the coding agents that bots may be, in the order in which they are shown.
+	// Agents are the coding agents that bots can be, in the order in which they are shown.
 	Agents []harness.Info
-	// Observe is called after each call with its procedure, its code ("ok" or that of its error) and how long it took.
-	// Defaults to nil: calls are not observed.
+	// Observe, unless nil, is called after each call with its procedure, its code ("ok" or its error's) and its duration.
 	Observe func(spec connect.Spec, code string, took time.Duration)
-	// Ready returns why the server is not ready for requests, or nil if it is. Defaults to nil: the server is always
-	// ready.
+	// Ready returns nil, or why the server is not ready for requests. If Ready is nil, the server is always ready.
 	Ready func(context.Context) error
 }
 
-// compressedFrom is the size of the smallest message that is compressed, in bytes. Below it, compressing takes longer than
-// sending what it saves, and each compressor has about a megabyte of tables.
+// compressedFrom is the size in bytes from which messages are compressed. Below it, compressing takes longer than it saves,
+// and each compressor has about a megabyte of tables.
 const compressedFrom = 1 << 10
 
 // Handler returns a handler that serves all services to Connect, gRPC and gRPC-Web clients.
@@ -75,7 +73,7 @@ func Handler(s Services) http.Handler {
 	options := connect.WithHandlerOptions(
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 		connect.WithCompressMinBytes(compressedFrom),
-		// Authenticate before any of the body is read, so that strangers cannot make the server decode messages.
+		// Authenticate before reading the body, so that strangers cannot make the server decode messages.
 		connect.WithRequestGate(calls.authenticate),
 		// calls is the outermost one, so that it also converts the errors of validation.
 		connect.WithInterceptors(calls, validate.NewInterceptor()),
@@ -84,7 +82,7 @@ func Handler(s Services) http.Handler {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxStreamRequest)}
 			}
 			if s.Procedure == arbev1connect.ThreadServiceReadOutputProcedure {
-				// Output may be large and of any kind. Compressing it would take most of the time of sending it.
+				// Output may be large and of any kind. Compressing it would take longer than sending it.
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxRequest), connect.WithCompressMinBytes(math.MaxInt)}
 			}
 			return []connect.HandlerOption{connect.WithReadMaxBytes(MaxRequest)}

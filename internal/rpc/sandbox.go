@@ -58,7 +58,7 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 	return &arbev1.ListSandboxesResponse{Sandboxes: list, NextPageToken: next}, nil
 }
 
-// used are sandboxes with who uses them.
+// used returns sandboxes with their users.
 func (s *sandboxService) used(ctx context.Context, scope db.Scope, boxes ...sandbox.Sandbox) ([]*arbev1.Sandbox, error) {
 	uses, err := s.Boxes.Uses(ctx, scope, each(boxes, func(b sandbox.Sandbox) string { return b.ID })...)
 	return each(boxes, func(b sandbox.Sandbox) *arbev1.Sandbox {
@@ -111,7 +111,7 @@ func (s *sandboxService) ReconcileSandboxes(ctx context.Context, req *arbev1.Rec
 	})}, nil
 }
 
-// wakeAliveEvery is how often a sign of life is sent while a sandbox is being built or started.
+// wakeAliveEvery is the time between two signs of life while a sandbox is being built or started.
 const wakeAliveEvery = 2 * time.Second
 
 func (s *sandboxService) WakeSandbox(ctx context.Context, req *arbev1.WakeSandboxRequest, to *connect.ServerStream[arbev1.WakeSandboxResponse]) error {

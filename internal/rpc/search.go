@@ -8,7 +8,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// foundByDefault is how many entries a search returns if the request does not say it.
+// foundByDefault is the default number of entries that a search returns.
 const foundByDefault = 20
 
 func (s *entryService) Search(ctx context.Context, req *arbev1.SearchRequest) (*arbev1.SearchResponse, error) {

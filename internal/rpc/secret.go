@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// secretService has no method that returns a value, and [wireSecret] is given none.
+// secretService has no method that returns a value, and [wireSecret] is never given one.
 type secretService struct{ Services }
 
 func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequest) (*arbev1.SetSecretResponse, error) {
@@ -36,7 +36,7 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh, Check: check}, nil
 }
 
-// keyCheck says what came of trying a key or a server, and who can use it now; nil if there was nothing to try.
+// keyCheck reports the result of trying a key or a server, and who can use it now; nil if there was nothing to try.
 func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Tried, uses []secret.Use) (*arbev1.KeyCheck, error) {
 	summary := tried.String()
 	if summary == "" {
@@ -64,8 +64,8 @@ func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Trie
 	return &arbev1.KeyCheck{Tried: tried.Not == "", Models: int32(tried.Models()), Summary: summary}, nil
 }
 
-// authorizeSecret lets people of a house change a secret, and only owners a key of models: what bots read goes to whoever gave
-// the key.
+// authorizeSecret lets people of a house change a secret, but only owners a key of models: everything that bots read goes to
+// whoever gave the key.
 func (s *secretService) authorizeSecret(ctx context.Context, house, name string) (db.Scope, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(house))
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *secretService) authorizeSecret(ctx context.Context, house, name string)
 	return scope, s.ownKeys(ctx, scope, name)
 }
 
-// ownKeys reports whether the caller may change what happens to the secrets of some names, of which only an owner may the
-// keys of models.
+// ownKeys reports whether the caller may decide about secrets with these names. Only an owner may decide about keys of
+// models.
 func (s Services) ownKeys(ctx context.Context, scope db.Scope, names ...string) error {
 	keys, err := s.Models.Keys(ctx, scope.House, names...)
 	if err != nil || len(keys) == 0 {

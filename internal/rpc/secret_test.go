@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestASecretSaysWhatUsesIt: whoever deletes the key of a model learns which bots fail without it.
+// TestASecretSaysWhatUsesIt: whoever deletes a model's key learns which bots will fail without it.
 func TestASecretSaysWhatUsesIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -19,7 +19,7 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 		_, err := ada.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(value)})
 		must(t, err)
 	}
-	// uses are what uses a secret, as the list and the refusal to delete it say.
+	// uses are the users of a secret, as the list and the refusal to delete it name them.
 	uses := func(name string) string {
 		t.Helper()
 		res, err := ada.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house})

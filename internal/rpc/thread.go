@@ -73,7 +73,7 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	if err != nil {
 		return nil, err
 	}
-	if req.GetMatch() != "" { // a search has no further pages
+	if req.GetMatch() != "" { // a search has only one page
 		return &arbev1.ListThreadsResponse{Threads: each(rows[:min(len(rows), size)], wireThread)}, nil
 	}
 	rows, next := cut(threadList, rows, size, func(t thread.Thread) bookmark {
@@ -105,7 +105,7 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 
 func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThreadRequest) (*arbev1.DeleteThreadResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetId()))
-	if fault.CodeOf(err) == fault.NotFound { // deleted already, or in a house that the caller must not learn of
+	if fault.CodeOf(err) == fault.NotFound { // already deleted, or in a house that the caller must not learn of
 		return &arbev1.DeleteThreadResponse{}, nil
 	} else if err != nil {
 		return nil, err

@@ -9,9 +9,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// typedFields are the fields of the message Entry that hold the payload of each kind as a message. The message has the
-// name of the kind's payload type, and the same field names, so that no kind needs a line or a converter here. A test
-// checks that every kind has one and compares the names of the fields.
+// typedFields are the fields of the message Entry that hold the payload of each kind as a message. The message has the name
+// of the kind's payload type and the same field names, so that no kind needs a line or a converter here. A test checks that
+// every kind has one, and compares the names of the fields.
 var typedFields = func() map[string]protoreflect.FieldDescriptor {
 	typed := (&arbev1.Entry{}).ProtoReflect().Descriptor().Oneofs().ByName("typed").Fields()
 	byMessage := map[string]protoreflect.FieldDescriptor{}
@@ -27,8 +27,8 @@ var typedFields = func() map[string]protoreflect.FieldDescriptor {
 	return fields
 }()
 
-// wireTypedEntry is [wireEntry], with the payload also as a message if its kind is known and it can be decoded. It costs
-// several times as much as the text alone, so it is done only on request.
+// wireTypedEntry is [wireEntry], but also has the payload as a message if its kind is known and it can be decoded. It costs
+// several times as much as the text alone, so it is used only on request.
 func wireTypedEntry(e entry.Entry) *arbev1.Entry {
 	w := wireEntry(e)
 	field, known := typedFields[e.Type]

@@ -113,7 +113,7 @@ func TestEveryKindHasAMessageWithTheFieldsOfItsPayload(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is not known, or cannot be read, stays text", func(t *testing.T) {
+	t.Run("an unknown or unreadable payload stays text", func(t *testing.T) {
 		for kind, payload := range map[string]string{"of a later version": `{"text": "hi"}`, "chat": `{"text": 1}`} {
 			e := wireTypedEntry(entry.Entry{Type: kind, Payload: []byte(payload)})
 			if e.GetTyped() != nil || e.GetPayload() != payload {

@@ -74,7 +74,7 @@ func TestPlainHTTP(t *testing.T) {
 		return ask[int64](t, b, "select coalesce(max(e.seq), 0) from streams s join entries e on e.stream_id = s.id where s.name = $1", th.StreamId)
 	}
 
-	t.Run("is kept by no cache, though it is a GET", func(t *testing.T) {
+	t.Run("is not cached, although it is a GET", func(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+arbev1connect.HouseServiceListHousesProcedure+"?connect=v1&encoding=json&message=%7B%7D", nil)
 		must(t, err)
 		req.Header.Set("Authorization", "Bearer "+b.ada.key)
@@ -139,10 +139,10 @@ func TestPlainHTTP(t *testing.T) {
 			b.post(t, appendProcedure, c.contentType, b.ada.key, c.body).refused(t, c.status, c.code, c.says)
 		})
 	}
-	t.Run("asks who it is before it reads what they want", func(t *testing.T) {
+	t.Run("authenticates before it reads the body", func(t *testing.T) {
 		b.post(t, appendProcedure, "application/json", "", []byte("{{{")).refused(t, 401, connect.CodeUnauthenticated, "nobody is logged in")
 	})
-	t.Run("refuses a procedure or a content type that there is not", func(t *testing.T) {
+	t.Run("refuses an unknown procedure or content type", func(t *testing.T) {
 		unknown := b.post(t, "/"+arbev1connect.EntryServiceName+"/Nope", "application/json", b.ada.key, []byte("{}"))
 		form := b.post(t, appendProcedure, "application/x-www-form-urlencoded", b.ada.key, []byte("a=b"))
 		if unknown.status != http.StatusNotFound || form.status != http.StatusUnsupportedMediaType {

@@ -11,11 +11,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// collectEvery is how often one of all servers deletes bytes that no artifact refers to. It may be rare, because such
-// bytes only take up space.
+// collectEvery is the pause between deletions of bytes that no artifact refers to, by one of all servers. It is long, because
+// such bytes only take up space.
 const collectEvery = 10 * time.Minute
 
-// The blob stores that have names. The others are addresses.
+// The blob stores with names. Others are given by address.
 const (
 	directoryStore = "directory"
 	postgresStore  = "postgres"
@@ -37,7 +37,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	set := s.cfg.BlobStore
 	if set == "" {
 		if set = directoryStore; s.cfg.DatabaseURL != "" {
-			set = postgresStore // because there may be several servers, and all reach this store
+			set = postgresStore // there may be several servers, and all of them reach this store
 		}
 	}
 	if set == postgresStore {
@@ -57,7 +57,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	if err != nil {
 		return nil, err
 	}
-	go func() { // a store that cannot be reached must not keep the server from its other work
+	go func() { // an unreachable store must not keep the server from its other work
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		if err := store.Check(ctx); err != nil {

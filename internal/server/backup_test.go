@@ -19,8 +19,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// What docs/operating.md says of backups: the database, the bytes of artifacts, the secret key and the settings, copied while the
-// server runs, make the same installation on a new machine.
+// As docs/operating.md says of backups: the database, the bytes of artifacts, the secret key and the settings, copied while
+// the server runs, recreate the installation on a new machine.
 func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"pg_dump", "pg_restore", "runc"} {
@@ -46,7 +46,7 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The database first: bytes that come later are too many, and never missing.
+	// Copy the database first, so that bytes may be superfluous but never missing.
 	dump := filepath.Join(t.TempDir(), "arbe.dump")
 	execute(t, "pg_dump", "--format=custom", "--no-owner", "--file="+dump, old.DatabaseURL)
 	restored := settings(t)

@@ -15,35 +15,36 @@ import (
 )
 
 const (
-	// freeBody is how much of a body is read without a lease of memory, and freeCompressed how much of a compressed one,
-	// in bytes. The latter is smaller, because compressed bytes can become many times as large.
+	// freeBody is how much of a body may be read without a lease of memory, and freeCompressed how much of a compressed one,
+	// in bytes. The latter is smaller, because decompression can multiply the size.
 	freeBody, freeCompressed = 16 << 10, 512
-	// maxBody is the largest body that the services and the web app read, in bytes.
+	// maxBody limits the bodies that the services and the web app read, in bytes.
 	maxBody = rpc.MaxRequest
-	// copies is how many times a handler may have a body in memory: the growing buffer, its old copy, and the message.
+	// copies is the number of copies of a body that a handler may have in memory: the growing buffer, its old copy, and the
+	// message.
 	copies = 3
-	// bodyWait is how long a request waits for memory.
+	// bodyWait limits how long a request waits for memory.
 	bodyWait = 20 * time.Second
 )
 
-// bodies limits the memory for the bodies of requests, for handlers that read a body whole before they authenticate.
+// bodies limits the memory for request bodies, for handlers that read a whole body before they authenticate.
 type bodies struct {
 	// who authenticates the request's credential, as [auth.Auth.Request] does.
 	who func(context.Context, http.Header) (auth.Principal, error)
-	// memory limits what all large bodies take together, and those of one agent.
+	// memory limits the memory of all large bodies together, and of those of one agent.
 	memory *httpd.Memory
 }
 
-// bound returns next with limited bodies: more than a small part of a body is read only if the request's credential is
-// valid and there is memory for it. Otherwise reading fails with the error that refuse returns for the reason. The body
-// of a request without a credential is limited already, by [maxStrangersBody].
+// bound returns next with limited bodies: it reads more than a small part of a body only if the request's credential is valid
+// and there is memory. Otherwise, reading fails with refuse's error. The body of a request without a credential is already
+// limited by [maxStrangersBody].
 func (b bodies) bound(next http.Handler, refuse func(context.Context, http.ResponseWriter, *fault.Error) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token, _ := auth.Credential(r.Header); token == "" || r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		// A lease would last as long as the answer, which may be hours. Therefore these messages must be small instead.
+		// A lease would last as long as the answer, possibly hours, so these messages must be small instead.
 		if rpc.StreamsAnswer(r.URL.Path) {
 			bounded := *r
 			bounded.Body = http.MaxBytesReader(w, r.Body, rpc.MaxStreamRequest)
@@ -73,7 +74,7 @@ type boundBody struct {
 	bodies  bodies
 	refuse  func(*fault.Error) error
 	request *http.Request
-	// free is how much may be read without a lease, and size how large the body can be in memory, both in bytes.
+	// free is how much may be read without a lease, and size the most that the body can take in memory, both in bytes.
 	free, size int64
 	compressed bool
 	got        int64
@@ -118,7 +119,7 @@ func (b *boundBody) enter() error {
 
 // refuseCall returns an error that Connect answers unchanged.
 func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) error {
-	// Its next step is for a request that is not understood, which is not the reason here.
+	// The next step in the header is for a malformed request, which this one is not.
 	w.Header().Del(arbev1.NextHeader)
 	return rpc.WireError(ctx, f)
 }

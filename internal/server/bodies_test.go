@@ -55,7 +55,7 @@ func TestARequestForAStreamIsSmall(t *testing.T) {
 	}
 }
 
-// No door reads a large body if the credential is not valid: it answers before most of the body was sent.
+// No door reads a large body of a request with an invalid credential: it answers before most of the body was sent.
 func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 	t.Parallel()
 	// The server would wait for a body for longer than the clients wait for an answer.
@@ -166,7 +166,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// The limits count a credential as one, however it is written. Otherwise a client could evade them by writing it differently.
+// The limits count a credential as one, however it is written, so that a client cannot evade them by writing it differently.
 func TestACredentialCountsAsOneHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// botTurns returns what the turns of bots need from the packages that they do not know.
+// botTurns returns the configuration of bots' turns, with everything that their packages do not know.
 func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, client *model.Client, c Config) turn.Config {
 	return turn.Config{
 		Roots: c.Roots, Budget: c.Budget,
@@ -72,5 +72,5 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 	}
 }
 
-// micros returns dollars in millionths: at least 1, because 0 would be taken for the default.
+// micros converts dollars to millionths: at least 1, because 0 would mean the default.
 func micros(dollars float64) int64 { return max(int64(math.Round(dollars*1e6)), 1) }

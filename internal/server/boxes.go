@@ -21,7 +21,7 @@ type boxConn struct {
 	from sandbox.Labels
 }
 
-// SyscallConn is for handlers that take the connection over and write to its socket.
+// SyscallConn serves handlers that take over the connection and write to its socket.
 func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		return socket.SyscallConn()
@@ -29,8 +29,8 @@ func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// takeFromBox takes over a connection from inside a box, which is served as those from the network are, but by
-// [boxDoors]. It waits until the server serves.
+// takeFromBox takes over a connection from inside a box, once the server serves. It is served like a connection from the
+// network, but by [boxDoors].
 func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
 	if s.fromBoxes.give(context.Background(), &boxConn{conn, from}) != nil {
 		conn.Close()
@@ -39,7 +39,7 @@ func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
 
 type boxKey struct{}
 
-// markBox marks the requests of a connection from inside a box, for boxOf.
+// markBox marks the requests of a connection from inside a box, so that boxOf recognizes them.
 func markBox(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := conn.(*boxConn); ok {
 		return context.WithValue(ctx, boxKey{}, c.from)
@@ -53,9 +53,9 @@ func boxOf(ctx context.Context) (sandbox.Labels, bool) {
 	return labels, ok
 }
 
-// boxDoors are the doors that programs in boxes reach, without a network. A box may run anything. It therefore gets only what a
-// thread token of its own house opens anyway, and repositories as its environment says, and not what the network that people
-// use would get: no services, no web app, and nothing for a credential that was not made for a box.
+// boxDoors serves the doors for programs in boxes, which need no network. A box may run anything, so it only gets access that
+// a thread token of its own house has anyway, and repositories as its environment allows: no services, no web app, and
+// nothing for a credential that was not made for a box.
 type boxDoors struct {
 	authenticate    func(context.Context, string) (auth.Principal, error)
 	streams, models http.Handler

@@ -85,7 +85,8 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 	says := func(id string) string {
 		return fmt.Sprintf(`curl -sS -m 30 -w ' %%{http_code}' -H 'Authorization: Bearer %s' --json '{"id": "%s", "payload": {"type": "chat", "text": "%[2]s"}}' http://arbe.internal%s`, ours, id, stream(thread))
 	}
-	// What is said while a program follows comes at once, and does not wait for the end of the answer. The last chat ends curl.
+	// Messages sent while a program follows arrive at once, without waiting for the end of the answer. The last chat ends
+	// curl.
 	got := output(t, cfg, thread, fmt.Sprintf("curl -sSN -m 30 -H 'Authorization: Bearer %s' 'http://arbe.internal%s?offset=now&live=sse' | { grep -m1 control > /dev/null; %s > /dev/null; grep -m1 -o follow-me; exec < /dev/null; %s > /dev/null; }",
 		ours, stream(thread), says("follow-me"), says("end")))
 	if !strings.Contains(got, "follow-me") {
@@ -100,8 +101,8 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 	}
 }
 
-// A coding agent in a sandbox asks a model of its house with the token of its run, which may be of another thread than that
-// whose sandbox it is in. The key stays outside.
+// A coding agent in a sandbox asks a model of its house with the token of its run, which may belong to another thread than
+// the sandbox's. The key stays outside.
 func TestAModelIsAskedFromASandbox(t *testing.T) {
 	t.Parallel()
 	models := modeltest.New(t, nil)
@@ -139,7 +140,7 @@ func TestAModelIsAskedFromASandbox(t *testing.T) {
 	}
 }
 
-// runToken makes a thread one that a coding agent drives, in its first run, and returns the token of that.
+// runToken makes a coding agent drive a thread, and returns the token of its first run.
 func runToken(t *testing.T, cfg server.Config, house, thread string) string {
 	t.Helper()
 	owner, err := pgx.Connect(t.Context(), cfg.DatabaseURL)

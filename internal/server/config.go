@@ -22,52 +22,52 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Config configures a server. [Load] reads it; [Settings] say what the fields mean to an operator, and their defaults.
+// Config configures a server. [Load] reads it. [Settings] explains the fields to operators, with their defaults.
 type Config struct {
 	// Addr is the address to serve on, host:port. Port 0 takes a free one.
 	Addr string
-	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no way of its own to the server's
-	// doors; without it those reach none. Login links begin with it. Defaults to "http://" and Addr.
+	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no other way to the server's doors;
+	// without it, those reach no door. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
-	// Previews is the address below which each preview of a port of a sandbox has a host of its own. Defaults to
-	// http://localhost with the port of the server's own address if that is of this machine, and otherwise to nil: no previews.
+	// Previews is the address below which each preview of a sandbox's port has its own host. Defaults to http://localhost
+	// with the server's port if the server's address is of this machine, and otherwise to nil: no previews.
 	Previews *url.URL
-	// GitAuthorities sign the certificates of hosts of git repositories. Defaults to those of the machine.
+	// GitAuthorities sign the certificates of git hosts. Defaults to the machine's.
 	GitAuthorities *x509.CertPool
-	// DataDir holds everything `arbe up` keeps: its Postgres, its key, its sandboxes.
+	// DataDir holds everything that `arbe up` stores: its Postgres, its key, its sandboxes.
 	DataDir string
 	// DatabaseURL is the operator's Postgres, as the owner of the schema. `arbe serve` requires it. Defaults to the embedded
 	// Postgres for `arbe up`.
 	DatabaseURL string
-	// SecretKey encrypts the secrets in the database: a key, or the address of a KMS key (awskms://…, hashivault://…).
-	// While a key is replaced there are several, separated by spaces: the first one encrypts, all decrypt. Servers that
-	// share a database must share it. Defaults to one that the first start creates and keeps in the data directory.
+	// SecretKey encrypts the secrets in the database: a key, or the address of a KMS key (awskms://…, hashivault://…). During
+	// a replacement there are several, separated by spaces: the first one encrypts, all of them decrypt. Servers that share a
+	// database must share it. Defaults to one that the first start creates and keeps in the data directory.
 	SecretKey string
-	// Local configures the driver for sandboxes on this machine, but for its directory and log.
+	// Local configures the driver for sandboxes on this machine, except for its directory and log.
 	Local local.Config
 	// Providers configure the other sandbox drivers, by their names. They are pointers to the drivers' Configs.
 	Providers map[string]any
-	// Maxima are the most that a recipe or a command may have. Zero fields default to the defaults of their settings: the
-	// memory and cores of one sandbox to those of all sandboxes of the machine together.
+	// Maxima limits recipes and commands. Zero fields default to the defaults of their settings. For the memory and cores of
+	// one sandbox, these are the limits of all sandboxes of the machine together.
 	Maxima sandbox.Maxima
-	// MachineGone is the time without any server of a machine after which the local sandboxes there are considered dead.
-	// Their threads then get new ones.
+	// MachineGone is how long a machine may be without a server before its local sandboxes count as dead. Their threads then
+	// get new ones.
 	MachineGone time.Duration
-	// SaveAfter is how long after its last use the working tree of a sandbox is saved.
+	// SaveAfter is the time from the last use of a sandbox until its working tree is saved.
 	SaveAfter time.Duration
 	// RepoRoots are directories whose git repositories environments may name.
 	RepoRoots []string
 	// PostgresBinaries is the directory of the programs of the embedded Postgres. Defaults to the newest installed ones.
 	PostgresBinaries string
-	// LongPoll is how long a long-poll of a stream waits.
+	// LongPoll limits the wait of a stream's long poll.
 	LongPoll time.Duration
-	// WebhookHosts are what webhooks may call, and ModelHosts where houses may add model servers, without TLS and at an
-	// address that is not public. Nothing else may be, because members could make the server call addresses that only it
-	// reaches.
+	// WebhookHosts may be called by webhooks, and at ModelHosts houses may add model servers, without TLS and at non-public
+	// addresses. All other such hosts are refused, because members could make the server call addresses that only it can
+	// reach.
 	WebhookHosts, ModelHosts outbound.Hosts
-	// Fetch bounds what bots with the tool fetch may fetch.
+	// Fetch limits what bots may fetch from the internet.
 	Fetch dispatch.Fetch
-	// Work, Roots, Budget and BotMaxima bound what houses, persons and bots may use.
+	// Work, Roots, Budget and BotMaxima limit what houses, people and bots may use.
 	Work      dispatch.Limits
 	Roots     turn.RootLimits
 	Runs      run.Limits
@@ -75,28 +75,28 @@ type Config struct {
 	BotMaxima bot.Limits
 	// ModelHouses are the ids of the houses that use the installation's models. Defaults to all.
 	ModelHouses []string
-	// HouseCreation is who creates houses, and HousesPerPerson how many may belong to one person who is no operator.
+	// HouseCreation decides who may create houses. HousesPerPerson limits the houses of one person other than an operator.
 	HouseCreation   house.Creation
 	HousesPerPerson int
 	// BlobStore is where the bytes of artifacts are stored: "directory" (in DataDir), "postgres", the absolute path of a
 	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION with the credential in AWS_ACCESS_KEY_ID and
-	// AWS_SECRET_ACCESS_KEY, or that of the machine's role. Several servers need one that all of them reach. Defaults to
+	// AWS_SECRET_ACCESS_KEY, or of the machine's role. Several servers need a store that all of them can reach. Defaults to
 	// "directory", or to "postgres" with a DatabaseURL.
 	BlobStore string
-	// ArtifactMaxSize is the largest size of one artifact, ArtifactQuota that of all artifacts of a house together, and
-	// PersonArtifactQuota that of all houses of one person, in bytes.
+	// ArtifactMaxSize limits one artifact, ArtifactQuota all artifacts of a house together, and PersonArtifactQuota those of
+	// all houses of one person, in bytes.
 	ArtifactMaxSize, ArtifactQuota, PersonArtifactQuota int64
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
-	// it survives the server. Of output beyond it, only the first part becomes an artifact.
+	// it survives the server. Beyond the limit, only the beginning of an output becomes an artifact.
 	SpoolSize int64
-	// MetricsAddr is a further address, host:port, on which the operator reads /metrics, /healthz and /readyz without a
-	// credential. Defaults to "", none.
+	// MetricsAddr is another address, host:port, at which the operator can read /metrics, /healthz and /readyz without a
+	// credential. Defaults to "", for none.
 	MetricsAddr string
-	// DrainTimeout is how long [Server.Drain] waits for running commands; with 0 it does not wait.
+	// DrainTimeout limits how long [Server.Drain] waits for running commands; 0 means no wait.
 	DrainTimeout time.Duration
 	// LogFormat is the format of the log: "text" or "json". Defaults to text on a terminal, and to json elsewhere.
 	LogFormat string
-	// LogLevel is the lowest level that is logged.
+	// LogLevel is the minimum level that is logged.
 	LogLevel slog.Level
 }
 
@@ -107,15 +107,15 @@ type Value struct {
 	Origin string `json:"origin"`
 }
 
-// Origins are the values of all settings by name.
+// Origins holds the values of all settings by name.
 type Origins map[string]Value
 
 // configFile is the configuration file in the data directory: a JSON object of the settings' values by name.
 const configFile = "config.json"
 
-// Load reads the settings. The first of these that sets one wins: flags (by the setting's name), the environment, the
-// file config.json in the data directory, the default. A file that is not a JSON object of known settings, and a value
-// that a setting cannot have, is a [fault.Invalid].
+// Load reads the settings. For each, the first of these wins: flags (by the setting's name), the environment, the file
+// config.json in the data directory, the default. The error is a [fault.Invalid] for a file that is not a JSON object of
+// known settings, and for a value that a setting cannot have.
 func Load(flags map[string]string, getenv func(string) string) (Config, Origins, error) {
 	var c Config
 	origins := Origins{}

@@ -41,8 +41,8 @@ type frontProxy struct {
 	client *http.Client
 }
 
-// frontProxies are how the proxies are started: with the configuration as it is in docs/deploy, but for the name, the certificate and
-// the addresses.
+// frontProxies start the proxies with the configuration in docs/deploy, changing only the name, the certificate and the
+// addresses.
 var frontProxies = map[string]func(t *testing.T, dir, addr, upstream string) *exec.Cmd{
 	"nginx": func(t *testing.T, dir, addr, upstream string) *exec.Cmd {
 		site := read(t, deploy+"nginx.conf")
@@ -65,7 +65,7 @@ var frontProxies = map[string]func(t *testing.T, dir, addr, upstream string) *ex
 	},
 }
 
-// Through a proxy with the configuration of docs/deploy, what is said comes at once to whoever follows, in every way to follow.
+// Through a proxy with the configuration of docs/deploy, messages reach followers at once, in every way to follow.
 func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -109,7 +109,7 @@ func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 						t.Fatal(err)
 					}
 					e := event.GetEntry()
-					if e.GetSeq() == last { // what was there comes first, and only then is the rest live
+					if e.GetSeq() == last { // earlier entries come first; only then is the tail live
 						say(t, direct, thread, "through the tail")
 					} else if strings.Contains(e.GetPayload(), "through the tail") {
 						return
@@ -216,13 +216,13 @@ func (p *frontProxy) get(t *testing.T, address, token string) *http.Response {
 	return res
 }
 
-// follow returns the body of an answer, as it comes.
+// follow returns the body of an answer as it arrives.
 func (p *frontProxy) follow(t *testing.T, address, token string) io.Reader {
 	t.Helper()
 	return p.get(t, address, token).Body
 }
 
-// awaitLine reads until a text has come. A proxy that holds back what is short never lets it come.
+// awaitLine reads until a text arrives. A proxy that buffers short pieces would never deliver it.
 func awaitLine(t *testing.T, r io.Reader, text string) {
 	t.Helper()
 	var got []byte
@@ -235,7 +235,7 @@ func awaitLine(t *testing.T, r io.Reader, text string) {
 	}
 }
 
-// certificate writes a certificate for this machine into a directory, and returns what trusts it.
+// certificate writes a certificate for this machine into a directory, and returns a pool that trusts it.
 func certificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -263,7 +263,8 @@ func certificate(t *testing.T, dir string) *x509.CertPool {
 func TestTheUnitIsOneOfSystemd(t *testing.T) {
 	t.Parallel()
 	unit := read(t, deploy+"arbe.service")
-	// These would give the service a mount namespace, in which the next server does not find the mounts of the sandboxes that run.
+	// These would give the service its own mount namespace, in which the next server does not find the mounts of the running
+	// sandboxes.
 	if found := regexp.MustCompile(`(?m)^(Private|Protect|ReadOnly|ReadWrite|Inaccessible|Bind|Root|RuntimeDirectory|TemporaryFileSystem|DynamicUser).*`).FindString(unit); found != "" {
 		t.Errorf("it has %s", found)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret/kms"
 )
 
-// directory is a data directory, with everything that one server keeps on its machine.
+// directory is a data directory: everything that one server keeps on its machine.
 //
 //	lock          held by the running server
 //	installation  the identity of the database that the directory belongs to
@@ -30,7 +30,7 @@ import (
 type directory struct {
 	path string
 	lock *os.File
-	// made are the directories that openDirectory created: path itself and its parents, path first.
+	// made lists the directories that openDirectory created: path itself, then its parents.
 	made []string
 }
 
@@ -49,8 +49,8 @@ func openDirectory(path string) (*directory, error) {
 		}
 		d.made = append(d.made, p)
 	}
-	// Again if another start removes the lock with its directory in between, see close. A lock on the removed file would
-	// not keep a third start away.
+	// Retry if another start removes the lock with its directory in between, see close. A lock on the removed file would not
+	// keep out a third start.
 	for locked := false; !locked; {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			d.removeMade()
@@ -81,7 +81,7 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// isCurrent reports whether the lock is the file that others would lock.
+// isCurrent reports whether the lock is on the file that others would lock.
 func (d *directory) isCurrent() bool {
 	mine, err := d.lock.Stat()
 	current, currentErr := os.Stat(d.lock.Name())
@@ -111,7 +111,7 @@ const lockFile = "lock"
 // close unlocks the directory. If openDirectory created it and nothing was put into it, as after a start that failed
 // early, close removes it.
 func (d *directory) close() {
-	defer d.lock.Close() // after the removal, so that no other server starts on it meanwhile
+	defer d.lock.Close() // after the removal, so that no other server starts on it in between
 	files, err := os.ReadDir(d.path)
 	if err == nil && len(files) == 1 && len(d.made) > 0 && os.Remove(d.lock.Name()) == nil {
 		d.removeMade()
@@ -157,7 +157,7 @@ func (d *directory) sealer(set string) (*installationSealer, error) {
 	return &installationSealer{Sealer: sealer, keep: sync.OnceValue(func() error { return d.write(keyFile, []byte(key+"\n")) })}, nil
 }
 
-// installationSealer is a sealer whose key is kept in the data directory, at the latest when it seals something.
+// installationSealer is a sealer that writes its key to the data directory, at the latest when it seals something.
 type installationSealer struct {
 	*secret.Sealer
 	keep func() error
@@ -196,7 +196,7 @@ func (d *directory) checkDatabase(id string) error {
 	}
 	return fault.Newf(fault.Precondition,
 		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; to replace the directory's own with this one, delete "+
-			d.join(installationFile)+" and start again: the sandboxes that it does not know are then kept in quarantine",
+			d.join(installationFile)+" and start again: the sandboxes that it does not know are then quarantined",
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
 
@@ -241,9 +241,9 @@ func existingSealer(set, dir string) (*secret.Sealer, error) {
 	return secret.NewSealer(set, kms.Open)
 }
 
-// login is the content of cli.json: where the command line of this machine reaches the server, and with which credential.
-// URL is the address for browsers, which may be that of a proxy. Host is the one that the server listens on, which always
-// works on this machine.
+// login is the content of cli.json: the server's addresses and the credential for the command line of this machine. URL is
+// the address for browsers, which may be a proxy's. Host is the address that the server listens on, which always works on
+// this machine.
 type login struct {
 	Host  string `json:"host"`
 	URL   string `json:"url"`
@@ -252,7 +252,7 @@ type login struct {
 
 const loginFile = "cli.json"
 
-// readLogin returns the login in the directory; the zero login if there is none that can be read.
+// readLogin returns the login in the directory; the zero login if there is no readable one.
 func (d *directory) readLogin() (l login) {
 	if text, err := os.ReadFile(d.join(loginFile)); err == nil {
 		_ = json.Unmarshal(text, &l) // a damaged file is ignored, because the start replaces it

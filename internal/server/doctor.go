@@ -22,19 +22,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// Finding is what an examination found out about one part of an installation.
+// Finding is the result of examining one part of an installation.
 type Finding struct {
 	Part   string  `json:"part"`
 	Status Verdict `json:"status"`
-	// Says is one sentence of what was found, and Next what to do about it; empty if nothing is to be done.
+	// Says is a sentence about the result, and Next what to do about it, if anything.
 	Says string `json:"says"`
 	Next string `json:"next,omitempty"`
 }
 
-// Verdict is how a part is.
+// Verdict is the state of a part.
 type Verdict string
 
-// The verdicts. With a Warning the installation works, and will or may not always; an Untried part was not examined.
+// The verdicts. With a Warning, the installation works, but may not always. An Untried part was not examined.
 const (
 	Fine    Verdict = "ok"
 	Warning Verdict = "warning"
@@ -42,7 +42,7 @@ const (
 	Untried Verdict = "untried"
 )
 
-// Failed is the finding of a part that an error is about.
+// Failed returns the finding for a part with an error.
 func Failed(part string, err error) Finding {
 	f := fault.From(err)
 	return Finding{part, Problem, f.Message, f.Next}
@@ -52,16 +52,16 @@ func Failed(part string, err error) Finding {
 const (
 	// inspectWithin limits each part.
 	inspectWithin = 15 * time.Second
-	// measureWithin limits how long the files of a directory are counted.
+	// measureWithin limits the time to count the files of a directory.
 	measureWithin = 5 * time.Second
-	// maxSkew is the difference between two clocks that leases, tokens and signatures bear.
+	// maxSkew is the difference between clocks that leases, tokens and signatures tolerate.
 	maxSkew = 2 * time.Second
-	// fewFiles is a limit of open files that a server with some hundred tails reaches.
+	// fewFiles is a limit on open files that a server with some hundred tails reaches.
 	fewFiles = 4096
 )
 
-// Examine examines an installation from the machine of one of its servers, which may run or not, and changes nothing. It reads the
-// keys of models from getenv.
+// Examine examines an installation from the machine of one of its servers, whether that server is running or not, and changes
+// nothing. It reads the keys of models from getenv.
 func Examine(ctx context.Context, cfg Config, getenv func(string) string) (found []Finding) {
 	for _, part := range []func(context.Context) []Finding{
 		cfg.examineDatabase, cfg.examineDisk, cfg.examineGrowth, cfg.examineRuntime,
@@ -88,10 +88,10 @@ func (c Config) examineDatabase(ctx context.Context) []Finding {
 	found := []Finding{inspected(in)}
 	if in.Connections > in.MaxConnections*9/10 {
 		found = append(found, Finding{"connections", Warning, fmt.Sprintf("%d of %d connections to PostgreSQL are open", in.Connections, in.MaxConnections),
-			"raise max_connections of PostgreSQL, or end what else uses it: each arbe server uses up to about 25"})
+			"raise max_connections of PostgreSQL, or stop other programs that use it: each arbe server uses up to about 25"})
 	}
 	found = append(append(found, migrated(in)), c.examineRole(ctx, ownerURL, in)...)
-	// What is known of the difference is as exact as the answer was fast.
+	// The accuracy of the difference is limited by the time of the answer.
 	if skew := in.Skew.Abs(); skew > maxSkew+in.Took {
 		return append(found, Finding{"clock", Problem, fmt.Sprintf("the clocks of this machine and of the database differ by %s", skew.Round(time.Millisecond)),
 			"let both machines take their time from NTP (timedatectl set-ntp true): tokens and leases depend on it"})
@@ -121,8 +121,7 @@ func migrated(in db.Inspection) Finding {
 	return Finding{"migrations", Fine, fmt.Sprintf("all %d are applied", in.Migrated), ""}
 }
 
-// examineRole examines whether the secret key is the one with which the database's values are sealed, and whether the servers are
-// bound by row-level security.
+// examineRole checks that the secret key opens the database's sealed values, and that row-level security binds the servers.
 func (c Config) examineRole(ctx context.Context, ownerURL string, in db.Inspection) []Finding {
 	sealer, err := existingSealer(c.SecretKey, c.DataDir)
 	switch {
@@ -152,7 +151,7 @@ func (c Config) examineRole(ctx context.Context, ownerURL string, in db.Inspecti
 	return []Finding{key, {"role", Fine, "the servers' role " + in.Role + " cannot bypass row-level security, and owns nothing", ""}}
 }
 
-// examineDisk examines whether there is space for what servers write.
+// examineDisk checks for enough space for what servers write.
 func (c Config) examineDisk(context.Context) []Finding {
 	var found []Finding
 	look := func(part, dir string, floorMB int) {
@@ -165,7 +164,7 @@ func (c Config) examineDisk(context.Context) []Finding {
 		f := Finding{part, Fine, fmt.Sprintf("%s is free at %s; sandboxes and images leave %s", bytesText(free), dir, bytesText(floor)), ""}
 		switch {
 		case free < floor:
-			f.Status, f.Next = Problem, "free space: no sandbox can be created below that (sandbox_free_disk_mb). What grows is in the next lines; arbe sandbox delete removes sandboxes"
+			f.Status, f.Next = Problem, "free space: no sandbox can be created below that (sandbox_free_disk_mb). The next lines show what grows; arbe sandbox delete removes sandboxes"
 		case free < 2*floor:
 			f.Status, f.Next = Warning, "free space soon, or lower image_space_mb and spool_size"
 		}
@@ -219,7 +218,7 @@ func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 	return found
 }
 
-// measure returns how much of the disk the files of a directory use, and whether it could count all of them in time.
+// measure returns the disk space of the files in a directory, and whether it could count all of them in time.
 func measure(ctx context.Context, dir string) (bytes int64, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, measureWithin)
 	defer cancel()
@@ -234,14 +233,14 @@ func measure(ctx context.Context, dir string) (bytes int64, all bool) {
 			return ctx.Err()
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += int64(st.Blocks) * 512 // and not the size, because images of disks are sparse
+			bytes += int64(st.Blocks) * 512 // not the size, because disk images are sparse
 		}
 		return ctx.Err()
 	})
 	return bytes, err == nil && !unreadable
 }
 
-// bytesText is a number of bytes for people.
+// bytesText formats a number of bytes for people.
 func bytesText(n int64) string {
 	for _, unit := range []struct {
 		name string
@@ -254,7 +253,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// examineRuntime examines what local sandboxes need. Whether one can be started is only seen by starting one.
+// examineRuntime checks for what local sandboxes need. Only starting one would show whether it works.
 func (c Config) examineRuntime(ctx context.Context) []Finding {
 	path, err := exec.LookPath(c.Local.Runtime)
 	if err != nil {
@@ -269,7 +268,7 @@ func (c Config) examineRuntime(ctx context.Context) []Finding {
 	return []Finding{{"sandbox runtime", Fine, path + ": " + version, ""}}
 }
 
-// examineModels tries the keys of models that this environment has.
+// examineModels tries the keys of models in this environment.
 func examineModels(ctx context.Context, getenv func(string) string) (found []Finding) {
 	client := new(model.Client)
 	env := model.FromEnvironment(ctx, getenv, client.Models)
@@ -297,14 +296,14 @@ func examineModels(ctx context.Context, getenv func(string) string) (found []Fin
 	return found
 }
 
-// examineAddresses examines whether browsers reach the server where it says that it is.
+// examineAddresses checks whether browsers can reach the server at its public address.
 func (c Config) examineAddresses(ctx context.Context) []Finding {
 	host, _, _ := splitAddr(c.Addr)
 	if c.PublicURL == "" {
 		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 			return []Finding{{"address", Fine, "the server is for this machine only (" + c.Addr + "); for others set addr or a proxy, and public_url", ""}}
 		}
-		return []Finding{{"address", Warning, "the server listens on " + c.Addr + ", and does not know how others reach it",
+		return []Finding{{"address", Warning, "the server listens on " + c.Addr + ", and does not know its address for others",
 			"set public_url: login links and sandboxes at providers need it, and with https:// cookies are only sent encrypted"}}
 	}
 	f := Finding{"address", Fine, c.PublicURL + " leads to an arbe server", ""}
@@ -312,12 +311,12 @@ func (c Config) examineAddresses(ctx context.Context) []Finding {
 		return []Finding{{"address", Problem, c.PublicURL + " does not lead to an arbe server: " + err.Error(), "start the server, and check DNS, the certificate, and that the proxy passes everything to " + c.Addr + " (docs/deploy)"}}
 	}
 	if u, err := url.Parse(c.PublicURL); err == nil && u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
-		f.Status, f.Says, f.Next = Warning, c.PublicURL+" leads to an arbe server, without encryption: whoever is between sees every credential", "put a proxy with TLS in front (docs/deploy), and set public_url to https://"
+		f.Status, f.Says, f.Next = Warning, c.PublicURL+" leads to an arbe server, without encryption: anyone in between sees every credential", "put a proxy with TLS in front (docs/deploy), and set public_url to https://"
 	}
 	return []Finding{f}
 }
 
-// knock asks the arbe server at a URL whether it lives.
+// knock checks that an arbe server at a URL is alive.
 func knock(ctx context.Context, base string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/healthz", nil)
 	if err != nil {
@@ -335,7 +334,7 @@ func knock(ctx context.Context, base string) error {
 	return err
 }
 
-// examineFiles examines how many connections a server that is started like this program would accept.
+// examineFiles checks how many connections a server started like this program would accept.
 func examineFiles(context.Context) []Finding {
 	if connections := maxConnections(); connections < fewFiles*3/4 {
 		return []Finding{{"open files", Warning, fmt.Sprintf("a server that is started from here accepts %d connections", connections), "raise the limit of open files: LimitNOFILE in a systemd unit, ulimit -n in a shell"}}

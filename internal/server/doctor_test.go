@@ -17,7 +17,7 @@ func TestExamine(t *testing.T) {
 	cfg := settings(t)
 	cfg.DatabaseURL = dbtest.Empty(t)
 	none := func(string) string { return "" }
-	// expect examines, and wants this verdict with these words of a part.
+	// expect examines, and asserts the verdict on a part and some of its words.
 	expect := func(t *testing.T, cfg server.Config, part string, want server.Verdict, words string) {
 		t.Helper()
 		for _, f := range server.Examine(t.Context(), cfg, none) {

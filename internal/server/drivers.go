@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// The pauses before a driver is started again that could not start: the first, and the longest, to which they grow. If
-// somebody wants one of its sandboxes, it is tried as soon as wantedPause has passed since the last try.
+// The pauses before retries of a driver that could not start, which grow from the first to the longest. If somebody wants one
+// of its sandboxes, it is retried as soon as wantedPause has passed since the last try.
 const (
 	driverPause, longestDriverPause = 2 * time.Second, 5 * time.Minute
 	wantedPause                     = 2 * time.Second
@@ -19,19 +19,19 @@ const (
 // localDriver is the name of the driver for sandboxes on this machine.
 const localDriver = "local"
 
-// driverStarts starts a sandbox driver. A driver that cannot start does not keep the server from starting, because all else
-// works: only who needs one of its sandboxes gets the error. What kept it from starting may pass, such as a full disk, a runtime
-// that is not there yet, or an engine that is away, so it is tried again.
+// driverStarts starts a sandbox driver. A driver that cannot start does not keep the server from starting, because everything
+// else works: only users of its sandboxes get the error. The cause may pass, such as a full disk, a missing runtime, or an
+// engine that is offline, so the start is retried.
 type driverStarts struct {
 	server *Server
 	name   string
 	start  func(context.Context) (sandbox.Driver, error)
-	// rented is set for a driver of a provider. Unless that does not answer, it only lacks settings: that is nothing to warn of, and
-	// does not pass.
+	// rented is set for a driver of a provider. If the provider answers, the driver merely lacks settings, which needs no
+	// warning and will not pass.
 	rented bool
-	// wanted receives a token when somebody wants a driver that has not started.
+	// wanted receives a token when somebody needs a driver that has not started.
 	wanted chan struct{}
-	// failed reports that the first start failed in a way that may pass.
+	// failed reports that the first start failed with a temporary error.
 	failed bool
 }
 
@@ -39,7 +39,7 @@ func (s *Server) driverStarts(name string, start func(context.Context) (sandbox.
 	return &driverStarts{server: s, name: name, start: start, wanted: make(chan struct{}, 1)}
 }
 
-// first starts the driver for the first time, and adds it to those that are ready, or why it is not.
+// first starts the driver for the first time, and registers it, or the reason why it is not ready.
 func (d *driverStarts) first(ctx context.Context, ready map[string]sandbox.Driver, unavailable map[string]error) {
 	driver, err := d.start(ctx)
 	switch {
@@ -61,7 +61,7 @@ func (d *driverStarts) report(ctx context.Context, err error) {
 	d.server.health.degrade(d.name, "sandboxes of the driver "+d.name+" cannot be used: "+fault.From(err).Message)
 }
 
-// want says that somebody wants a driver that has not started.
+// want signals that somebody needs a driver that has not started.
 func (d *driverStarts) want() {
 	select {
 	case d.wanted <- struct{}{}:
@@ -69,7 +69,7 @@ func (d *driverStarts) want() {
 	}
 }
 
-// keepTrying starts what could not start, until it has started or the server stops.
+// keepTrying retries a failed start until it succeeds or the server stops.
 func (d *driverStarts) keepTrying(boxes *sandbox.Resolver) {
 	if !d.failed {
 		return
@@ -105,7 +105,7 @@ func (d *driverStarts) keepTrying(boxes *sandbox.Resolver) {
 	})
 }
 
-// wait waits for the pause, or until a driver is wanted but at least wantedPause. It reports whether to go on.
+// wait waits for the pause, or until a driver is wanted, but at least wantedPause. It reports whether to continue.
 func (d *driverStarts) wait(ctx context.Context, pause time.Duration) bool {
 	for _, step := range []struct {
 		time   time.Duration

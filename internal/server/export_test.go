@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// StartLimited is [Start] with limits on what clients may use.
+// StartLimited is [Start] with limits on clients.
 var StartLimited = startLimited
 
 // BoundBodies returns a handler whose requests have limited bodies.
@@ -19,8 +19,7 @@ func BoundBodies(who func(context.Context, http.Header) (auth.Principal, error),
 // LocalURL returns the URL with which programs on this machine reach a server.
 var LocalURL = localURL
 
-// LockDirectory locks a data directory, which it creates if it is missing, and returns what a start that fails does at
-// its end.
+// LockDirectory locks a data directory, creating it if necessary, and returns the cleanup of a failed start.
 func LockDirectory(path string) (release func(), err error) {
 	dir, err := openDirectory(path)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 type gitHost struct {
 	*httptest.Server
 	name string // host:port
-	// token is the one that it takes now.
+	// token is the one that it accepts now.
 	token atomic.Value
-	// refused counts the requests with another one.
+	// refused counts the requests with a different token.
 	refused atomic.Int64
 }
 
@@ -68,7 +68,7 @@ func newGitHost(t *testing.T, repositories ...string) *gitHost {
 	return h
 }
 
-// Git in a sandbox uses a house's token without ever having it, also one that is replaced all the time.
+// Git in a sandbox uses a house's token without ever seeing it, even one that is replaced all the time.
 func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	t.Parallel()
 	host := newGitHost(t, "one", "two")

@@ -21,7 +21,8 @@ const (
 	// pingWithin limits how long a check of readiness waits for the database, because other requests wait for its
 	// result.
 	pingWithin = 2 * time.Second
-	// checkEvery is how long the result of a check is used. Anyone may ask, and must not be able to load the database.
+	// checkEvery is how long the result of a check is reused, because anyone may ask and must not be able to load the
+	// database.
 	checkEvery = time.Second
 )
 
@@ -40,13 +41,13 @@ type health struct {
 	checked time.Time
 	err     error
 
-	// degraded are the parts that do not work while the server does all else, and why.
+	// degraded maps the parts that do not work, while everything else does, to the reasons.
 	parts    sync.Mutex
 	degraded map[string]string
 	watched  []interface{ Short() error }
 }
 
-// watch asks a part from now on whether it is short of something.
+// watch checks a part from now on for a shortage.
 func (h *health) watch(part any) {
 	if s, ok := part.(interface{ Short() error }); ok {
 		h.parts.Lock()
@@ -55,21 +56,21 @@ func (h *health) watch(part any) {
 	}
 }
 
-// degrade says that a part does not work, and why.
+// degrade records that a part does not work, and why.
 func (h *health) degrade(part, why string) {
 	h.parts.Lock()
 	defer h.parts.Unlock()
 	h.degraded[part] = why
 }
 
-// restore says that a part works again.
+// restore records that a part works again.
 func (h *health) restore(part string) {
 	h.parts.Lock()
 	defer h.parts.Unlock()
 	delete(h.degraded, part)
 }
 
-// status returns ok, or what does not work.
+// status returns "ok", or what does not work.
 func (h *health) status() string {
 	h.parts.Lock()
 	defer h.parts.Unlock()
@@ -91,8 +92,8 @@ func (h *health) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.status(), h.ready(r.Context())) })
 }
 
-// answerHealth answers with one line: the status of a server that can be used, or why it cannot. A degraded server can:
-// a load balancer that took all of them out because no new sandbox fits would end what works.
+// answerHealth answers with one line: the status of a usable server, or why it is unusable. A degraded server is usable: if
+// no new sandbox fits, a load balancer that removed all servers would also end everything that works.
 func answerHealth(w http.ResponseWriter, line string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -100,11 +101,10 @@ func answerHealth(w http.ResponseWriter, line string, err error) {
 		line = err.Error()
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left, which would ask again
+	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left; it would ask again
 }
 
-// ready returns why no requests should be sent to this server, or nil. The cause is only logged, because it could help an
-// attacker.
+// ready returns nil, or why this server should get no requests. It only logs the cause, because that could help an attacker.
 func (h *health) ready(ctx context.Context) error {
 	if h.draining.Load() {
 		return errDraining
@@ -114,7 +114,7 @@ func (h *health) ready(ctx context.Context) error {
 	if !h.checked.IsZero() && time.Since(h.checked) < checkEvery {
 		return h.err
 	}
-	// The result is for all requests, so the check must not end with the one that began it.
+	// Other requests use the result too, so the check must not end with the request that began it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingWithin)
 	defer cancel()
 	was := h.err

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// inProcess is a [net.Listener] of connections that come from this process: those of its client, through which the web app
-// calls the services by the same contract as every other client, or those that were accepted elsewhere.
+// inProcess is a [net.Listener] for connections from this process. They are its client's, through which the web app calls the
+// services by the same contract as every other client, or were accepted elsewhere.
 type inProcess struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -19,8 +19,8 @@ func newInProcess() *inProcess {
 	return &inProcess{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// client returns a client whose requests all reach the server on this listener, whatever host they name. It compresses
-// nothing, because the bytes stay in memory.
+// client returns a client whose requests all reach the server on this listener, whatever host they name. It does not
+// compress, because the bytes stay in memory.
 func (n *inProcess) client() *http.Client {
 	return &http.Client{Transport: identifying{&http.Transport{
 		DialContext:         n.dial,
@@ -37,7 +37,7 @@ func (n *inProcess) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return here, nil
 }
 
-// give has a connection accepted.
+// give passes a connection to Accept.
 func (n *inProcess) give(ctx context.Context, conn net.Conn) error {
 	select {
 	case n.conns <- conn:
@@ -65,7 +65,7 @@ func (n *inProcess) Close() error {
 	return nil
 }
 
-// Addr returns a name, because there is no address.
+// Addr returns a placeholder, because there is no address.
 func (n *inProcess) Addr() net.Addr { return inProcessAddr{} }
 
 type inProcessAddr struct{}

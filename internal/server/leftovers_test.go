@@ -89,7 +89,7 @@ func TestAStartThatIsRefusedLeavesNothing(t *testing.T) {
 	})
 }
 
-// A start that is refused removes the lock. Starts that wait for it meanwhile must not each get one of their own.
+// A refused start removes the lock. Starts that wait for it must not each get a lock of their own.
 func TestOneServerAtATimeUsesADirectoryThatComesAndGoes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data")
@@ -101,7 +101,7 @@ func TestOneServerAtATimeUsesADirectoryThatComesAndGoes(t *testing.T) {
 			for range 100 {
 				release, err := server.LockDirectory(path)
 				if err != nil {
-					continue // another one had it for as long as this one waited
+					continue // others had it during the whole wait
 				}
 				select {
 				case holders <- struct{}{}:

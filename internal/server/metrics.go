@@ -34,11 +34,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// queryWithin limits each query of a scrape, so that the other metrics come even if the database hangs.
+// queryWithin limits each query of a scrape, so that the other metrics arrive even if the database hangs.
 const queryWithin = 2 * time.Second
 
-// metrics are what a server counts about itself. No label has an id, a name or a text that a client chose. So the number
-// of time series has a limit, and whoever reads them learns nothing about people.
+// metrics holds what a server counts about itself. No label has an id, a name or a text that a client chose, so the number of
+// time series is limited, and readers learn nothing about people.
 type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
@@ -48,7 +48,7 @@ type metrics struct {
 	work     work
 }
 
-// work counts what the server does besides answering requests.
+// work counts the server's work besides answering requests.
 type work struct {
 	turns, commands, sandboxes, models *prometheus.HistogramVec
 	commandWaits                       prometheus.Histogram
@@ -151,8 +151,8 @@ func (w work) model(c model.Call) {
 	w.cost.WithLabelValues(provider).Add(float64(c.Cost) / float64(model.Dollar))
 }
 
-// call counts a call of the services that has ended. The time of one that streams says nothing about the server, so only
-// that of the others is measured.
+// call counts a finished call of the services. It measures only calls that do not stream, because the duration of a stream
+// says nothing about the server.
 func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
 	procedure := strings.TrimPrefix(spec.Procedure, "/")
 	m.calls.WithLabelValues(procedure, code).Inc()
@@ -161,7 +161,7 @@ func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
 	}
 }
 
-// request counts an HTTP request, whose answer began after waited. Calls of the services are HTTP requests too.
+// request counts an HTTP request whose answer began after waited. Calls of the services are HTTP requests too.
 func (m *metrics) request(r *http.Request, status int, waited time.Duration) {
 	door := doorOf(r)
 	m.requests.WithLabelValues(door, strconv.Itoa(status)).Inc()
@@ -170,8 +170,8 @@ func (m *metrics) request(r *http.Request, status int, waited time.Duration) {
 	}
 }
 
-// doorOf returns what a request is for, as one of a few fixed words, because each path as a label would be a time
-// series of its own.
+// doorOf returns one of a few fixed words for the purpose of a request. With paths as labels, each path would be its own time
+// series.
 func doorOf(r *http.Request) string {
 	path := r.URL.Path
 	switch {
@@ -203,7 +203,7 @@ type sources struct {
 	dataDir    string
 }
 
-// collect adds metrics that each scrape reads from the parts of the server, which count them anyway.
+// collect adds metrics that each scrape reads from the parts of the server.
 func (m *metrics) collect(s sources) {
 	count := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
@@ -234,7 +234,7 @@ func (m *metrics) collect(s sources) {
 	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database})
 }
 
-// freeSpace returns the bytes that are free on the disk of a directory; 0 if that cannot be found out, so that somebody looks.
+// freeSpace returns the free bytes on the disk of a directory; 0 if unknown, so that somebody looks.
 func freeSpace(dir string) int64 {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {
@@ -243,7 +243,7 @@ func freeSpace(dir string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// batches is the histogram of how many appends the committed batches held: under load they should grow, because each
+// batches is the histogram of the number of appends per committed batch. Under load they should grow, because each batch
 // costs one commit.
 type batches struct{ log *stream.Log }
 
@@ -293,10 +293,10 @@ func (j jobCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// measureStoredEvery is how old the sizes of what is stored may be: to find them out, the database reads a row of each blob.
+// measureStoredEvery is the maximum age of the stored sizes. Measuring them reads a row of each blob.
 const measureStoredEvery = 5 * time.Minute
 
-// stored measures what all servers of the database store.
+// stored measures the storage of all servers of the database.
 type stored struct {
 	database *db.DB
 
@@ -330,7 +330,7 @@ func (s *stored) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(databaseBytesDesc, prometheus.GaugeValue, s.all)
 }
 
-// serveMetrics serves metrics and health on an address of their own, if one is set. They need no credential, so that the
+// serveMetrics serves metrics and health at a separate address, if one is set. They need no credential, so that the
 // operator's tools can read them; the operator decides who can reach the address.
 func (s *Server) serveMetrics() error {
 	if s.cfg.MetricsAddr == "" {

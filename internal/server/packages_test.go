@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// module begins the import paths of this module.
+// module is the prefix of this module's import paths.
 const module = "github.com/arbe-dev/arbe/"
 
-// below are the packages that the README's map leaves out because they belong to another one: what each may import, in the
-// map's words. A line that ends in "/…" is for the packages below that folder that have no line of their own.
+// below lists the packages that the README's map leaves out because they belong to another one, with the packages that each
+// may import, in the map's words. A line that ends in "/…" covers the packages below that folder without a line of their own.
 var below = map[string]string{
 	"db/query":                            "",
 	"db/embedded":                         "fault",
@@ -48,11 +48,12 @@ var below = map[string]string{
 	"internal/secret/…":                   "secret, wait, fault",
 }
 
-// linked are the packages of which the map names all that they link, not only what they import: what pages and clients of
-// the server are made of stays free of the database and of everything that needs it.
+// linked lists the packages whose lines in the map cover everything that they link, not only their imports: the packages of
+// pages and clients stay free of the database and of everything that needs it.
 var linked = []string{"web", "web/markup", "proto/arbe", "internal/entry", "internal/fault", "internal/outbound", "internal/httpd"}
 
-// serving are the files of cmd/arbe whose verbs do the work of a server themselves. All other verbs ask one by its services.
+// serving lists the files of cmd/arbe whose verbs do a server's work themselves. All other verbs ask a server by its
+// services.
 var serving = []string{"config.go", "doctor.go", "migrate.go", "secret_key.go", "serve.go", "signing_key.go", "stream_proxy.go", "up.go"}
 
 // listed is a package as go list describes it: its imports, and all that it links, without this module's prefix.
@@ -72,7 +73,7 @@ func list(t *testing.T) map[string]listed {
 	return all
 }
 
-// ours returns the paths that are of this module, as the map names them.
+// ours returns the paths in this module, as the map names them.
 func ours(paths []string) (names []string) {
 	for _, path := range paths {
 		if name, ok := strings.CutPrefix(path, "./"); ok {
@@ -82,7 +83,7 @@ func ours(paths []string) (names []string) {
 	return names
 }
 
-// readMap returns the README's package map: by package, what its line says that it may import.
+// readMap returns the README's package map: what each package may import.
 func readMap(t *testing.T) map[string]string {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
@@ -103,7 +104,7 @@ func readMap(t *testing.T) map[string]string {
 	return lines
 }
 
-// packages returns the packages that the words of a line of the map stand for.
+// packages returns the packages that the words in a line of the map stand for.
 func packages(words string, all map[string]listed) (names []string) {
 	for _, word := range strings.Split(words, ", ") {
 		switch word {
@@ -153,7 +154,7 @@ func TestPackagesImportWhatTheMapAllows(t *testing.T) {
 	}
 }
 
-// A line of the README's map names no package that its package does not import.
+// No line of the README's map names a package that its package does not import.
 func TestPackagesImportWhatTheMapNames(t *testing.T) {
 	t.Parallel()
 	all := list(t)
@@ -170,7 +171,7 @@ func TestPackagesImportWhatTheMapNames(t *testing.T) {
 	}
 }
 
-// What pages and the clients of a server are made of links only what its line names, however far down.
+// The packages of pages and clients link only what their lines name, however far down.
 func TestPackagesLinkWhatTheMapAllows(t *testing.T) {
 	t.Parallel()
 	all, lines := list(t), readMap(t)

@@ -40,10 +40,10 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 	}
 	house := homes.Houses[0].Id
 	const listener = "arbe permission"
-	// Without the notification, the other server hears of it within a second. The rest is for a slow machine.
+	// Without the notification, the other server learns of it within a second. The rest is for a slow machine.
 	const within = 21 * time.Second
-	// The answers of the stream door and of the services afterwards. A caller who is not in a house gets "not found" for its
-	// threads, not "forbidden", because "forbidden" would reveal that they exist.
+	// The later answers of the stream door and of the services. A caller outside a house gets "not found" for its threads,
+	// because "forbidden" would reveal that they exist.
 	answers := map[string]struct {
 		status []int
 		code   []connect.Code
@@ -51,7 +51,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 		"a key":                         {[]int{http.StatusUnauthorized}, []connect.Code{connect.CodeUnauthenticated}},
 		"a thread's token":              {[]int{http.StatusUnauthorized}, []connect.Code{connect.CodeUnauthenticated}},
 		"a key whose thread is deleted": {[]int{http.StatusNotFound}, []connect.Code{connect.CodeNotFound}},
-		"a bot's key whose bot is removed": { // the key is known a little longer than the membership, or not
+		"a bot's key whose bot is removed": { // the key may be known slightly longer than the membership
 			[]int{http.StatusUnauthorized, http.StatusNotFound}, []connect.Code{connect.CodeUnauthenticated, connect.CodeNotFound},
 		},
 		"a key whose holder leaves the house": {[]int{http.StatusNotFound}, []connect.Code{connect.CodeNotFound}},
@@ -99,7 +99,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 					}
 				}
 			},
-			// In a house of its own, because the key's other houses remain.
+			// Use a separate house, because the key's other houses remain.
 			"a key whose holder leaves the house": func(thread *string) (string, func()) {
 				left, err := here.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: "Left"})
 				if err != nil {
@@ -162,7 +162,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 				status := get("?offset=-1").StatusCode
 				for ; status < 400; status = get("?offset=-1").StatusCode {
 					if time.Since(revoked) > within {
-						t.Fatal("the stream is open for ever")
+						t.Fatal("the stream stays open")
 					}
 				}
 				if want := answers[what].status; !slices.Contains(want, status) {

@@ -193,7 +193,7 @@ func openPreview(t *testing.T, c *arbe.Client, addr, thread string, port int32) 
 	return p
 }
 
-// begin sends a request to the preview's host, and returns the answer as it comes.
+// begin sends a request to the preview's host, and returns the answer as it arrives.
 func (p *previewer) begin(t *testing.T, method, path string, header http.Header, body io.Reader) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -261,7 +261,7 @@ func TestAPreviewPassesRequestsOn(t *testing.T) {
 			}
 		}
 	})
-	t.Run("what would act on other origins is taken out of answers", func(t *testing.T) {
+	t.Run("headers that would affect other origins are removed from answers", func(t *testing.T) {
 		res, _ := p.send(t, http.MethodGet, "/hostile", nil, nil)
 		for _, name := range []string{"Clear-Site-Data", "Strict-Transport-Security", "Access-Control-Allow-Origin"} {
 			if res.Header.Get(name) != "" {

@@ -9,23 +9,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// providers are the sandbox drivers besides the one for this machine. A driver is used if the operator has set what it needs.
-// A new one is a line here.
+// providers lists the sandbox drivers other than the one for this machine. A driver is used if the operator has set the
+// settings that it needs. A new one is a line here.
 var providers = []provider{
 	rented("daytona", daytona.Settings(), daytona.Open),
 	rented("sprite", sprite.Settings(), sprite.Open),
 	rented("docker", docker.Settings(), docker.Open),
 }
 
-// provider is a sandbox driver whose boxes are not this program's.
+// provider is a sandbox driver whose boxes run outside this program.
 type provider struct {
 	name     string
 	settings []Setting
 	open     func(*Config) (sandbox.Driver, error)
 }
 
-// rented returns a provider whose configuration is a C. open fails if a setting is missing that it needs, with what to set, and
-// with a [fault.Unavailable] if it works later.
+// rented returns a provider whose configuration is a C. open fails with advice if a required setting is missing, and with a
+// [fault.Unavailable] if it may work later.
 func rented[C any](name string, settings []setting.Setting[C], open func(C) (*remote.Driver, error)) provider {
 	of := func(c *Config) *C {
 		if kept, ok := c.Providers[name].(*C); ok {
@@ -47,7 +47,7 @@ func rented[C any](name string, settings []setting.Setting[C], open func(C) (*re
 	}}
 }
 
-// providerSettings are those of all providers.
+// providerSettings returns the settings of all providers.
 func providerSettings() (list []Setting) {
 	for _, p := range providers {
 		list = append(list, p.settings...)

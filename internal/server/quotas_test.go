@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 )
 
-// What houses and persons may use is bounded also where the operator has set nothing.
+// Houses and people are limited even if the operator has set nothing.
 func TestQuotasWithoutSettings(t *testing.T) {
 	t.Parallel()
 	c, _, err := Load(map[string]string{"data_dir": t.TempDir()}, func(string) string { return "" })

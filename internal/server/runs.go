@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// runs returns what runs of coding agents need from the packages that they do not know.
+// runs returns the configuration of runs of coding agents, with everything that their package does not know.
 func (p *starting) runs() run.Config {
 	c := run.Config{
 		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun, Rules: p.rulesOfRun, Spent: spentOnRuns, Witness: p.witness, TreeSpent: spentOnTree,
@@ -42,7 +42,7 @@ func (p *starting) runs() run.Config {
 	return c
 }
 
-// agents returns the coding agents that bots may be.
+// agents returns the coding agents that bots can be.
 func agents() (infos []harness.Info) {
 	for _, h := range all.Harnesses {
 		infos = append(infos, h.Info())
@@ -50,7 +50,7 @@ func agents() (infos []harness.Info) {
 	return infos
 }
 
-// spentOnRuns returns what runs of a thread used, as the gateway knows it.
+// spentOnRuns returns the usage of a thread's runs, as the gateway counted it.
 func spentOnRuns(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]entry.TurnUsage, error) {
 	known, err := gateway.UsageTx(ctx, tx, house, thread, epochs...)
 	used := make(map[int64]entry.TurnUsage, len(known))
@@ -60,16 +60,16 @@ func spentOnRuns(ctx context.Context, tx pgx.Tx, house, thread string, epochs ..
 	return used, err
 }
 
-// spentOnTree returns what a thread and all below it cost.
+// spentOnTree returns the cost of a thread and everything below it.
 func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost, error) {
 	micros, unknown, err := gateway.TreeCostTx(ctx, tx, house, thread)
 	return run.Cost{Micros: micros, Unknown: unknown}, err
 }
 
-// recordedWithin is how long the record of a call may take to be complete, after the agent that made it has ended.
+// recordedWithin limits the wait for the complete record of a call after its agent has ended.
 const recordedWithin = 5 * time.Second
 
-// witness says why a run has failed that its agent takes for a success, from how the last call of its model ended.
+// witness returns why a run has failed that its agent takes for a success, judging by the end of its last model call.
 func (p *starting) witness(ctx context.Context, house, thread string, epoch int64) (string, error) {
 	for late := time.Now().Add(recordedWithin); ; wait.For(ctx, 50*time.Millisecond) {
 		var last *gateway.Call
@@ -90,7 +90,7 @@ func (p *starting) witness(ctx context.Context, house, thread string, epoch int6
 	}
 }
 
-// seen returns a call as a harness reads it. An agent may leave as soon as it has read why the answer ended.
+// seen converts a call for a harness. An agent may leave as soon as it has read why the answer ended.
 func seen(c gateway.Call) harness.Seen {
 	answered := c.Outcome == gateway.OK || c.Outcome == gateway.Left && c.Stop != ""
 	return harness.Seen{Called: true, Answered: answered, Status: c.Status, Stop: c.Stop}
@@ -104,7 +104,7 @@ func runnerFor(machine string) ([]byte, error) {
 	return nil, fault.Newf(fault.Precondition, "use a sandbox on x86_64 or aarch64", "no coding agent runs on %.40q", machine)
 }
 
-// rulesOfRun returns what a bot does only with a person's yes, by its house and itself.
+// rulesOfRun returns the tools for which a bot needs approval, by its house's rules and its own.
 func (p *starting) rulesOfRun(ctx context.Context, scope db.Scope, b bot.Bot) (run.Rules, error) {
 	var rules house.Rules
 	err := p.database.In(ctx, scope, func(tx pgx.Tx) (err error) {
@@ -130,7 +130,7 @@ func (p *starting) modelOfRun(ctx context.Context, scope db.Scope, b bot.Bot, di
 	return run.Model{Provider: ref.Endpoint, ID: ref.Model, Dialect: dialects[i], Path: "/api/model/" + ref.Endpoint}, nil
 }
 
-// spokenBy returns the dialects in which the gateway asks an endpoint. The providers that have one of OpenAI's have both.
+// spokenBy returns the dialects in which the gateway can ask an endpoint. Providers with one of OpenAI's dialects have both.
 func spokenBy(e model.Endpoint) []harness.Dialect {
 	switch {
 	case e.Dialect == model.Messages:

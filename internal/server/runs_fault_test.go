@@ -21,8 +21,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// counter is the setup of an environment that has, in the place of pi, a program that speaks pi's protocol: it says "step 1",
-// "step 2" and so on, until there is a file go, and then "done after" as many steps.
+// counter is the setup of an environment with a program in place of pi that speaks pi's protocol: it says "step 1", "step 2"
+// and so on until there is a file go, and then "done after" and the number of steps.
 const counter = `set -e
 dir=$HOME/.arbe/agents/pi-` + pi.Version + `
 mkdir -p $dir/node_modules/.bin
@@ -120,7 +120,7 @@ func (r *counting) find() {
 	}
 }
 
-// processes are those of the run, as this machine numbers them.
+// processes returns the processes of the run, by this machine's numbers.
 func (r *counting) processes() (list []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -137,7 +137,7 @@ func commandLine(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// stat returns what the kernel says of a process.
+// stat returns the kernel's data on a process.
 func stat(pid int, name string) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(text)) {
@@ -160,7 +160,7 @@ func (r *counting) agent() int {
 	return 0
 }
 
-// first is the first process of the run's sandbox, whose end is that of all others.
+// first is the first process of the run's sandbox. When it ends, all others end.
 func (r *counting) first() int {
 	r.t.Helper()
 	for pid := r.runner; pid > 1; pid, _ = strconv.Atoi(stat(pid, "PPid")) {
@@ -193,7 +193,7 @@ func (r *counting) steps(more int) {
 	}
 }
 
-// goes lets the counter come to its end.
+// goes lets the counter finish.
 func (r *counting) goes() {
 	r.t.Helper()
 	if err := os.WriteFile(r.file("go"), nil, 0o666); err != nil {
@@ -210,7 +210,7 @@ func (r *counting) entries(thread string) []*arbev1.Entry {
 	return list.Entries
 }
 
-// words are the log of the run.
+// words returns the log of the run as text.
 func (r *counting) words() string {
 	var b strings.Builder
 	for _, e := range r.entries(r.thread) {
@@ -219,8 +219,8 @@ func (r *counting) words() string {
 	return b.String()
 }
 
-// ends waits until the run has ended, and checks that nothing is lost: every step is there once and in order, row and log agree,
-// and the thread above was told once. It returns the entry that says why.
+// ends waits until the run has ended, and checks that nothing is lost: every step is there once and in order, row and log
+// agree, and the parent thread was told once. It returns the entry with the reason.
 func (r *counting) ends(status string) *arbev1.Entry {
 	r.t.Helper()
 	await(r.t, r.client(), r.thread, func(e *arbev1.TailResponse) bool {
@@ -276,7 +276,7 @@ func dies(t *testing.T, pid int) {
 	}
 }
 
-// Whatever dies, the thread says so, and what does not need it goes on.
+// Whatever dies, the thread says so, and everything that does not need it continues.
 func TestNoRunIsLostWhateverDies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it looks into sandboxes from outside, as root")
@@ -384,7 +384,7 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 	})
 }
 
-// agents are the processes of the run beside its runner.
+// agents returns the processes of the run other than its runner.
 func (r *counting) agents() (list []int) {
 	for _, pid := range r.processes() {
 		if stat(pid, "PPid") == strconv.Itoa(r.runner) {

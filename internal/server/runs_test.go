@@ -113,8 +113,8 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	}
 }
 
-// awaitLong follows a thread until an entry has some words, for as long as the installation of an agent may take, and returns the
-// entries until then.
+// awaitLong follows a thread until an entry contains some words, for as long as installing an agent may take, and returns the
+// entries so far.
 func awaitLong(t *testing.T, c *arbe.Client, thread, words string) string {
 	t.Helper()
 	var log strings.Builder

@@ -11,8 +11,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// OpenCode, in a real sandbox, cannot tell failure from success. The gateway has seen how the last call of its model ended, and the run
-// ends as that did. What needs a yes waits for a person.
+// OpenCode, in a real sandbox, does not report failure. The gateway saw how the last call of its model ended, and that
+// decides the outcome of the run. Tools that need approval wait for a person.
 func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agent")
@@ -46,7 +46,7 @@ func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	house := parent.Thread.HouseId
-	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "opencode"}); err == nil || !strings.Contains(err.Error(), "there is none called") {
+	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "opencode"}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
 		t.Errorf("a runtime that is none: %v", err)
 	}
 	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "acp-opencode", Ask: &arbev1.Names{Values: []string{"run_command"}}})

@@ -10,11 +10,11 @@ import (
 )
 
 // ownsDatabase reports whether the server starts its own Postgres. Such a server belongs to the person who started it:
-// when it is stopped, everything that it started ends. Any other server is a service that is restarted and upgraded: what
-// runs in its sandboxes continues for its grace, and the next server takes it over. After a kill both leave it running.
+// stopping it ends everything that it started. Any other server is a service that is restarted and upgraded: work in its
+// sandboxes continues for its grace period, and the next server takes it over. A kill leaves the work running in both cases.
 func (c Config) ownsDatabase() bool { return c.DatabaseURL == "" }
 
-// maxima returns the most that a recipe or a command may have.
+// maxima returns the limits of recipes and commands.
 func (c Config) maxima() sandbox.Maxima {
 	machine, byDefault := local.MachineTotal(), setting.Defaults(Settings).Maxima
 	return sandbox.Maxima{

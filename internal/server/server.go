@@ -43,8 +43,8 @@ import (
 // invite, so it needs no more.
 const maxStrangersBody = 64 << 10
 
-// maxConnections returns how many connections of clients are accepted. A quarter of the files that the process may open
-// is left for everything else. Otherwise clients could use up all of them, and the database could not be reached.
+// maxConnections limits the connections of clients. A quarter of the files that the process may open is reserved for
+// everything else. Otherwise clients could use them all up, and the server could not reach its database.
 func maxConnections() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -61,10 +61,10 @@ type Server struct {
 	cfg    Config
 	limits httpd.Limits
 	logger *slog.Logger
-	// known are the values of secrets that this process has seen, which its log must not have.
+	// known holds the values of secrets that this process has seen, which must stay out of its log.
 	known *secret.Known
-	// url is the server's address for browsers, and direct the one for programs on this machine. They differ, because a
-	// proxy may be in between.
+	// url is the server's address for browsers, and direct the address for programs on this machine. They can differ, because
+	// a proxy may be in between.
 	url, direct string
 	createLink  func(context.Context) (string, error)
 	failed      chan error
@@ -72,9 +72,9 @@ type Server struct {
 	metrics     *metrics
 	metricsURL  string
 	dispatcher  *dispatch.Dispatcher
-	// fromBoxes has the connections from inside boxes.
+	// fromBoxes is the listener for connections from inside boxes.
 	fromBoxes *inProcess
-	// stops end what was started, in the order of the start. Stop calls them in reverse, because later parts use earlier
+	// stops end the started parts, in the order of their start. Stop calls them in reverse, because later parts use earlier
 	// ones.
 	stops []func(context.Context) error
 	once  sync.Once
@@ -87,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return startLimited(ctx, cfg, httpd.Limits{})
 }
 
-// startLimited is Start with limits on what clients may use.
+// startLimited is Start with limits on clients.
 func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
 	if limits.MaxBody == 0 {
 		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
@@ -112,7 +112,7 @@ func (s *Server) URL() string { return s.url }
 // LoginLink creates a link that logs a browser in as the owner of the first house. It works once, within fifteen minutes.
 func (s *Server) LoginLink(ctx context.Context) (string, error) { return s.createLink(ctx) }
 
-// Wait returns nil when ctx ends, and an error when a part has failed without which the server cannot go on.
+// Wait returns nil when ctx ends, and an error when a part that the server needs has failed.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -139,7 +139,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		return err
 	}
 	if left := s.dispatcher.Commands.Running(); left > 0 {
-		s.logger.InfoContext(ctx, "drained as long as drain_timeout allows: the next server goes on with the commands that run", "commands", left)
+		s.logger.InfoContext(ctx, "drain_timeout has passed: the next server continues the running commands", "commands", left)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (s *Server) Stop() error {
 	return s.err
 }
 
-// onStop registers how to end what was just started.
+// onStop registers how to end a part that was just started.
 func (s *Server) onStop(f func(context.Context) error) { s.stops = append(s.stops, f) }
 
 // listen listens on the configured address and sets the server's URLs, which may depend on the port that was free.
@@ -172,8 +172,8 @@ func (s *Server) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// localURL returns the URL with which programs on this machine reach a server that listens on addr. One that listens on all
-// addresses is reached at 127.0.0.1, also if it listens on those of IPv6.
+// localURL returns the URL at which programs on this machine reach a server that listens on addr. A server that listens on
+// all addresses, even of IPv6, is reached at 127.0.0.1.
 func localURL(addr net.Addr) string {
 	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port}
@@ -181,8 +181,8 @@ func localURL(addr net.Addr) string {
 	return "http://" + addr.String()
 }
 
-// previews returns the address below which previews have hosts; nil if there are none. Browsers find all hosts below localhost on
-// their own machine, without a name server.
+// previews returns the address below which previews have their hosts; nil if there are none. Browsers resolve all hosts below
+// localhost to their own machine, without a name server.
 func (s *Server) previews() *url.URL {
 	if s.cfg.Previews != nil {
 		return s.cfg.Previews
@@ -227,8 +227,8 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	return server.URL(), dir.write(databaseURLFile, []byte(server.URL()+"\n"))
 }
 
-// local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed, so
-// that a first start needs no preparation.
+// local returns the driver for sandboxes on this machine. It installs runc if it is missing and can be installed, so that a
+// first start needs no preparation.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
 	cfg := s.cfg.Local
 	if cfg.Runtime == "runc" {
@@ -237,7 +237,7 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 		}
 	}
 	cfg.Dir, cfg.Log, cfg.Door = dir.join("local"), s.logger, s.takeFromBox
-	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to what a recipe leaves open
+	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to limits that a recipe does not set
 	return local.New(ctx, cfg)
 }
 
@@ -250,10 +250,11 @@ func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.
 	return box, nil
 }
 
-// stopDriver stops a driver: what runs in its sandboxes continues, or ends if the server owns its database. A nil driver needs nothing.
+// stopDriver stops a driver. Processes in its sandboxes continue, or end if the server owns its database. A nil driver is
+// ignored.
 func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
 	switch box, ok := d.(*local.Driver); {
-	case d == nil: // it has never started
+	case d == nil: // it never started
 		return nil
 	case ok && s.cfg.ownsDatabase():
 		return box.Halt(ctx)
@@ -298,8 +299,7 @@ func personName() string {
 	return u.Username
 }
 
-// serve serves all doors on the listener: the streams, the services, and the web app, which calls the services inside the
-// process.
+// serve serves all doors on the listener: the streams, the services, and the web app, which calls the services in-process.
 func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway, git *gitdoor.Door) {
 	services := rpc.Handler(of)
 	artifacts := rpc.ArtifactBytes(of)
@@ -330,7 +330,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	server.ConnContext = markBox
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }
-	// One server for both, so that the limits on clients are the same, whichever way they come.
+	// One HTTP server for both, so that the limits on clients are the same on either way.
 	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -339,8 +339,8 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		}()
 	}
 	s.onStop(func(ctx context.Context) error {
-		// Accept no new requests. Closing the pictures and the log ends those that watch. The others get half a second to
-		// end by themselves; then their contexts end, and at last their connections are closed.
+		// Accept no new requests. Closing the pictures and the log ends watchers' requests. All others get half a second to
+		// end by themselves. Then their contexts end, and finally their connections are closed.
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		defer endRequests()
@@ -363,7 +363,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 // overHTTPS reports whether browsers reach the server only over https.
 func (s *Server) overHTTPS() bool { return strings.HasPrefix(strings.ToLower(s.url), "https://") }
 
-// doors passes each request to the door that it is for.
+// doors routes each request to its door.
 type doors struct {
 	boxes     http.Handler
 	isPreview func(*http.Request) bool
@@ -374,12 +374,12 @@ type doors struct {
 }
 
 func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
+	// The default for all doors: a browser runs nothing in an answer. A door that needs more sets its own policy.
 	h := w.Header()
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, fromBox := boxOf(r.Context())
-	// Before anything else, because a preview's pages may ask for any path.
+	// First, because a preview's pages may ask for any path.
 	if !fromBox && d.isPreview(r) {
 		d.previews.ServeHTTP(w, r)
 		return
@@ -407,7 +407,7 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 		return s.url + rpc.LoginPath(token), err
 	}
 	l := dir.readLogin()
-	// A key that still works is kept, so that programs that use it go on after a restart.
+	// Keep a key that still works, so that programs that use it continue after a restart.
 	if p, err := who.Authenticate(ctx, l.Token); err != nil || p.Agent != owner {
 		host, _ := os.Hostname()
 		if l.Token, err = who.ReplaceKey(ctx, owner, "command line on "+host+" in "+dir.path); err != nil {
@@ -418,8 +418,8 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 	return dir.writeLogin(l)
 }
 
-// credential returns the credential of a request, and whether it is a cookie. The gateway takes no cookies, but tokens where agents
-// send their keys.
+// credential returns the credential of a request, and whether it is a cookie. The gateway accepts no cookies, but accepts
+// tokens where agents send their keys.
 func credential(r *http.Request) (token string, cookie bool) {
 	if gateway.Serves(r) {
 		return gateway.Credential(r.Header), false
@@ -438,8 +438,8 @@ func (c Config) logFormat() string {
 	return logging.JSON
 }
 
-// sealedDatabase returns the URL of the operator's database, or of that of the server that runs on the data directory,
-// as the owner of the schema, and a sealer with the installation's key.
+// sealedDatabase returns the URL of the operator's database, or of the database of the server that runs on the data
+// directory, as the owner of the schema. It also returns a sealer with the installation's key.
 func (c Config) sealedDatabase() (url string, sealer *secret.Sealer, err error) {
 	if url = cmp.Or(c.DatabaseURL, LocalDatabaseURL(c.DataDir)); url == "" {
 		return "", nil, fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
@@ -448,8 +448,8 @@ func (c Config) sealedDatabase() (url string, sealer *secret.Sealer, err error) 
 	return url, sealer, err
 }
 
-// RotateSecretKey seals everything that is sealed under an older secret key again under the first key of
-// [Config.SecretKey], and returns how many values it changed. Servers that have both keys go on meanwhile.
+// RotateSecretKey reseals everything that is sealed under an older secret key with the first key of [Config.SecretKey], and
+// returns how many values it changed. Servers that have both keys can keep running.
 func RotateSecretKey(ctx context.Context, cfg Config) (changed int, err error) {
 	url, sealer, err := cfg.sealedDatabase()
 	if err != nil {
@@ -463,8 +463,8 @@ func RotateSecretKey(ctx context.Context, cfg Config) (changed int, err error) {
 	return secret.Rewrap(ctx, conn, sealer)
 }
 
-// RotateSigningKeys creates a new key that signs thread tokens, in the operator's database or in that of the server that
-// runs on the data directory. With dropOld the tokens that older keys signed end at once. Running servers use the new key
+// RotateSigningKeys creates a new key for signing thread tokens, in the operator's database or in the database of the server
+// that runs on the data directory. With dropOld, tokens that older keys signed end at once. Running servers use the new key
 // without a restart.
 func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 	url, sealer, err := cfg.sealedDatabase()

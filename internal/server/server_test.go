@@ -195,7 +195,7 @@ func TestAKilledServerRecovers(t *testing.T) {
 	})
 }
 
-// The real postmaster is killed, and its processes end when they notice.
+// The real postmaster is killed. Its processes end when they notice.
 func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -214,7 +214,7 @@ func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 	if pid, err := strconv.Atoi(first); err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatalf("there is no postmaster %q", first)
 	}
-	// A request may fail while there is no database, and then says so; afterwards the same server answers.
+	// A request may fail with a clear error while there is no database. Afterwards the same server answers.
 	var list *arbev1.ListResponse
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var err error
@@ -240,7 +240,7 @@ func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 
 func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 	t.Parallel()
-	// A process is known by its number and the time of its start, because a new box begins to count again.
+	// A process is identified by its number and start time, because a new box starts counting again.
 	const alive = `test "$(cut -d' ' -f1,22 /proc/$(cut -d' ' -f1 pid)/stat 2>/dev/null)" = "$(cat pid)" && echo runs || echo ended`
 	begin := func(t *testing.T, cfg server.Config) (process *exec.Cmd, thread string, command *arbev1.RunCommandResponse) {
 		process = startProcess(t, cfg)
@@ -289,7 +289,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 		}
 		startProcess(t, cfg)
 		goesOn(t, cfg, thread, command)
-		output(t, cfg, thread, "kill $(cat pid)") // otherwise it would go on after the test
+		output(t, cfg, thread, "kill $(cat pid)") // otherwise it would run on after the test
 	})
 }
 
@@ -420,7 +420,7 @@ func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	if r := failed(); r.ExitCode != -1 || !strings.Contains(r.Error, "no-such-runtime") {
 		t.Errorf("the command says %+v, want the missing runtime by name", r)
 	}
-	// The server serves, so it is not taken out of use, and it says what does not work.
+	// The server serves, so it stays in use, and it reports what does not work.
 	if got := becomes(t, s, "/readyz", http.StatusOK); !strings.HasPrefix(got.body, "degraded: ") || !strings.Contains(got.body, "no-such-runtime") {
 		t.Errorf("/readyz answers %q", got.body)
 	}
@@ -431,7 +431,7 @@ func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	if err := os.Symlink(real, cfg.Local.Runtime); err != nil {
 		t.Fatal(err)
 	}
-	// The same server uses the runtime that came late, also because a command wants it.
+	// The same server uses the runtime that was installed later, at the latest when a command needs it.
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		r := failed()
 		if r.ExitCode == 0 && r.Output == "works\n" {
@@ -652,7 +652,7 @@ func TestTheDoor(t *testing.T) {
 func settings(t *testing.T) server.Config {
 	t.Helper()
 	dir := t.TempDir()
-	// The embedded Postgres and the sandboxes run as other users, who must be able to enter their directories.
+	// The embedded Postgres and the sandboxes run as other users, which must be able to enter their directories.
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755)
 	}
@@ -679,7 +679,7 @@ func start(t *testing.T, cfg server.Config) *server.Server {
 // startProcess runs a server in a process of its own, which the test may kill.
 func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 	t.Helper()
-	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // when it appears again, the server serves
+	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its reappearance shows that the server serves
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel.String(), "ARBE_SANDBOX_GRACE="+cfg.Local.Grace.String(),
 		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout.String(), "ARBE_SANDBOX_MAX_DISK_MB="+strconv.Itoa(cfg.Maxima.DiskMB))

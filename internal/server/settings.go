@@ -33,7 +33,7 @@ type Setting = setting.Setting[Config]
 // dataDir is the one setting that the configuration file cannot set, because the file is in that directory.
 var dataDir = setting.Text("data_dir", ".arbe", "directory of everything arbe up keeps", func(c *Config) *string { return &c.DataDir })
 
-// Settings are all settings, in the order in which `arbe config` shows them. Those of a package are stated there.
+// Settings lists all settings, in the order in which `arbe config` shows them. Settings of other packages are defined there.
 var Settings = slices.Concat(
 	[]Setting{
 		address("addr", "127.0.0.1:8420", "address to serve on", func(c *Config) *string { return &c.Addr }),
@@ -47,17 +47,17 @@ var Settings = slices.Concat(
 		setting.Count("sandbox_max_pids", "4096", "maximum number of processes and threads of a sandbox", func(c *Config) *int { return &c.Maxima.PIDs }),
 		setting.Number("sandbox_max_cpus", "", "maximum number of cores of a sandbox (default: the machine's)", func(c *Config) *float64 { return &c.Maxima.CPUs }),
 		setting.Duration("sandbox_max_command_time", "4h", "maximum duration of a command", func(c *Config) *time.Duration { return &c.Maxima.CommandTime }),
-		setting.Value("sandbox_max_egress", "open", "what sandboxes may reach of the internet at most: none, listed (the hosts that their environments list) or open", egressMode),
+		setting.Value("sandbox_max_egress", "open", "the most of the internet that sandboxes may reach: none, listed (the hosts that their environments list) or open", egressMode),
 		setting.Duration("sandbox_machine_gone", "24h", "how long a machine may be away before its local sandboxes count as dead", func(c *Config) *time.Duration { return &c.MachineGone }),
-		setting.Duration("sandbox_save_after", "2m", "how long after its last use the files of a sandbox are saved", func(c *Config) *time.Duration { return &c.SaveAfter }),
+		setting.Duration("sandbox_save_after", "2m", "time from a sandbox's last use until its files are saved", func(c *Config) *time.Duration { return &c.SaveAfter }),
 	},
 	setting.Within(func(c *Config) *local.Config { return &c.Local }, local.Settings()...),
 	providerSettings(),
 	[]Setting{
-		setting.Value("git_authorities", "", "file with certificates that further authorities of git hosts have (default: only the machine's)", setGitAuthorities),
+		setting.Value("git_authorities", "", "file with certificates of additional authorities for git hosts (default: only the machine's)", setGitAuthorities),
 		setting.Paths("repo_roots", "", "directories whose git repositories environments may name, separated by :", func(c *Config) *[]string { return &c.RepoRoots }),
 		setting.Text("postgres_binaries", "", "directory of the embedded Postgres' programs (default: the newest found)", func(c *Config) *string { return &c.PostgresBinaries }),
-		setting.Duration("long_poll_timeout", door.DefaultLongPoll.String(), "how long a long-poll of a stream waits", func(c *Config) *time.Duration { return &c.LongPoll }),
+		setting.Duration("long_poll_timeout", door.DefaultLongPoll.String(), "how long a stream's long poll waits", func(c *Config) *time.Duration { return &c.LongPoll }),
 		hosts("webhook_private_hosts", "hosts (or host:port) at private addresses that webhooks may call, separated by commas", func(c *Config) *outbound.Hosts { return &c.WebhookHosts }),
 		setting.Value("fetch_hosts", "*", "hosts from which bots with the tool fetch may fetch, separated by commas: * for all at public addresses, none to turn it off", setFetch),
 		hosts("model_private_hosts", "hosts (or host:port) at private addresses at which houses may add model servers, separated by commas", func(c *Config) *outbound.Hosts { return &c.ModelHosts }),
@@ -77,16 +77,16 @@ var Settings = slices.Concat(
 		setting.Size("person_artifact_quota", mebibytes(artifact.DefaultPersonQuota), "maximum size of all artifacts of the houses of one person", func(c *Config) *int64 { return &c.PersonArtifactQuota }),
 		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
 		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
-		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for commands that run, before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
-		setting.Value("log_format", "", "how lines of the log are written: text or json (default: text on a terminal, json elsewhere)", setLogFormat),
+		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for running commands before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
+		setting.Value("log_format", "", "format of the log: text or json (default: text on a terminal, json elsewhere)", setLogFormat),
 		setting.Value("log_level", "info", "minimum level to log: debug (with a line for each request and command), info, warn or error", setLogLevel),
 	},
 )
 
-// mebibytes writes a size.
+// mebibytes formats a size.
 func mebibytes(bytes int64) string { return strconv.FormatInt(bytes>>20, 10) + "MiB" }
 
-// address is host:port.
+// address is a setting of the form host:port.
 func address(name, byDefault, usage string, field func(*Config) *string) Setting {
 	return setting.Value(name, byDefault, usage, func(c *Config, text string) error {
 		*field(c) = text
@@ -107,7 +107,7 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// hosts is a list of hosts, and of host:port.
+// hosts is a setting that lists hosts, or host:port.
 func hosts(name, usage string, field func(*Config) *outbound.Hosts) Setting {
 	return setting.Value(name, "", usage, func(c *Config, text string) (err error) {
 		if *field(c), err = outbound.ParseHosts(setting.Split(text)...); err != nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// starting is a server that starts: its parts, each of which may need those above it.
+// starting is a server during its start: its parts, each of which may need those above it.
 type starting struct {
 	*Server
 	dir      *directory
@@ -65,18 +65,18 @@ type starting struct {
 
 	inboxes  *inbox.Inboxes
 	pictures *live.Pictures
-	// closeWatches ends what clients watch.
+	// closeWatches ends the watches of clients.
 	closeWatches func()
 }
 
-// start starts the parts of the server, in the order in which they need each other. Each registers at once how it is ended,
-// so that a start that fails leaves nothing running.
+// start starts the parts of the server in the order in which they need each other. Each registers its end at once, so that a
+// failed start leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	p := &starting{Server: s}
 	s.metrics = newMetrics()
 	for _, start := range []func(context.Context) error{
 		p.openDirectory,
-		p.startListening, // before anything slow, so that the error for a port in use comes at once
+		p.startListening, // before anything slow, so that a port in use is reported at once
 		p.openDatabase,
 		p.openLog,
 		p.openSecrets,
@@ -271,11 +271,11 @@ func (p *starting) openDoors(context.Context) error {
 		return err
 	}
 	p.serve(p.listener, p.closeWatches, services, streams, models, git)
-	p.onStop(p.dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
+	p.onStop(p.dispatcher.Stop) // runs before the doors close, so that watching clients get the results
 	return nil
 }
 
-// gitDoor returns the door for git in sandboxes, which reaches what they may reach.
+// gitDoor returns the door for git in sandboxes. It reaches only the hosts that they may reach.
 func (p *starting) gitDoor() (*gitdoor.Door, error) {
 	private, err := outbound.ParseHosts(p.cfg.Local.PrivateHosts...)
 	if err != nil {
