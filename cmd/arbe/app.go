@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// app is what every verb gets: the person's streams and flags, and the way to the server.
+// app is what every verb works with: the person's streams and flags, and the way to the server.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -25,21 +25,21 @@ type app struct {
 	json, quiet                        bool
 	hostFlag, profileFlag, dataDirFlag string
 
-	// chosen is the server to talk to. It is decided once, so that all calls of a verb go to the same one.
+	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same one.
 	chosen *target
 
 	// started is set once a verb runs, because an error before that is a mistake in the command line.
 	started bool
 }
 
-// say tells the person something that is not data.
+// say prints a message for the person, as opposed to data.
 func (a *app) say(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.err, format+"\n", args...)
 	}
 }
 
-// show prints one thing: its id with --quiet, its view with --json, else what plain returns.
+// show prints one thing: its id with --quiet, its view with --json, otherwise the result of plain.
 func (a *app) show(id string, view any, plain func() string) error {
 	switch {
 	case a.json:
@@ -54,7 +54,7 @@ func (a *app) show(id string, view any, plain func() string) error {
 
 func (a *app) printJSON(view any) error { return encodeJSON(a.out, view) }
 
-// encodeJSON writes a value as one line of JSON. Nothing is escaped for HTML, because it goes to no browser.
+// encodeJSON writes a value as one line of JSON. It does not escape HTML, because the output is not for a browser.
 func encodeJSON(w io.Writer, value any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -94,7 +94,7 @@ func (a *app) list(header []string, rows []row) error {
 	return w.Flush()
 }
 
-// when shows a time: on a terminal how long ago it was, otherwise exactly, because a script cannot use the former.
+// when formats a time: on a terminal as an age, otherwise exactly, because a script needs the exact time.
 func (a *app) when(t time.Time) string {
 	if !isTerminal(a.out) {
 		return t.UTC().Format(time.RFC3339)
@@ -125,7 +125,7 @@ func (a *app) dimOn(stream any, text string) string {
 	return "\x1b[2m" + text + "\x1b[0m"
 }
 
-// isTerminal reports whether a stream is a terminal. The file's mode would not do, because /dev/null and /dev/full are
+// isTerminal reports whether a stream is a terminal. The file's mode is not enough, because /dev/null and /dev/full are
 // character devices too.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
@@ -135,8 +135,8 @@ func isTerminal(stream any) bool {
 // colours are the escape sequences that only colour the text after them.
 var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
-// printable makes text that others wrote safe for a terminal, because characters that nobody sees can change what it shows
-// and does: colours are dropped, and every other such character except newline and tab becomes a mark.
+// printable makes other people's text safe for a terminal, because invisible characters can change what it shows and does: it
+// drops colours, and replaces every other such character except newline and tab by a mark.
 func printable(text string) string {
 	return entry.Visible(colours.ReplaceAllString(text, ""), func(r rune) string {
 		switch r {
@@ -149,7 +149,7 @@ func printable(text string) string {
 	})
 }
 
-// oneLine is [printable] for a cell of a table, which a newline or a tab would end.
+// oneLine is [printable] for a cell of a table, where a newline or a tab would end the cell.
 func oneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
 }

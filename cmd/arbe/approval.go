@@ -46,7 +46,7 @@ func viewApproval(p *arbev1.Approval) approvalView {
 	return v
 }
 
-// openApprovals are the requests of a house that wait for an answer.
+// openApprovals returns the requests of a house that wait for an answer.
 func openApprovals(ctx context.Context, c *arbe.Client, house, thread string) ([]*arbev1.Approval, error) {
 	return pages(func(token string) ([]*arbev1.Approval, string, error) {
 		page, err := c.Approvals.ListApprovals(ctx, &arbev1.ListApprovalsRequest{HouseId: house, ThreadId: thread, PageSize: 200, PageToken: token})
@@ -54,7 +54,7 @@ func openApprovals(ctx context.Context, c *arbe.Client, house, thread string) ([
 	})
 }
 
-// searched are the houses in which ids are looked up: the one that is named, or else all of the caller.
+// searched returns the houses in which ids are looked up: the named one, or all of the caller's.
 func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids []string, err error) {
 	if first(house, a.getenv("ARBE_HOUSE")) != "" {
 		house, err = a.inHouse(ctx, c, house)
@@ -67,7 +67,7 @@ func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids [
 	return ids, err
 }
 
-// getApproval returns the request that a person named: one that waits by the beginning of its id, any by its whole id.
+// getApproval returns the request that a person named: a waiting one by the beginning of its id, any by its whole id.
 func (a *app) getApproval(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Approval, error) {
 	houses, err := a.searched(ctx, c, house)
 	if err != nil {
@@ -116,8 +116,8 @@ func approvalList(a *app) *cobra.Command {
 	var house, thread string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the calls of tools that wait for a person's yes",
-		Long: "List what the bots of a house wait for a person's yes to do, the oldest first. arbe approval show shows all that\n" +
+		Short: "List the tool calls that wait for a person's approval",
+		Long: "List the tool calls for which bots of a house wait for approval, oldest first. arbe approval show shows exactly what\n" +
 			"will run; arbe approve and arbe deny answer.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
@@ -146,7 +146,7 @@ func approvalList(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	cmd.Flags().StringVarP(&thread, "thread", "t", "", "only those of this thread")
+	cmd.Flags().StringVarP(&thread, "thread", "t", "", "only requests of this thread")
 	a.completes(cmd, "thread", a.threads)
 	return cmd
 }
@@ -155,7 +155,7 @@ func approvalShow(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:               "show APPROVAL",
-		Short:             "Show all that runs if a person says yes",
+		Short:             "Show exactly what runs if a person approves",
 		Args:              takes(1, 1, "one request for approval, by its id"),
 		ValidArgsFunction: a.proposesFirst(a.approvals),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -174,7 +174,7 @@ func approvalShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// stateOf says in words what became of a request.
+// stateOf describes the state of a request.
 func stateOf(p *arbev1.Approval) string {
 	text := p.GetState()
 	switch {
@@ -189,11 +189,11 @@ func stateOf(p *arbev1.Approval) string {
 	return text
 }
 
-// shownArguments is how much of a call's arguments is printed while one follows a thread.
+// shownArguments limits how much of a call's arguments is printed while following a thread.
 const shownArguments = 4 << 10
 
-// argumentLines are the arguments of a call. Each line of a text is indented, so that none reads as another argument. With a
-// limit in bytes, the lines beyond it are left out, and the last line says how many bytes these have.
+// argumentLines returns the arguments of a call as lines. Each line of a text is indented, so that it cannot pass for another
+// argument. With a limit in bytes, further lines are left out, and the last line tells how many bytes those have.
 func argumentLines(text json.RawMessage, limit int) (lines []string) {
 	used := 0
 	for _, p := range entry.Arguments(text) {
@@ -215,13 +215,13 @@ func argumentLines(text json.RawMessage, limit int) (lines []string) {
 			for _, line := range lines[i:] {
 				left += len(line)
 			}
-			return append(lines[:i:i], fmt.Sprintf("  … %d more bytes in %d lines, which are not shown here", left, len(lines)-i))
+			return append(lines[:i:i], fmt.Sprintf("  … %d more bytes in %d lines, not shown here", left, len(lines)-i))
 		}
 	}
 	return lines
 }
 
-// askedLines are a request for approval, with the commands that answer it.
+// askedLines returns a request for approval, with the commands that answer it.
 func askedLines(p entry.PermissionAsked, bot string) []string {
 	if p.Question {
 		lines := append([]string{bot + " has a question:"}, argumentLines(p.Arguments, shownArguments)...)
@@ -235,9 +235,9 @@ func askedLines(p entry.PermissionAsked, bot string) []string {
 func approve(a *app) *cobra.Command {
 	return answers(a, arbev1.Verdict_VERDICT_APPROVE, &cobra.Command{
 		Use:   "approve APPROVAL [REASON…]",
-		Short: "Say yes to a bot that asks whether it may use a tool, or answer its question",
-		Long: "Say yes to a bot that asks whether it may use a tool: it then runs exactly what arbe approval show shows, once. To answer\n" +
-			"a question of a coding agent, say the answer behind its id. The first answer counts. Only people answer, with their own\n" +
+		Short: "Approve a bot's request to use a tool, or answer its question",
+		Long: "Approve a bot's request to use a tool: it then runs exactly what arbe approval show shows, once. To answer\n" +
+			"a question of a coding agent, give the answer after its id. The first answer counts. Only people answer, with their own\n" +
 			"credentials.",
 		Example: "  arbe approval list\n" +
 			"  arbe approve 5k2m8q1d7xwz\n" +
@@ -248,8 +248,8 @@ func approve(a *app) *cobra.Command {
 func deny(a *app) *cobra.Command {
 	return answers(a, arbev1.Verdict_VERDICT_DENY, &cobra.Command{
 		Use:     "deny APPROVAL [REASON…]",
-		Short:   "Say no to a bot that asks whether it may use a tool",
-		Long:    "Say no to a bot that asks whether it may use a tool. It reads the reason, and goes on without the tool.",
+		Short:   "Deny a bot's request to use a tool",
+		Long:    "Deny a bot's request to use a tool. The bot reads the reason, and continues without the tool.",
 		Example: "  arbe deny 5k2m8q1d7xwz not before the release",
 	})
 }
@@ -257,7 +257,7 @@ func deny(a *app) *cobra.Command {
 // answers makes a verb that answers a request.
 func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command {
 	var house string
-	cmd.Args = takes(1, math.MaxInt, "a request for approval, by its id, and what you say to it")
+	cmd.Args = takes(1, math.MaxInt, "a request for approval, by its id, and your words to the bot")
 	cmd.ValidArgsFunction = a.proposesFirst(a.approvals)
 	cmd.RunE = a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 		p, err := a.getApproval(ctx, c, house, args[0])
@@ -314,15 +314,15 @@ func botTools(a *app) *cobra.Command {
 	return cmd
 }
 
-// houseAsk shows and sets the tools that all bots of a house use only with a person's yes.
+// houseAsk shows and sets the tools for which all bots of a house need a person's approval.
 func houseAsk(a *app) *cobra.Command {
 	var house string
 	var none bool
 	cmd := &cobra.Command{
 		Use:   "ask [TOOL…]",
-		Short: "Show or set the tools that every bot of a house uses only with a person's yes",
-		Long: "Show or, with TOOL, set the tools that every bot of a house uses only with a person's yes. A bot can need it for\n" +
-			"more tools (arbe bot create --ask), and not for fewer. With --none, only what bots say for themselves holds. Only\n" +
+		Short: "Show or set the tools for which every bot of a house needs approval",
+		Long: "Show or, with TOOL, set the tools for which every bot of a house needs a person's approval. A bot can need it for\n" +
+			"more tools (arbe bot create --ask), but not for fewer. With --none, only the bots' own settings apply. Only\n" +
 			"owners set it.",
 		Example: "  arbe house ask run_command say create_thread\n" +
 			"  arbe house ask --none",
@@ -356,7 +356,7 @@ func houseAsk(a *app) *cobra.Command {
 	return cmd
 }
 
-// namesIn returns the names in some arguments, each of which may have several, separated by commas. Empty names are left out.
+// namesIn splits arguments that may each hold several names, separated by commas. It skips empty names.
 func namesIn(args []string) *arbev1.Names {
 	n := &arbev1.Names{}
 	for _, arg := range args {

@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// place is a thread or a house, where artifacts are listed or stored.
+// place is a thread or a house whose artifacts are listed, or in which they are stored.
 type place struct{ thread, house string }
 
 func (a *app) placeFlags(cmd *cobra.Command, p *place) {
@@ -20,8 +20,8 @@ func (a *app) placeFlags(cmd *cobra.Command, p *place) {
 	a.houseFlag(cmd, &p.house)
 }
 
-// find completes a place: the thread that is named, else the house that is named, else $ARBE_THREAD, else the
-// house to work in. One of both is empty.
+// find completes a place: the named thread, else the named house, else $ARBE_THREAD, else the house to work in. One of the
+// two is empty.
 func (p *place) find(ctx context.Context, a *app, c *arbe.Client) (err error) {
 	switch {
 	case p.house != "" && p.thread != "":
@@ -69,7 +69,7 @@ type artifactView struct {
 	MIMEType   string    `json:"mime_type,omitempty"`
 	ByteRef    string    `json:"byte_ref,omitempty"`
 	HasBytes   bool      `json:"has_bytes"`
-	Size       int64     `json:"size"` // always there; 0 is empty or not here
+	Size       int64     `json:"size"` // always present; 0 means empty or stored elsewhere
 	AuthorID   string    `json:"author_agent_id,omitempty"`
 	ThreadID   string    `json:"thread_id,omitempty"`
 	RunID      string    `json:"run_id,omitempty"`
@@ -78,10 +78,10 @@ type artifactView struct {
 	CreatedAt  time.Time `json:"created_at"`
 }
 
-// jsonText is JSON as it came.
+// jsonText is JSON that is passed through unchanged.
 type jsonText string
 
-// MarshalJSON is the text itself.
+// MarshalJSON returns the text itself.
 func (t jsonText) MarshalJSON() ([]byte, error) { return []byte(first(string(t), "{}")), nil }
 
 func viewArtifact(f *arbev1.Artifact) artifactView {

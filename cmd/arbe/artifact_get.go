@@ -20,7 +20,7 @@ func artifactGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ARTIFACT",
 		Short: "Write the bytes of an artifact to stdout or into a file",
-		Long: "Write the bytes of an artifact to stdout or, with --output, into a file, which is replaced whole or not\n" +
+		Long: "Write the bytes of an artifact to stdout or, with --output, into a file, which is replaced completely or not\n" +
 			"at all. With --json, print the record of the artifact, not its bytes.",
 		Example: "  arbe artifact get 0q3v7m2k9xbd | less\n" +
 			"  arbe artifact get report.pdf -o copy.pdf",
@@ -37,8 +37,8 @@ func artifactGet(a *app) *cobra.Command {
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}
-			// Not to a terminal, because anyone in the house may have written the bytes, and control characters can change
-			// what it shows and does.
+			// Not to a terminal: anyone in the house may have written the bytes, and control characters can change what a
+			// terminal shows and does.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
@@ -60,11 +60,11 @@ func artifactGet(a *app) *cobra.Command {
 			return a.showArtifact(ctx, c, id)
 		}),
 	}
-	cmd.Flags().StringVarP(&path, "output", "o", "", "file to write; - is stdout, a terminal too")
+	cmd.Flags().StringVarP(&path, "output", "o", "", "file to write; - is stdout, even if that is a terminal")
 	return cmd
 }
 
-// showArtifact prints what is known of an artifact, as JSON.
+// showArtifact prints the record of an artifact as JSON.
 func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error {
 	got, err := c.Artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: id})
 	if err != nil {
@@ -73,8 +73,8 @@ func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error
 	return a.printJSON(viewArtifact(got.GetArtifact()))
 }
 
-// writeWhole replaces a file with the whole content, or leaves it as it is. Something other than a file, such as a pipe,
-// is written to directly, because it cannot be replaced.
+// writeWhole replaces a file with the complete content, or leaves it unchanged. It writes directly to anything but a file,
+// such as a pipe, because that cannot be replaced.
 func writeWhole(path string, content io.Reader) error {
 	unwritable := fault.Newf(fault.Precondition, "name another file with --output", "cannot write %s", path)
 	at, flags := filepath.Join(filepath.Dir(path), ".arbe-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL

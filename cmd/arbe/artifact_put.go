@@ -54,11 +54,11 @@ func artifactPut(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
-	flags.StringVar(&req.Kind, "kind", "", "what it is: file, screenshot, log-ref, … (default file)")
-	flags.StringVar(&req.Label, "label", "", "what to call it (default: the file's name)")
+	flags.StringVar(&req.Kind, "kind", "", "its kind: file, screenshot, log-ref, … (default file)")
+	flags.StringVar(&req.Label, "label", "", "its label (default: the file's name)")
 	flags.StringVar(&req.MimeType, "type", "", "its media type, such as text/plain (default: by the file's name)")
-	flags.StringVar(&req.ExternalId, "external-id", "", "what it is called elsewhere")
-	flags.StringVar(&req.Metadata, "metadata", "", "a JSON object to keep with it")
+	flags.StringVar(&req.ExternalId, "external-id", "", "its id or name elsewhere")
+	flags.StringVar(&req.Metadata, "metadata", "", "a JSON object to store with it")
 	a.placeFlags(cmd, &in)
 	return cmd
 }

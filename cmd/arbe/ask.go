@@ -20,7 +20,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The exit codes of arbe ask if there is no answer. They differ from those of errors, because the question was asked.
+// The exit codes of arbe ask without an answer. They differ from those of errors, because the question was asked.
 const (
 	exitBotFailed   = 10
 	exitBotStopped  = 11
@@ -29,10 +29,10 @@ const (
 	exitAnswerLater = 14
 )
 
-// reasonNoMoney is the reason of a turn that failed because the model's provider wants money.
+// reasonNoMoney is the reason of a turn that failed because the model's provider demands payment.
 const reasonNoMoney = "no_money"
 
-// stopTime is how long arbe tries to stop a bot before it exits because its own output cannot be written.
+// stopTime limits how long arbe tries to stop a bot before it exits because it cannot write its own output.
 const stopTime = 10 * time.Second
 
 // ask asks a bot something.
@@ -41,7 +41,7 @@ func ask(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask [TEXT…] [-]",
 		Short: "Ask a bot something, and print its answer",
-		Long: "Ask a bot something. The answer is printed here while it is written; what the bot does meanwhile is printed on\n" +
+		Long: "Ask a bot something. The answer is printed while the bot writes it; what it does in between is printed on\n" +
 			"stderr. TEXT is Markdown; - adds stdin to it. Without TEXT, all of it is read from stdin.\n" +
 			"\n" +
 			"The bot is @arbe unless --bot names another. The question is asked in the house's direct message to it. With\n" +
@@ -51,9 +51,9 @@ func ask(a *app) *cobra.Command {
 			"/think LEVEL says the same.\n" +
 			"\n" +
 			"What the bot writes between its commands is printed too, and followed by an empty line. --json prints one\n" +
-			"object when the bot has ended, with the answer alone.\n" +
+			"object with only the answer when the bot has ended.\n" +
 			"\n" +
-			"--file sends a file with the question, which becomes an artifact of the thread. Models that see are shown images.\n" +
+			"--file sends a file with the question; it becomes an artifact of the thread. Models with vision see images.\n" +
 			"\n" +
 			"Ctrl-C stops the bot, and a second one leaves without waiting for it. When the reader of the output goes away\n" +
 			"(head), the bot is stopped, too. When arbe is killed, the bot continues, and its answer is in the thread.\n" +
@@ -70,11 +70,11 @@ func ask(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.bot, "bot", "", "bot to ask, by @handle, id or name (default @arbe)")
 	flags.StringVarP(&f.thread, "thread", "t", "", "thread to ask in (default $ARBE_THREAD, or the direct message to the bot)")
-	flags.StringVar(&f.Think, "think", "", "how hard the bot's model thinks: "+entry.EffortWords+" (default: as the bot's settings say)")
-	flags.BoolVar(&f.New, "new", false, "begin another direct message to the bot")
+	flags.StringVar(&f.Think, "think", "", "how hard the bot's model thinks: "+entry.EffortWords+" (default: the bot's setting)")
+	flags.BoolVar(&f.New, "new", false, "begin a new direct message to the bot")
 	flags.StringVar(&f.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
 	filesFlag(cmd, &f.paths)
-	flags.DurationVar(&f.Patience, "patience", time.Minute, "how long to wait for a bot that does not begin, and for a server that is gone")
+	flags.DurationVar(&f.Patience, "patience", time.Minute, "how long to wait for the bot to begin, and for a server that is unreachable")
 	a.houseFlag(cmd, &f.house)
 	a.completes(cmd, "bot", a.bots)
 	a.completes(cmd, "thread", a.threads)
@@ -82,14 +82,14 @@ func ask(a *app) *cobra.Command {
 	return cmd
 }
 
-// askFlags are what the flags of arbe ask say: parts of the question, and whom and where to ask.
+// askFlags holds the flags of arbe ask: parts of the question, and whom and where to ask.
 type askFlags struct {
 	arbe.Question
 	bot, thread, house string
 	paths              []string
 }
 
-// run asks what the arguments say.
+// run asks the question in the arguments.
 func (f *askFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
 	q := f.Question
 	if q.Text, err = a.question(args); err != nil {
@@ -98,7 +98,7 @@ func (f *askFlags) run(ctx context.Context, a *app, c *arbe.Client, args []strin
 	if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
 		return err
 	}
-	if len(args) > 0 && args[0] != "-" { // what a program wrote says nothing about how hard a bot thinks
+	if len(args) > 0 && args[0] != "-" { // a program's text must not decide how hard a bot thinks
 		e, _, directive, err := entry.ThinkDirective(q.Text)
 		if err != nil {
 			return err
@@ -145,8 +145,8 @@ func (f *askFlags) address(ctx context.Context, a *app, c *arbe.Client, q *arbe.
 	return err
 }
 
-// question is the text that the arguments ask. It reads one byte more of stdin than an entry may have, so that a longer
-// text is refused instead of cut.
+// question returns the text that the arguments ask. It reads one byte more of stdin than an entry may have, so that a longer
+// text is refused rather than cut.
 func (a *app) question(args []string) (string, error) {
 	if len(args) == 0 {
 		if !hasInput(a.in) {
@@ -173,13 +173,13 @@ type asking struct {
 	asked    *arbe.Asked
 	answer   *arbe.Answer
 
-	// What is printed: whether the line is not ended, whether the next text is another one than the last, and an escape
-	// sequence whose end has not come.
+	// The state of the output: whether the line is unfinished, whether the next text is separate from the last, and an
+	// incomplete escape sequence.
 	midLine, apart bool
 	escape         string
 
 	mu sync.Mutex
-	// turn is the turn that answers; empty before it begins. stopping says that it should be stopped.
+	// turn is the answering turn; empty before it begins. stopping reports that it should be stopped.
 	turn     string
 	stopping bool
 }
@@ -190,8 +190,8 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return "the answer cannot be written: " + e.err.Error() }
 
 func (q *asking) run(ctx context.Context) error {
-	// Ctrl-C is meant for the bot, and a reader that goes away stops it.
-	ctx, end := handleInterrupts(ctx, q.heed)
+	// Ctrl-C is meant for the bot. If the reader of the output goes away, that stops the bot too.
+	ctx, end := handleInterrupts(ctx, q.interrupt)
 	defer end()
 
 	notices := &connectionNotices{say: q.app.say}
@@ -215,8 +215,8 @@ func (q *asking) run(ctx context.Context) error {
 	return q.end()
 }
 
-// heed makes the first Ctrl-C stop the bot, and the second one end arbe, until ctx ends.
-func (q *asking) heed(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
+// interrupt makes the first Ctrl-C stop the bot, and the second one end arbe, until ctx ends.
+func (q *asking) interrupt(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
 	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
@@ -273,7 +273,7 @@ func (q *asking) take(ctx context.Context, p arbe.Piece) error {
 		}
 		return q.tell(stepLines(p.Entry))
 	case p.Again:
-		return q.tell([]string{"the model was cut off, and begins again"})
+		return q.tell([]string{"the model was cut off and begins again"})
 	case p.Text != "":
 		return q.print(p.Text)
 	default:
@@ -285,7 +285,7 @@ func (q *asking) take(ctx context.Context, p arbe.Piece) error {
 // shows reports whether a person or a pipe gets the text while it is written.
 func (q *asking) shows() bool { return !q.app.json && !q.app.quiet }
 
-// tell says on stderr what the bot does, and makes the next text stand apart.
+// tell prints on stderr what the bot is doing, and separates the next text from it.
 func (q *asking) tell(lines []string) error {
 	if err := q.endLine(); err != nil || !q.shows() {
 		return err
@@ -337,7 +337,7 @@ func (q *asking) write(text string) error {
 	return nil
 }
 
-// left explains an error after which nothing more comes.
+// left explains an error after which nothing more arrives.
 func (q *asking) left(ctx context.Context, err error) error {
 	if lost := q.endLine(); lost != nil {
 		return exitCode(exitPipe)
@@ -350,7 +350,7 @@ func (q *asking) left(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	q.app.say("arbe leaves; the answer will be in the thread, see: arbe thread entries read %s", q.asked.Thread)
+	q.app.say("arbe exits; the answer will be in the thread, see: arbe thread entries read %s", q.asked.Thread)
 	if interrupted {
 		return exitCode(exitInterrupted)
 	}
@@ -358,10 +358,10 @@ func (q *asking) left(ctx context.Context, err error) error {
 	return exitCode(exitAnswerLater)
 }
 
-// askView is how a question ended, as programs see it.
+// askView describes how a question ended, for programs.
 type askView struct {
 	Outcome  string `json:"outcome"`
-	Answer   string `json:"answer"` // always there; empty without an answer
+	Answer   string `json:"answer"` // always present; empty without an answer
 	ThreadID string `json:"thread_id"`
 	EntryID  string `json:"entry_id"`
 	AnswerID string `json:"answer_id,omitempty"`
@@ -374,7 +374,7 @@ type askView struct {
 	*askWorkView
 }
 
-// askWorkView is what a turn did and used.
+// askWorkView describes a turn and its usage.
 type askWorkView struct {
 	Model      string          `json:"model,omitempty"`
 	Steps      int             `json:"steps"`
@@ -405,7 +405,7 @@ func (q *asking) view() askView {
 	return v
 }
 
-// summaryOf is the summary of a typed entry.
+// summaryOf returns the summary of a typed entry.
 func summaryOf(s *arbev1.TurnSummary) entry.TurnSummary {
 	u := s.GetUsage()
 	return entry.TurnSummary{
@@ -448,7 +448,7 @@ func (q *asking) end() error {
 	return nil
 }
 
-// outcomeCode is the exit code of an outcome.
+// outcomeCode returns the exit code for an outcome.
 func outcomeCode(a *arbe.Answer) int {
 	switch {
 	case a.Outcome == arbe.Answered:

@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// models are the models of the scripts with bots; any other is as in [modeltest.ByName].
+// models returns the models of the scripts with bots; any other is as in [modeltest.ByName].
 func models(r *modeltest.Request) modeltest.Reply {
 	done := r.Last().Role == "tool"
 	switch r.Model {
@@ -101,7 +101,7 @@ func TestScriptsWithBots(t *testing.T) {
 	}
 }
 
-// A server that is gone for longer than the person's patience is an exit code of its own, because the bot may answer yet.
+// A server that is away for longer than the person's patience has its own exit code, because the bot may still answer.
 func TestAskEndsWhenItsServerIsGone(t *testing.T) {
 	t.Parallel()
 	_, settings := modelServer(t)

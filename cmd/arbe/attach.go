@@ -18,8 +18,8 @@ func attach(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [-t THREAD] [COMMAND]",
 		Short: "Return to a command that has a terminal",
-		Long: "Return to a command that arbe x -it began and that still runs: after --keep, or within a minute. COMMAND is the id of\n" +
-			"its entry, of which the beginning suffices; the default is the latest one of the thread. If it is connected to another\n" +
+		Long: "Return to a running command that arbe x -it began: after --keep, or within a minute. COMMAND is the id of\n" +
+			"its entry, or the beginning of that; the default is the latest one of the thread. If it is connected to another\n" +
 			"terminal, that one is disconnected.",
 		Example: "  arbe attach -t th4w7q2m9x",
 		Args:    cobra.MaximumNArgs(1),
@@ -42,11 +42,11 @@ func attach(a *app) *cobra.Command {
 	return cmd
 }
 
-// searchedForCommands is in how many entries of a thread a command is looked for.
+// searchedForCommands is the number of a thread's entries that are searched for a command.
 const searchedForCommands = 1000
 
-// runningCommand returns the latest command of a thread whose id begins with prefix and that fits, among those that run. If
-// prefix is not empty, it may also have ended.
+// runningCommand returns the latest running command of a thread that fits and whose id begins with prefix. If prefix is not
+// empty, it may also have ended.
 func (a *app) runningCommand(ctx context.Context, c *arbe.Client, thread, prefix string, fits func(entry.Command) bool) (*arbev1.Entry, entry.Command, error) {
 	got, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread, Last: true, Limit: searchedForCommands, Types: []string{"command", "command_result"}})
 	if err != nil {

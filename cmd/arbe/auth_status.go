@@ -27,7 +27,7 @@ func authStatus(a *app) *cobra.Command {
 			view := struct {
 				Host       string     `json:"host"`
 				Why        string     `json:"why"`
-				Credential string     `json:"credential,omitempty"` // where it is kept
+				Credential string     `json:"credential,omitempty"` // where it is stored
 				Profile    string     `json:"profile,omitempty"`
 				Agent      *agentView `json:"agent,omitempty"`
 			}{Host: t.Host, Why: t.Why, Credential: t.Credential, Profile: t.Profile}

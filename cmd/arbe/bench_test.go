@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// BenchmarkProgram measures the built program as a shell has it, from its start to its end: arbe version, which is the
-// program's own start, and arbe x true in a thread whose sandbox is running. Build it first, as make bench does.
+// BenchmarkProgram measures the built program as a shell sees it, from its start to its end: arbe version, which is only the
+// program's own start, and arbe x true in a thread with a running sandbox. Build it first, as make bench does.
 func BenchmarkProgram(b *testing.B) {
 	program, err := filepath.Abs("../../bin/arbe")
 	if err != nil {

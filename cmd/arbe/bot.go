@@ -10,14 +10,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// note says on stderr what the settings of a bot do not do.
+// note prints on stderr which settings of a bot have no effect.
 func (a *app) note(words string) {
 	if words != "" {
 		a.say("arbe: %s", printable(words))
 	}
 }
 
-// efforts are those that a flag proposes.
+// efforts lists the efforts that a flag proposes.
 func efforts(context.Context, *arbe.Client) (found []thing, err error) {
 	for _, e := range entry.Efforts {
 		found = append(found, thing{id: string(e)})
@@ -48,7 +48,7 @@ type botView struct {
 	Instructions string        `json:"instructions,omitempty"`
 	Model        string        `json:"model,omitempty"`
 	Think        string        `json:"think,omitempty"`
-	Tools        []string      `json:"tools"` // always there; empty is no tool
+	Tools        []string      `json:"tools"` // always present; empty means no tool
 	Ask          []string      `json:"ask,omitempty"`
 	Limits       botLimits     `json:"limits,omitzero"`
 	Policies     []botPolicyAs `json:"policies"`

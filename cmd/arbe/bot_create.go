@@ -48,13 +48,13 @@ func botCreate(a *app) *cobra.Command {
 	f := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
 	f.StringVar(&req.Name, "name", "", "its name, as pages show it (default: the handle)")
-	f.StringVar(&req.Instructions, "instructions", "", "what it is told before each turn; - reads them from stdin")
+	f.StringVar(&req.Instructions, "instructions", "", "its instructions for each turn; - reads them from stdin")
 	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
 	noCheckFlag(cmd, &req.SkipModelCheck, "set the model although its provider does not list it")
-	f.StringVar(&req.Think, "think", "", "how hard its model thinks: "+entry.EffortWords+" (default: as the provider does)")
+	f.StringVar(&req.Think, "think", "", "how hard its model thinks: "+entry.EffortWords+" (default: the provider's)")
 	f.StringVar(&req.Runtime, "runtime", "arbe", "who does its work: arbe, in the server, or a coding agent in a sandbox: see arbe bot runtimes")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
-	f.StringSliceVar(&ask, "ask", nil, "tools that it uses only with a person's yes, besides those of the house (default: none)")
+	f.StringSliceVar(&ask, "ask", nil, "tools for which it needs a person's approval, besides those of the house (default: none)")
 	a.completes(cmd, "think", efforts)
 	for _, flag := range []string{"tools", "ask"} {
 		a.completes(cmd, flag, func(context.Context, *arbe.Client) (found []thing, err error) {

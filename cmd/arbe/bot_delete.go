@@ -57,10 +57,10 @@ func botDelete(a *app) *cobra.Command {
 	return cmd
 }
 
-// turnsOf says how many turns a bot has.
+// turnsOf describes the number of a bot's turns.
 func turnsOf(n int) string {
 	if n == 1 {
-		return "the turn that it is at work on"
+		return "the turn that it is working on"
 	}
-	return fmt.Sprintf("the %d turns that it is at work on", n)
+	return fmt.Sprintf("the %d turns that it is working on", n)
 }

@@ -18,8 +18,8 @@ func botEdit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit BOT",
 		Short: "Edit a bot in your editor, or change it from stdin",
-		Long: "Edit a bot and what wakes it in $VISUAL or $EDITOR (default vi) or, when stdin is not a terminal, change it as\n" +
-			"stdin says, YAML or JSON as arbe bot show prints it. What the text leaves out stays as it is.",
+		Long: "Edit a bot and its policies in $VISUAL or $EDITOR (default vi) or, when stdin is not a terminal, change it as\n" +
+			"stdin says, in YAML or JSON as arbe bot show prints it. Fields that the text leaves out do not change.",
 		Example: "  arbe bot edit @reviewer\n" +
 			"  echo 'model: openai/gpt-5' | arbe bot edit @reviewer",
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
@@ -37,12 +37,12 @@ func botEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Ctrl-C must not cancel the change, because in an editor it is meant for the editor.
+			// Ctrl-C must not cancel the change: in an editor, it is meant for the editor.
 			ctx = context.WithoutCancel(ctx)
 			return a.edit(edited{
 				noun: "bot", verb: "arbe bot edit @" + b.GetHandle(), text: text,
 				change: func(from io.Reader) error {
-					// A limit that the text leaves out stays, too, although the call replaces all of them.
+					// A limit that the text leaves out must stay, although the call replaces all of them.
 					f := botFile{Limits: new(limitsOf(b.GetLimits()))}
 					if err := readBot(from, &f); err != nil {
 						return err
@@ -60,7 +60,7 @@ func botEdit(a *app) *cobra.Command {
 	return cmd
 }
 
-// changeBot makes a bot what its file says.
+// changeBot changes a bot to match its file.
 func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile, noCheck bool) error {
 	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, Think: f.Think, SkipModelCheck: noCheck}
 	if f.Tools != nil {
@@ -91,8 +91,8 @@ func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f bo
 	return a.show(now.GetId(), viewBot(now), func() string { return "changed @" + now.GetHandle() })
 }
 
-// changePolicies makes the policies of a bot what its file says. They are changed before others are deleted, so that a mistake
-// in one leaves the bot awake.
+// changePolicies changes the policies of a bot to match its file. It changes policies before it deletes others, so that a
+// mistake in one leaves the bot awake.
 func changePolicies(ctx context.Context, c *arbe.Client, b *arbev1.Bot, wanted []botWaker) error {
 	has := func(id string) bool {
 		return slices.ContainsFunc(b.GetPolicies(), func(p *arbev1.Policy) bool { return p.GetId() == id })

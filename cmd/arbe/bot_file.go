@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// botFile is a bot as a person edits it. A field that the file does not have is nil, and stays as it is.
+// botFile is a bot as a person edits it. Fields that the file lacks are nil and do not change.
 type botFile struct {
 	Handle       *string     `yaml:"handle,omitempty"`
 	Name         *string     `yaml:"name,omitempty"`
@@ -26,14 +26,14 @@ type botFile struct {
 	Policies     *[]botWaker `yaml:"policies,omitempty"`
 }
 
-// botLimits are the limits of a bot; 0 is the default.
+// botLimits are the limits of a bot; 0 means the default.
 type botLimits struct {
 	TurnSteps    int32   `json:"turn_steps,omitempty" yaml:"turn_steps"`
 	TurnTokens   int64   `json:"turn_tokens,omitempty" yaml:"turn_tokens"`
 	TurnUSD      float64 `json:"turn_usd,omitempty" yaml:"turn_usd"`
 	TurnMinutes  int32   `json:"turn_minutes,omitempty" yaml:"turn_minutes"`
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty" yaml:"thread_usd_day"`
-	// AnswerMinutes is how long it waits for a person's answer.
+	// AnswerMinutes limits how long it waits for a person's answer.
 	AnswerMinutes int32 `json:"answer_minutes,omitempty" yaml:"answer_minutes"`
 }
 
@@ -61,7 +61,7 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 	for _, p := range b.GetPolicies() {
 		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{},
 			Tools: new(append([]string{}, p.GetToolIds()...)), Enabled: new(p.GetEnabled())}
-		// Read as YAML, which JSON is too, so that a whole number stays one.
+		// Read it as YAML, a superset of JSON, so that a whole number stays one.
 		if err := yaml.Unmarshal([]byte(p.GetConfig()), &w.Config); err != nil {
 			return f, fault.Newf(fault.Internal, "edit it with another program", "the config of policy %s is not a JSON object", p.GetId()).Because(err)
 		}
@@ -70,7 +70,7 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 	return f, nil
 }
 
-// tools are the names of its tools as the contract has them; nil if the file does not name them.
+// tools returns the names of its tools as in the contract; nil if the file does not name them.
 func (w botWaker) tools() *arbev1.Names {
 	if w.Tools == nil {
 		return nil
@@ -78,7 +78,7 @@ func (w botWaker) tools() *arbev1.Names {
 	return &arbev1.Names{Values: *w.Tools}
 }
 
-// config is the policy's config as the contract has it.
+// config returns the policy's config as in the contract.
 func (w botWaker) config() (string, error) {
 	if w.Config == nil {
 		return "{}", nil
@@ -97,7 +97,7 @@ func readBot(from io.Reader, to *botFile) error {
 	return readYAML(from, to, maxBotFile, "the bot", "arbe bot show shows what a bot looks like")
 }
 
-// text is the file for an editor, with what each field is for.
+// text returns the file for an editor, with comments on the fields.
 func (f botFile) text() ([]byte, error) {
 	var doc yaml.Node
 	if err := doc.Encode(f); err != nil {
@@ -105,17 +105,17 @@ func (f botFile) text() ([]byte, error) {
 	}
 	comment(&doc, map[string]string{
 		"handle":       "people mention it as @handle",
-		"instructions": "what it is told before each turn",
+		"instructions": "its instructions for each turn",
 		"model":        "provider/model; empty is the default model of the house",
-		"think":        "how hard the model thinks: " + entry.EffortWords + "; empty is as the provider does",
+		"think":        "how hard the model thinks: " + entry.EffortWords + "; empty is the provider's default",
 		"tools":        "of " + strings.Join(entry.Tools, ", "),
-		"ask":          "of the same, those that it uses only with a person's yes",
+		"ask":          "those for which it needs a person's approval",
 		"limits":       "0 is the default",
-		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted; tools are those that it may use then, none for all",
+		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted; tools limits the tools it may use then, none for all",
 		"trigger":      "mention, always or ambient",
 	})
 	var b bytes.Buffer
-	b.WriteString("# A bot. What the file leaves out stays as it is.\n")
+	b.WriteString("# A bot. Fields that the file leaves out do not change.\n")
 	err := writeYAML(&b, &doc)
 	return b.Bytes(), err
 }

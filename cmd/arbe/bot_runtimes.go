@@ -25,9 +25,9 @@ func botRuntimes(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:   "runtimes",
-		Short: "List who may do the work of bots, and what each cannot do",
-		Long: "List who may do the work of bots: arbe, whose turns run in the server, and the coding agents, which work on tasks in sandboxes.\n\n" +
-			"STEERS: what is said while it works reaches what it does. ASKS: it can ask people before it does what needs a person's yes.",
+		Short: "List the runtimes that do bots' work, and what each cannot do",
+		Long: "List the runtimes that do bots' work: arbe, whose turns run in the server, and the coding agents, which work in sandboxes.\n\n" +
+			"STEERS: messages sent while it works reach its current work. ASKS: it can ask people for approval.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			in, err := a.inHouse(ctx, c, house)

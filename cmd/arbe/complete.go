@@ -12,15 +12,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// completionTime is how long a shell waits for proposals before it gets none, because a completion that hangs is worse
-// than none.
+// completionTime limits how long a shell waits for proposals, because a completion that hangs is worse than none.
 const completionTime = time.Second
 
 // completer returns the things that a shell may propose.
 type completer func(ctx context.Context, c *arbe.Client) ([]thing, error)
 
-// proposes makes a completer fit cobra: it proposes ids, with what they stand for, and the names that are unique. After an
-// error it proposes nothing, because a shell would show the error in the middle of the command line.
+// proposes adapts a completer to cobra: it proposes ids with descriptions, and unique names. After an error it proposes
+// nothing, because a shell would show the error in the middle of the command line.
 func (a *app) proposes(values completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTime)
@@ -35,8 +34,8 @@ func (a *app) proposes(values completer) cobra.CompletionFunc {
 	}
 }
 
-// proposals are the ids and names that begin with what a person typed. Before anything is typed, only ids are proposed,
-// because each comes with its name already.
+// proposals returns the ids and names that begin with the typed text. Before anything is typed, it proposes only ids, because
+// each comes with its name.
 func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for _, t := range all {
 		if strings.HasPrefix(t.id, typed) {
@@ -70,7 +69,7 @@ func (a *app) proposesFirst(values completer) cobra.CompletionFunc {
 // completes makes a flag propose values.
 func (a *app) completes(cmd *cobra.Command, flag string, values completer) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, a.proposes(values)); err != nil {
-		panic(err) // a mistake in this program, because the verb has no such flag
+		panic(err) // a mistake in this program: the verb has no such flag
 	}
 }
 
@@ -79,7 +78,7 @@ func (a *app) houses(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return things(houses), err
 }
 
-// threads proposes the threads that were active last.
+// threads proposes the most recently active threads.
 func (a *app) threads(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {
@@ -93,7 +92,7 @@ func (a *app) environments(ctx context.Context, c *arbe.Client) ([]thing, error)
 	return a.ofHouse(ctx, c, environmentsOf)
 }
 
-// sandboxes proposes the sandboxes of the house that were not deleted.
+// sandboxes proposes the house's sandboxes that were not deleted.
 func (a *app) sandboxes(ctx context.Context, c *arbe.Client) (found []thing, err error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {
@@ -125,7 +124,7 @@ func (a *app) bots(ctx context.Context, c *arbe.Client) (found []thing, err erro
 	return found, err
 }
 
-// threadsAndBots proposes threads, and the bots to whom direct messages may be.
+// threadsAndBots proposes threads, and bots that can receive direct messages.
 func (a *app) threadsAndBots(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	threads, err := a.threads(ctx, c)
 	if err != nil {
@@ -140,7 +139,7 @@ func (a *app) invites(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return a.ofHouse(ctx, c, invitesOf)
 }
 
-// ofHouse returns things of the house to work in.
+// ofHouse returns things of the current house.
 func (a *app) ofHouse(ctx context.Context, c *arbe.Client, in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)) ([]thing, error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {

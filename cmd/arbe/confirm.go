@@ -13,19 +13,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// destroying is the annotation of a verb that destroys something. Its value is the flag without which the verb destroys
-// nothing; empty if it always does.
+// destroying is the annotation of a destructive verb. Its value is the flag that makes the verb destructive; empty if it
+// always is.
 const destroying = "destroying"
 
-// destroys marks a verb that destroys something: with the flag of this name, or always if the name is empty. The verb
-// gets --yes, and calls [app.confirm] before it destroys.
+// destroys marks a destructive verb: with the flag of this name, or always if the name is empty. The verb gets --yes, and
+// calls [app.confirm] before it destroys anything.
 func destroys(cmd *cobra.Command, yes *bool, with string) {
 	cmd.Annotations = map[string]string{destroying: with}
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask; required where there is no terminal")
 }
 
-// checkConfirmable refuses a verb that destroys something if nobody said --yes and nobody can be asked. It runs before
-// the verb does, so that a script learns it whatever the arguments name.
+// checkConfirmable refuses a destructive verb without --yes if nobody can be asked. It runs before the verb, so that a script
+// learns it whatever the arguments are.
 func (a *app) checkConfirmable(cmd *cobra.Command) error {
 	with, is := cmd.Annotations[destroying]
 	yes, _ := cmd.Flags().GetBool("yes")
@@ -36,13 +36,13 @@ func (a *app) checkConfirmable(cmd *cobra.Command) error {
 	if with != "" {
 		what += " --" + with
 	}
-	return fault.New(fault.Invalid, what+" cannot be undone, and there is no terminal on which to ask", "pass --yes to do it without a question")
+	return fault.New(fault.Invalid, what+" cannot be undone, and there is no terminal to ask on", "pass --yes to do it without a question")
 }
 
-// canAsk reports whether somebody sees a question and can answer it.
+// canAsk reports whether a person can see and answer a question.
 func (a *app) canAsk() bool { return isTerminal(a.in) && isTerminal(a.out) && isTerminal(a.err) }
 
-// confirm asks the person before something is destroyed, unless they said --yes.
+// confirm asks the person before a destructive action, unless they passed --yes.
 func (a *app) confirm(ctx context.Context, yes bool, question string, args ...any) error {
 	if yes {
 		return nil
@@ -59,8 +59,8 @@ func (a *app) confirm(ctx context.Context, yes bool, question string, args ...an
 	return fault.New(fault.Canceled, "nothing was changed", "answer y, or pass --yes")
 }
 
-// answer reads what a person types, until Ctrl-C ends the wait. It reads in a goroutine, because a read from a terminal
-// cannot be cancelled.
+// answer reads the person's input until Ctrl-C ends the wait. It reads in a goroutine, because a read from a terminal cannot
+// be cancelled.
 func answer(ctx context.Context, read func() (string, error)) (string, error) {
 	type typed struct {
 		text string
@@ -79,7 +79,7 @@ func answer(ctx context.Context, read func() (string, error)) (string, error) {
 	}
 }
 
-// askHidden asks for something that the terminal does not show. Stdin must be a terminal.
+// askHidden asks for input that the terminal does not show. Stdin must be a terminal.
 func (a *app) askHidden(ctx context.Context, question string, args ...any) (text string, err error) {
 	in, _ := a.in.(*os.File)
 	fmt.Fprintf(a.err, question, args...)
@@ -89,19 +89,19 @@ func (a *app) askHidden(ctx context.Context, question string, args ...any) (text
 		return string(text), err
 	})
 	fmt.Fprintln(a.err)
-	if ctx.Err() != nil { // the read goes on, and would leave the terminal without echo
+	if ctx.Err() != nil { // the read continues, and would leave the terminal without echo
 		_ = term.Restore(int(in.Fd()), before)
 	}
 	return text, err
 }
 
-// deletedView is what a verb that deletes shows to programs.
+// deletedView is the output of a deleting verb for programs.
 type deletedView struct {
 	ID      string `json:"id"`
 	Deleted bool   `json:"deleted"`
 }
 
-// revokedView is what a verb that revokes shows to programs.
+// revokedView is the output of a revoking verb for programs.
 type revokedView struct {
 	ID      string `json:"id"`
 	Revoked bool   `json:"revoked"`

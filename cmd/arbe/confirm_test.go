@@ -14,10 +14,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// destruction is in the name of every verb, and of every flag, that makes something end for good.
+// destruction matches the names of verbs and flags that end something for good.
 var destruction = regexp.MustCompile(`^(delete|destroy|remove|revoke|leave|drop|purge|forget|wipe)\b`)
 
-// harmless are flags whose names sound like destruction, and what they do can be undone.
+// harmless lists flags whose names sound destructive but whose effect can be undone.
 var harmless = []string{"arbe thread tag --remove"}
 
 func TestAVerbThatDestroysAsksOrIsToldYes(t *testing.T) {

@@ -26,12 +26,12 @@ func cp(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FROM TO",
 		Short: "Copy files to or from a thread's sandbox",
-		Long: "Copy a file, or a directory with all that is in it. One of FROM and TO is THREAD:PATH, or :PATH for the thread in\n" +
+		Long: "Copy a file, or a directory with its contents. One of FROM and TO is THREAD:PATH, or :PATH for the thread in\n" +
 			"$ARBE_THREAD; the other is a path here. A relative PATH is below the directory in which commands start. If TO is a\n" +
 			"directory that exists, the copy is put into it. Files that exist are replaced.\n" +
 			"\n" +
-			"Links are copied as links, and never followed to copy something else. Of a sandbox, links that lead out of what is copied,\n" +
-			"and what is neither a file, a directory nor a link, are left out. The thread shows the command that copied.",
+			"Links are copied as links and never followed. From a sandbox, links that lead out of the copied directory,\n" +
+			"and anything but files, directories and links, are left out. The thread shows the command that copied.",
 		Example: "  arbe cp th4w7q2m9x:dist ./dist\n" +
 			"  arbe cp notes.md th4w7q2m9x:docs/",
 		Args: takes(2, 2, "two paths, one of them as THREAD:PATH"),
@@ -52,7 +52,7 @@ func cp(a *app) *cobra.Command {
 // remotePath is a path in the sandbox of a thread.
 type remotePath struct{ thread, path string }
 
-// inSandbox reads THREAD:PATH. A path here begins with a dot or a slash, or has no colon.
+// inSandbox parses THREAD:PATH. A local path begins with a dot or a slash, or has no colon.
 func inSandbox(arg string) (remotePath, bool) {
 	thread, at, found := strings.Cut(arg, ":")
 	if !found || strings.ContainsAny(thread, "/.") {
@@ -64,7 +64,7 @@ func inSandbox(arg string) (remotePath, bool) {
 	return remotePath{thread, at}, true
 }
 
-// runFor runs a program in the sandbox of a thread that must succeed.
+// runFor runs a program that must succeed in the sandbox of a thread.
 func (a *app) runFor(ctx context.Context, c *arbe.Client, thread string, argv []string, opts ...arbe.RunOption) (err error) {
 	req := &arbev1.RunCommandRequest{Id: uuid.NewString(), What: &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: argv}}}
 	if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
@@ -121,7 +121,7 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 		unpacked <- err
 	}()
 	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said))
-	w.CloseWithError(err) // without an error it is the end
+	w.CloseWithError(err) // a nil error means the end
 	failed := <-unpacked
 	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten && failed != nil {
 		return fault.New(fault.Unavailable, "the copy cannot be written here: "+failed.Error(), "check the path and the space there")
@@ -132,10 +132,10 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 	return err
 }
 
-// unpacking writes an archive below a root. The archive is a sandbox's, so it may have anything.
+// unpacking writes an archive below a root. The archive comes from a sandbox, so it may contain anything.
 type unpacking struct {
 	root     *os.Root
-	from, to string // the name of what was copied, there and here
+	from, to string // the name of the copy, there and here
 	skipped  func(what string)
 }
 
@@ -177,13 +177,13 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		return u.file(at, mode, content)
 	case tar.TypeSymlink:
-		// Below what is copied, so that whoever uses the copy later is not led elsewhere either.
+		// It must stay inside the copy, so that later users of the copy are not led elsewhere either.
 		target := path.Join(path.Dir(at), h.Linkname)
 		if path.IsAbs(h.Linkname) || u.to != "." && target != u.to && !strings.HasPrefix(target, u.to+"/") || !filepath.IsLocal(target) {
 			u.skipped(h.Name + " -> " + h.Linkname)
 			return nil
 		}
-		_ = u.root.Remove(at) // there may be none
+		_ = u.root.Remove(at) // it may not exist
 		return u.root.Symlink(h.Linkname, at)
 	case tar.TypeLink:
 		source, err := u.root.Open(path.Join(filepath.ToSlash(u.to), strings.TrimPrefix(strings.TrimPrefix(path.Clean(h.Linkname), u.from), "/")))
@@ -198,7 +198,7 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// file writes a file in place of what is there, so that it goes neither through a link nor into a pipe.
+// file replaces whatever is there by a file, so that it writes neither through a link nor into a pipe.
 func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	if info, err := u.root.Lstat(at); err == nil && !info.IsDir() {
 		if err := u.root.Remove(at); err != nil {
@@ -213,8 +213,8 @@ func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. It appears as a whole.
-// receiveDirectory is the same for an archive of what is in a directory.
+// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears all
+// at once. receiveDirectory does the same for an archive of a directory's contents.
 const (
 	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi
 n=$(dirname -- "$t")/.arbe-cp-$$; trap 'rm -f -- "$n"' EXIT; cat >"$n"; chmod "$3" "$n"; mv -f -- "$n" "$t"`
@@ -268,7 +268,7 @@ func (r *failingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pack writes an archive of what is in a directory.
+// pack writes an archive of a directory's contents.
 func pack(to io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -306,7 +306,7 @@ func pack(to io.Writer, dir string) error {
 			return err
 		}
 		defer f.Close()
-		_, err = io.CopyN(w, f, info.Size()) // a file that grows is copied as it was
+		_, err = io.CopyN(w, f, info.Size()) // a growing file is copied at its first size
 		return err
 	})
 	return errors.Join(err, w.Close())

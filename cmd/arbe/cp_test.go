@@ -63,7 +63,7 @@ func TestFilesAreCopiedToAndFromASandbox(t *testing.T) {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 
-	// What a sandbox sends goes nowhere else, and nothing here is written through a link.
+	// A sandbox's archive is written nowhere else, and never through a local link.
 	outside := filepath.Join(dir, "outside")
 	if err := os.WriteFile(outside, []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)

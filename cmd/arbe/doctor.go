@@ -17,8 +17,8 @@ func doctor(a *app) *cobra.Command {
 	var noSandbox bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine a server and what it needs, and say what to do",
-		Long: "Examine an installation, one line for each part: ok, a warning, a problem, or why it was not tried. What is not ok is\n" +
+		Short: "Examine a server and its environment, and tell what to do",
+		Long: "Examine an installation, one line per part: ok, a warning, a problem, or why it was not tried. Anything but ok is\n" +
 			"followed by what to do. It exits with 1 if there is a problem.\n\n" +
 			"Of any server that you use it examines whether it answers, its clock, your credential, the models of your house, and,\n" +
 			"in a thread of its own that it deletes again, whether a sandbox starts and reaches the server.\n\n" +
@@ -56,8 +56,8 @@ func doctor(a *app) *cobra.Command {
 	return cmd
 }
 
-// operates reports whether this is the machine of the server, and then has the settings read from the server's data directory. A
-// DATABASE_URL alone does not say so, because other programs use the variable, too.
+// operates reports whether this is the server's machine, and then makes the settings come from the server's data directory. A
+// DATABASE_URL alone does not prove it, because other programs use the variable too.
 func (a *app) operates(cmd *cobra.Command, t target) bool {
 	if s, err := serverOf(a.dataDir(), a.namesDataDir()); err == nil && s.Host == t.Host {
 		return true
@@ -70,7 +70,7 @@ func (a *app) operates(cmd *cobra.Command, t target) bool {
 	return first(a.hostFlag, a.getenv("ARBE_HOST"), t.Profile) == "" || cmd.Flags().Changed("database-url")
 }
 
-// showFindings prints what was found out. It returns exit code 1 if there is a problem.
+// showFindings prints the findings. It returns exit code 1 if there is a problem.
 func (a *app) showFindings(found []finding) error {
 	ill := slices.ContainsFunc(found, func(f finding) bool { return f.Status == problem })
 	if a.json {

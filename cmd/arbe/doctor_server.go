@@ -16,14 +16,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// answersWithin limits how long a server may take to say how it is, and maxClockSkew how far its clock, of which it tells whole
-// seconds, may differ from this machine's.
+// answersWithin limits how long a server takes to report its state. maxClockSkew is how far its clock, which it reports in
+// whole seconds, may differ from this machine's.
 const (
 	answersWithin = 10 * time.Second
 	maxClockSkew  = 5 * time.Second
 )
 
-// finding is what an examination found out about one part of an installation: what it says, and what to do about it.
+// finding is the result of examining one part of an installation, and what to do about it.
 type finding struct {
 	Part   string  `json:"part"`
 	Status verdict `json:"status"`
@@ -31,7 +31,7 @@ type finding struct {
 	Next   string  `json:"next,omitempty"`
 }
 
-// verdict is how a part is.
+// verdict is the state of a part.
 type verdict string
 
 const (
@@ -51,7 +51,7 @@ type examination struct {
 	usable bool
 }
 
-// failed is the finding of a part that an error is about, with the words that verbs use.
+// failed returns the finding for a part with an error, in the words that verbs use.
 func (e *examination) failed(part string, err error) finding {
 	f := e.app.explain(err)
 	return finding{part, problem, f.Message, f.Next}
@@ -96,7 +96,7 @@ func (e *examination) server(ctx context.Context) (found []finding) {
 	return append(found, e.models(ctx)...)
 }
 
-// ready asks the server how it is, and what time it is there.
+// ready asks the server for its state and its time.
 func (e *examination) ready(ctx context.Context) (line string, date time.Time, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
@@ -116,7 +116,7 @@ func (e *examination) ready(ctx context.Context) (line string, date time.Time, t
 	if err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable || strings.HasPrefix(line, "<") {
 		err = fmt.Errorf("/readyz answers %s", res.Status)
 	}
-	date, _ = http.ParseTime(res.Header.Get("Date")) // without one, nothing is known of its clock
+	date, _ = http.ParseTime(res.Header.Get("Date")) // without one, its clock is unknown
 	return line, date, took, err
 }
 
@@ -148,7 +148,7 @@ const sandboxWithin = 3 * time.Minute
 func (e *examination) sandbox(ctx context.Context) []finding {
 	const part = "sandbox"
 	if !e.usable {
-		return nil // what is wrong was found already
+		return nil // the problem was already found
 	}
 	house, without := e.inHouse(ctx, part)
 	if without != nil {
@@ -189,8 +189,8 @@ func (e *examination) door(ctx context.Context, house string) (string, error) {
 	return base + "/api/stream/arbe-doctor", nil
 }
 
-// fromInside runs a program in the sandbox that asks the door for a stream without a credential: an arbe server refuses that with
-// 401, and nothing else does so by chance.
+// fromInside runs a program in the sandbox that asks the door for a stream without a credential. An arbe server refuses that
+// with 401, and nothing else is likely to.
 func (e *examination) fromInside(ctx context.Context, thread, door string) []finding {
 	const line = `if command -v curl >/dev/null; then curl -sS -m 20 -o /dev/null -w '%%{http_code}' '%[1]s' 2>&1
 elif command -v wget >/dev/null; then wget -T 20 -t 1 -S -O /dev/null '%[1]s' 2>&1 | sed -n 's/.*HTTP[^ ]* \([0-9]*\).*/\1/p' | tail -n 1

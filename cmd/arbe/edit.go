@@ -9,19 +9,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// edited is something that a person edits as a text.
+// edited is something that a person edits as text.
 type edited struct {
-	// noun says what it is: "environment". verb is the command line that reads the text from stdin.
+	// noun names it: "environment". verb is the command line that reads the text from stdin.
 	noun, verb string
-	// text is the text before.
+	// text is the original text.
 	text []byte
-	// change uses the text afterwards, unchanged ends the verb if the person changed nothing.
+	// change applies the edited text. unchanged ends the verb if the person changed nothing.
 	change    func(io.Reader) error
 	unchanged func() error
 }
 
-// edit opens a text in an editor and uses what the person made of it or, when stdin is not a terminal, uses what stdin has.
-// What cannot be used stays in its file, so that no work is lost.
+// edit opens a text in an editor and applies the result or, when stdin is not a terminal, applies the text on stdin. A text
+// that cannot be applied stays in its file, so that no work is lost.
 func (a *app) edit(e edited) error {
 	if !isTerminal(a.in) {
 		return e.change(a.in)
@@ -42,7 +42,7 @@ func (a *app) edit(e edited) error {
 		if now, readErr := os.ReadFile(file.Name()); readErr == nil && bytes.Equal(e.text, now) {
 			os.Remove(file.Name())
 		} else {
-			a.say("what you wrote is in %s", file.Name())
+			a.say("your text is in %s", file.Name())
 		}
 		return fault.Newf(fault.Canceled, "set EDITOR to an editor, or pipe the text in", "the editor %s failed; nothing was changed", editor).Because(err)
 	}
@@ -56,7 +56,7 @@ func (a *app) edit(e edited) error {
 		err = e.change(bytes.NewReader(after))
 	}
 	if err != nil {
-		a.say("what you wrote is in %s; correct it, and use it with: %s < %[1]s", file.Name(), e.verb)
+		a.say("your text is in %s; correct it, and use it with: %s < %[1]s", file.Name(), e.verb)
 		return err
 	}
 	os.Remove(file.Name())

@@ -22,8 +22,8 @@ type entryPrinter struct {
 	names map[string]string  // of agents
 	live  map[string]*output // of commands that run, by the id their result will have
 
-	// writes is the turn whose text is shown while it is written; empty if there is none. Only one is, because the texts
-	// of several would mix. draft is what is known of the text.
+	// writes is the turn, if any, whose text is shown while it is written. Only one is, because the texts of several would
+	// mix. draft is the text so far.
 	writes string
 	draft  arbe.Draft
 
@@ -52,7 +52,7 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 	return err
 }
 
-// head is the line above an entry: its position, author, time and, unless it is a chat, its type.
+// head returns the line above an entry: its position, author, time and, unless it is a chat, its type.
 func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
 	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
 	if e.GetType() != (entry.Chat{}).Type() {
@@ -81,7 +81,7 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	return shown.delta(d)
 }
 
-// written shows a piece of what a bot writes.
+// written shows a piece of a bot's text.
 func (p *entryPrinter) written(turn string, d *arbev1.Delta) error {
 	if p.writes == "" {
 		p.writes, p.draft = turn, arbe.Draft{}
@@ -96,7 +96,7 @@ func (p *entryPrinter) written(turn string, d *arbev1.Delta) error {
 	return err
 }
 
-// step returns the text of an entry without what was shown of it while a bot wrote it, and shows the rest of that.
+// step returns the part of an entry's text that was not shown while a bot wrote it, and shows the rest.
 func (p *entryPrinter) step(e *arbev1.Entry, text string) (string, error) {
 	turn, wrote, foot := "", "", ""
 	payload, _ := decode(e)
@@ -153,7 +153,7 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 	return strings.TrimPrefix(r.Error+"\n["+r.Outcome()+"]", "\n"), shown.rest(r)
 }
 
-// liveWriter prints what a command prints, made [printable].
+// liveWriter prints a command's output, made [printable].
 type liveWriter struct{ *entryPrinter }
 
 func (w liveWriter) Write(text []byte) (int, error) {
@@ -165,8 +165,8 @@ func (w liveWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// author is the name of an entry's author, or the id if the name cannot be read, because a log is worth printing
-// without names too.
+// author returns the name of an entry's author, or the id if the name cannot be read, because a log is worth printing without
+// names too.
 func (p *entryPrinter) author(ctx context.Context, id string) string {
 	if id == "" {
 		return "arbe"
@@ -184,8 +184,8 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 	return p.names[id]
 }
 
-// plain is what an entry says in plain words. Of a kind that this build does not know it is the payload, because a
-// newer server may have written it.
+// plain returns an entry in plain words. For an unknown kind it returns the payload, because a newer server may have written
+// it.
 func plain(e *arbev1.Entry) string {
 	p, ok := decode(e)
 	if asked, is := p.(entry.PermissionAsked); is {

@@ -15,10 +15,10 @@ import (
 func envAllow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "allow ENV HOST...",
-		Short: "Let the sandboxes of an environment reach further hosts",
-		Long: "Let the sandboxes of an environment reach further hosts: example.com at the ports 80 and 443, example.com:22 at\n" +
-			"that port, *.example.com for all names below it. It holds at once for sandboxes on the server's own\n" +
-			"machine, and for others from their next command on.",
+		Short: "Let the sandboxes of an environment reach more hosts",
+		Long: "Let the sandboxes of an environment reach more hosts: example.com at the ports 80 and 443, example.com:22 at\n" +
+			"that port, *.example.com for all names below it. This applies at once to sandboxes on the server's own\n" +
+			"machine, and to others from their next command on.",
 		Example:           "  arbe env allow default example.com git.example.com:22",
 		Args:              takes(2, math.MaxInt, "an environment, by id or name, and one or more hosts"),
 		ValidArgsFunction: a.proposesFirst(a.environments),

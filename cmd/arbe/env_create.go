@@ -55,23 +55,23 @@ func envCreate(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	f.StringVar(&from, "from", "", "file that has it, YAML or JSON; - is stdin")
+	f.StringVar(&from, "from", "", "file with the environment, YAML or JSON; - is stdin")
 	f.StringVar(&flags.Driver, "driver", "", "sandbox driver (default local)")
 	f.StringVar(&flags.Image, "image", "", "OCI image (default: the driver's own base)")
 	f.StringVar(&flags.Repo, "repo", "", "git repository that is cloned into new sandboxes")
 	f.StringVar(&flags.Ref, "ref", "", "its branch, tag or commit (default: the default branch)")
-	f.StringVar(&flags.Setup, "setup", "", "shell script that is run once in a new sandbox")
-	f.StringVar(&flags.Start, "start", "", "shell script that is run each time a sandbox has started")
+	f.StringVar(&flags.Setup, "setup", "", "shell script that runs once in a new sandbox")
+	f.StringVar(&flags.Start, "start", "", "shell script that runs each time a sandbox has started")
 	f.StringVar(&flags.Directory, "directory", "", "where commands start, below the working tree")
 	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET (repeatable)")
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable; NAME? may be missing (repeatable)")
 	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
-	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "further host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
+	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "another host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
 	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
 	return cmd
 }
 
-// over puts what flags say into a file's recipe. Each of git is HOST=SECRET.
+// over applies flags to a file's recipe. Each of git is HOST=SECRET.
 func (flags *recipe) over(file *environmentFile, git []string) error {
 	file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
 	file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
@@ -92,7 +92,7 @@ func (flags *recipe) over(file *environmentFile, git []string) error {
 	return nil
 }
 
-// createEnvironment creates an environment, makes it the house's default if it is to be that, and prints it.
+// createEnvironment creates an environment, makes it the house's default if requested, and prints it.
 func (a *app) createEnvironment(ctx context.Context, c *arbe.Client, req *arbev1.CreateEnvironmentRequest, makeDefault bool) error {
 	created, err := c.Environments.CreateEnvironment(ctx, req)
 	if err != nil {
@@ -113,7 +113,7 @@ func nameOfRepo(repo string) string {
 	return repo[strings.LastIndexAny(repo, "/:")+1:]
 }
 
-// environmentFrom reads an environment's file; - is stdin, and no path an empty one.
+// environmentFrom reads an environment's file; - is stdin, and an empty path an empty environment.
 func (a *app) environmentFrom(path string) (environmentFile, error) {
 	var in io.Reader = a.in
 	switch path {

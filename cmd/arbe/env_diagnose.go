@@ -29,7 +29,7 @@ func envDiagnose(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diagnose [ENV]",
 		Short: "Check whether an environment can build a sandbox now",
-		Long: "Check whether an environment can build a sandbox now. It builds one, checks from inside what that reaches, and\n" +
+		Long: "Check whether an environment can build a sandbox now. It builds one, checks from inside what it can reach, and\n" +
 			"deletes it. Each step is printed with its time and what to do about it. Without ENV, the house's default is\n" +
 			"checked. It exits with 10 if a step failed.",
 		Args:              takes(0, 1, "at most one environment, by id or name"),
@@ -77,7 +77,7 @@ func (a *app) environmentOrDefault(ctx context.Context, c *arbe.Client, ref stri
 	return got.GetHouse().GetDefaultEnvironmentId(), err
 }
 
-// diagnose returns the steps of a diagnosis. For people, it prints each when that has ended.
+// diagnose returns the steps of a diagnosis. For people, it prints each step when it has ended.
 func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string) (checks []buildCheckView, err error) {
 	stream, err := c.Environments.DiagnoseEnvironment(ctx, &arbev1.DiagnoseEnvironmentRequest{Id: id})
 	if err != nil {
@@ -101,7 +101,7 @@ func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string) (checks [
 	return checks, stream.Err()
 }
 
-// text is a step for people: a line, what to do if it did not go well, and then also what a script printed.
+// text formats a step for people: a line and, if it did not go well, what to do and a script's output.
 func (v buildCheckView) text() string {
 	took := (time.Duration(v.DurationMS) * time.Millisecond).String()
 	if v.Result == "skipped" {

@@ -16,7 +16,7 @@ func envEdit(a *app) *cobra.Command {
 		Use:   "edit ENV",
 		Short: "Edit an environment in your editor, or replace it from stdin",
 		Long: "Edit an environment in $VISUAL or $EDITOR (default vi) or, when stdin is not a terminal, replace it with what\n" +
-			"stdin has, YAML or JSON as arbe env show prints it. Sandboxes that exist stay as they are.",
+			"stdin has, YAML or JSON as arbe env show prints it. Existing sandboxes do not change.",
 		Example: "  arbe env edit go\n" +
 			"  arbe env show go | sed s/1.25/1.26/ | arbe env edit go",
 		Args:              takes(1, 1, "one environment, by id or name"),
@@ -30,7 +30,7 @@ func envEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Ctrl-C must not cancel the change, because in an editor it is meant for the editor.
+			// Ctrl-C must not cancel the change: in an editor, it is meant for the editor.
 			ctx = context.WithoutCancel(ctx)
 			return a.edit(edited{
 				noun: "env", verb: "arbe env edit " + e.GetId(), text: text,
@@ -49,7 +49,7 @@ func envEdit(a *app) *cobra.Command {
 	}
 }
 
-// replaceEnvironment gives an environment the name and config of a file. A file without a name leaves the name.
+// replaceEnvironment gives an environment the name and config of a file. If the file has no name, the name stays.
 func (a *app) replaceEnvironment(ctx context.Context, c *arbe.Client, e *arbev1.Environment, f environmentFile) error {
 	config, err := f.config()
 	if err != nil {

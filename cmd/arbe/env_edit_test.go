@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// environmentServer is a server with one environment. It keeps the name that the environment is given.
+// environmentServer is a server with one environment. It records the name that the environment is given.
 type environmentServer struct {
 	arbev1connect.UnimplementedEnvironmentServiceHandler
 	mu   sync.Mutex
@@ -47,11 +47,11 @@ func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 		{name: "an editor that goes on", editor: `cat "$FIFO" >`, want: "after"},
 		{
 			name: "an editor that it ends", editor: `sh -c 'cat "$FIFO" >"$1"; kill -INT $$' editor`,
-			code: fault.Canceled.ExitCode(), says: `(?m)^what you wrote is in (.+\.yaml)$`,
+			code: fault.Canceled.ExitCode(), says: `(?m)^your text is in (.+\.yaml)$`,
 		},
 		{
 			name: "what cannot be used", editor: `sh -c '{ cat "$FIFO"; echo nonsense: 1; } >"$1"' editor`,
-			code: fault.Invalid.ExitCode(), says: `(?m)^what you wrote is in (.+\.yaml); correct it, and use it with: arbe env edit`,
+			code: fault.Invalid.ExitCode(), says: `(?m)^your text is in (.+\.yaml); correct it, and use it with: arbe env edit`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,9 +21,9 @@ import (
 const (
 	// exitNotRun is the exit code if arbe failed instead of the command. env, timeout and nohup use the same.
 	exitNotRun = 125
-	// exitPipe is what a shell reports for a program that SIGPIPE ended: 128 + 13.
+	// exitPipe is the exit code of a program that SIGPIPE ended: 128 + 13.
 	exitPipe = 141
-	// cancelTime is how long arbe tries to cancel a command before it exits because its own output cannot be written.
+	// cancelTime limits how long arbe tries to cancel a command before it exits because it cannot write its own output.
 	cancelTime = 10 * time.Second
 )
 
@@ -33,28 +33,27 @@ type execution struct {
 	client *arbe.Client
 	req    *arbev1.RunCommandRequest
 	stdin  io.Reader // nil for an empty one
-	// separate says that every byte of both outputs is passed on, separately. Otherwise output shows the live output.
+	// separate means that every byte of both outputs is passed on, separately. Otherwise output shows the live output.
 	separate bool
-	// tells says that stderr is a terminal. Only there does arbe say something of its own beside what the command prints,
-	// because a program would take it for the command's words. Why arbe itself failed is said everywhere.
+	// tells means that stderr is a terminal. Only there does arbe add messages to the command's output, because a program
+	// would take them for the command's. A failure of arbe itself is always reported.
 	tells  bool
 	output output
-	// wantedTerminal says that the person may have wanted to type what the command reads.
+	// wantedTerminal means that the person may have wanted to type the command's input.
 	wantedTerminal bool
 }
 
-// say tells the person something about the command.
+// say prints a message about the command.
 func (e *execution) say(format string, args ...any) {
 	if e.tells {
 		e.app.say("arbe: "+format, args...)
 	}
 }
 
-// missed tells the person that a part of the command's output is not shown.
+// missed reports that a part of the command's output is not shown.
 func (e *execution) missed(bytes int64) { e.say("%d bytes are left out here", bytes) }
 
-// run asks for the command and passes on what it prints until it ends. The error is an [exitCode] unless arbe itself
-// failed.
+// run requests the command and passes on its output until it ends. The error is an [exitCode] unless arbe itself failed.
 func (e *execution) run(ctx context.Context) error {
 	var result string // the id of its entry
 	notices := &connectionNotices{say: e.say}
@@ -64,11 +63,11 @@ func (e *execution) run(ctx context.Context) error {
 		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
 			if result = started.GetResultId(); e.app.json {
 				if err := e.printJSON(viewEntry(started.GetEntry())); err != nil {
-					stop(err) // because a command that prints nothing gives no other occasion to notice it
+					stop(err) // a command that prints nothing gives no other occasion to notice it
 				}
 			}
 		}),
-		// Output from before the tail began is shown with the first piece that the tail has of it.
+		// Output from before the tail is shown with the tail's first piece of it.
 		arbe.OnEvent(func(event *arbev1.TailResponse) error {
 			notices.heard()
 			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
@@ -89,15 +88,15 @@ func (e *execution) run(ctx context.Context) error {
 	ended, err := e.client.Run(ctx, e.req, opts...)
 	incomplete, _ := errors.AsType[*arbe.OutputError](err)
 	_, unwritten := errors.AsType[*arbe.WriteError](err)
-	if unwritten && !e.separate { // because Run cancels the command only if one of its own writers fails
+	if unwritten && !e.separate { // Run cancels the command only if one of its own writers fails
 		e.cancelUnread(ctx)
 	}
 	switch {
 	case unwritten:
 		return e.unwritten(err)
 	case ended == nil:
-		return e.interrupted(ctx, "the command may still run", err)
-	case err != nil && incomplete == nil: // the person left while the rest of the output came
+		return e.interrupted(ctx, "the command may still be running", err)
+	case err != nil && incomplete == nil: // the person left before the rest of the output arrived
 		return e.interrupted(ctx, "the command has ended, but not all of its output is here", err)
 	}
 	err = e.end(ended.Entry)
@@ -123,7 +122,7 @@ func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	return err == nil
 }
 
-// cancelUnread cancels the command because nobody can read what it prints.
+// cancelUnread cancels the command because nobody can read its output.
 func (e *execution) cancelUnread(ctx context.Context) {
 	// ctx must not cancel this call, because the failed write may have ended it.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
@@ -139,8 +138,8 @@ func (e *execution) printJSON(view any) error {
 	return nil
 }
 
-// unwritten returns the exit code for an output that cannot be written. It is never the command's own, because
-// a program would take the part that it has for all of the output.
+// unwritten returns the exit code for output that cannot be written. It is never the command's own: a program would take its
+// part of the output for all of it.
 func (e *execution) unwritten(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitCode(exitPipe)
@@ -149,8 +148,8 @@ func (e *execution) unwritten(err error) error {
 	return exitCode(exitNotRun)
 }
 
-// interrupted explains an error that came because the person left, with what is known of the command. Other errors are
-// returned as they are.
+// interrupted explains an error caused by the person leaving, with what is known about the command. It returns other errors
+// unchanged.
 func (e *execution) interrupted(ctx context.Context, known string, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -176,7 +175,7 @@ func (e *execution) show(d *arbev1.Delta) error {
 	return e.printJSON(view)
 }
 
-// notes tells the person what the command waits for, or what it was kept from, if p says so.
+// notes tells the person what the command waits for, or what it was not allowed to reach, if p is about that.
 func (e *execution) notes(p entry.Payload) {
 	if e.app.json {
 		return
@@ -193,7 +192,7 @@ func (e *execution) notes(p entry.Payload) {
 	}
 }
 
-// end prints what the live output left out, and returns the command's exit code, or a [*arbe.WriteError].
+// end prints the output that was not shown live, and returns the command's exit code, or a [*arbe.WriteError].
 func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := decode(result)
 	r, ok := payload.(entry.CommandResult)
@@ -227,7 +226,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	case r.TimedOut, r.OutOfMemory:
 		e.say("%s", r.Outcome())
 	}
-	if r.ExitCode < 0 { // it is not known
+	if r.ExitCode < 0 { // unknown
 		return exitCode(exitNotRun)
 	}
 	const noProgram = 127
@@ -240,7 +239,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	return exitCode(r.ExitCode)
 }
 
-// argv0 returns the program of a request that has nothing but a program; otherwise nothing.
+// argv0 returns the program of a request without arguments; otherwise nothing.
 func argv0(req *arbev1.RunCommandRequest) string {
 	if argv := req.GetArgv().GetArgs(); len(argv) == 1 {
 		return path.Base(argv[0])
@@ -248,8 +247,7 @@ func argv0(req *arbev1.RunCommandRequest) string {
 	return strings.TrimSpace(req.GetCommand())
 }
 
-// asksForTerminal reports whether a program reads commands from a person when it has a terminal, and ends when it has an
-// empty input.
+// asksForTerminal reports whether a program reads a person's commands on a terminal, but exits on an empty input.
 func asksForTerminal(program string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "zsh", "fish", "ash", "python", "python3", "node", "irb", "psql", "sqlite3", "bc", "cat"}, program)
 }

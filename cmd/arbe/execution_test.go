@@ -55,7 +55,7 @@ func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 	}
 }
 
-// endedCommand is a command that has ended well, and whose output arrives after its result.
+// endedCommand is a command that has succeeded, and whose output arrives after its result.
 type endedCommand struct {
 	arbev1connect.UnimplementedThreadServiceHandler
 	arbev1connect.UnimplementedEntryServiceHandler
@@ -93,7 +93,7 @@ func (c *endedCommand) Tail(ctx context.Context, _ *arbev1.TailRequest, to *conn
 	return nil
 }
 
-// A fullAfter is an output that has room for this many writes.
+// A fullAfter is an output with room for this many writes.
 type fullAfter int
 
 func (f *fullAfter) Write(p []byte) (int, error) {
@@ -135,7 +135,7 @@ func TestAnOutputThatCannotBeWrittenIsNotTheEndOfTheCommand(t *testing.T) {
 	}
 }
 
-// signalled is a command that notes which signals it is sent, and does not end.
+// signalled is a command that records the signals it gets, and does not end.
 type signalled struct {
 	arbev1connect.ThreadServiceClient
 	mu   sync.Mutex
@@ -165,7 +165,7 @@ func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
 		defer cancel()
 		e := &execution{app: &app{err: &said}, tells: true, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
 		began := time.Now()
-		go e.heed(ctx, interrupts, func() { left.Store(true) })
+		go e.interrupt(ctx, interrupts, func() { left.Store(true) })
 		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL"} {
 			interrupts <- os.Interrupt
 			synctest.Wait()
@@ -190,7 +190,7 @@ func TestOneCtrlCSendsEverySignalInTime(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
-		go e.heed(ctx, interrupts, func() { t.Error("arbe left") })
+		go e.interrupt(ctx, interrupts, func() { t.Error("arbe left") })
 		interrupts <- os.Interrupt
 		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL", "INT TERM KILL"} {
 			synctest.Wait()

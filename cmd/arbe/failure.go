@@ -15,16 +15,15 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// exitInterrupted is what a shell expects of a program that Ctrl-C ended.
+// exitInterrupted is the exit code of a program that Ctrl-C ended.
 const exitInterrupted = 130
 
-// exitCode is the error of a verb that ends with this code. The verb has reported everything itself, so that nothing
-// more is printed.
+// exitCode is the error of a verb that exits with this code and has already reported everything.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit tells the person what went wrong, if anything did, and returns the process' exit code.
+// exit reports an error, if there was one, and returns the process's exit code.
 func (a *app) exit(ctx context.Context, err error, args []string) int {
 	if err == nil {
 		return 0
@@ -41,7 +40,7 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 	return e.Code.ExitCode()
 }
 
-// report tells the person, or a program that reads JSON, what went wrong.
+// report reports an error to the person, or to a program that reads JSON.
 func (a *app) report(e *fault.Error, asJSON bool) {
 	if asJSON {
 		a.printError(e)
@@ -52,7 +51,7 @@ func (a *app) report(e *fault.Error, asJSON bool) {
 
 // printError writes an error for programs: {"error":{"code":…,"reason":…,"message":…,"next":…}}.
 func (a *app) printError(e *fault.Error) {
-	// The error is ignored, because there is no other place for it if stderr cannot be written.
+	// Ignore the error: if stderr cannot be written, there is no other place for it.
 	_ = encodeJSON(a.err, map[string]fault.Body{"error": e.Body()})
 }
 
@@ -67,13 +66,13 @@ func (a *app) explain(err error) *fault.Error {
 	return fault.New(fault.Internal, err.Error(), "")
 }
 
-// explainCall explains a call that failed: in the server's own words, or in ours if no arbe server answered.
+// explainCall explains a failed call: in the server's words, or in ours if no arbe server answered.
 func (a *app) explainCall(err *connect.Error) *fault.Error {
 	code := fault.Code(err.Code().String())
 	t, _ := a.target()
 	switch {
 	case err.Code() == connect.CodeUnauthenticated:
-		// Replace the server's next step, because it is to log in with a browser.
+		// Replace the server's next step, which is about logging in with a browser.
 		return fault.Newf(fault.Unauthenticated, t.logIn(), "not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
 		e := fault.New(code, err.Message(), arbe.Next(err)).WithReason(fault.Reason(arbe.Reason(err))).Because(err)
@@ -91,7 +90,7 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 	return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
 }
 
-// logIn says how to get a credential that the server accepts.
+// logIn tells how to get a credential that the server accepts.
 func (t target) logIn() string {
 	switch {
 	case t.Credential == "ARBE_TOKEN":
@@ -99,7 +98,7 @@ func (t target) logIn() string {
 	case t.Profile != "":
 		return "log in again with: arbe login " + t.Host + " --profile " + t.Profile
 	case t.Credential != "":
-		return "start arbe up again, which makes this machine another key"
+		return "start arbe up again, which makes a new key for this machine"
 	}
 	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
 }
@@ -117,7 +116,7 @@ func misusedVerb(cmd *cobra.Command, message string) error {
 	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
 }
 
-// wrongFlag is a mistake in a flag. It replaces the parser's words, because these name Go's types and functions.
+// wrongFlag is a mistake in a flag. It replaces the parser's message, which names Go's types and functions.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -137,7 +136,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return misusedVerb(cmd, message)
 }
 
-// takes returns a check of the number of a verb's arguments. names is what the error calls them.
+// takes returns a check of the number of a verb's arguments. names describes them in errors.
 func takes(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -14,12 +14,12 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// filesFlag adds --file, which names files that go with a message.
+// filesFlag adds --file, which names files to send with a message.
 func filesFlag(cmd *cobra.Command, paths *[]string) {
 	cmd.Flags().StringArrayVar(paths, "file", nil, "`PATH` of a file to send with it; may be given up to 10 times")
 }
 
-// filesAt returns the files at some paths. It finds out whether they can be read before anything is sent.
+// filesAt returns the files at some paths, after checking that they can be read.
 func filesAt(paths []string) ([]arbe.File, error) {
 	if len(paths) > entry.MaxAttachments {
 		return nil, fault.Newf(fault.Invalid, "send the others with another message", "--file is given %d times, and a message may have %d files", len(paths), entry.MaxAttachments)
@@ -30,7 +30,7 @@ func filesAt(paths []string) ([]arbe.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.Close() //nolint:errcheck // it was only tried
+		f.Close() //nolint:errcheck // it was opened only to check
 		files = append(files, arbe.File{Name: filepath.Base(path), MediaType: mime.TypeByExtension(filepath.Ext(path)), Open: func() (io.ReadCloser, error) { return openFile(path) }})
 	}
 	return files, nil

@@ -15,8 +15,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// People name things by a whole id, by the beginning of an id, or by a name. What they type is turned into an id here,
-// so that all verbs take the same forms.
+// People name things by a whole id, by the beginning of an id, or by a name. This file resolves all of these to ids, so that
+// every verb accepts the same forms.
 
 // thing is something that a person may have named.
 type thing struct{ id, name string }
@@ -24,11 +24,11 @@ type thing struct{ id, name string }
 // kind is a kind of things.
 type kind struct {
 	noun, plural string
-	// list is the verb that shows them all.
+	// list is the verb that lists them.
 	list string
-	// whole matches whole ids, so that no call is needed to look them up.
+	// whole matches whole ids, which need no lookup.
 	whole *regexp.Regexp
-	// in returns the things of a house that ref may name. It may return others too, because [kind.pick] selects.
+	// in returns the things of a house that ref may name. It may return more, because [kind.pick] selects.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
 }
 
@@ -51,8 +51,7 @@ var (
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
 )
 
-// minPrefix is how many characters of an id are enough. It must not be less than the server's, which finds nothing
-// then.
+// minPrefix is the shortest prefix of an id. It must not be less than the server's, which finds nothing for shorter ones.
 const minPrefix = 4
 
 // find returns the id of the thing that a person named, in a house or, without one, in the house of $ARBE_HOUSE or else
@@ -69,7 +68,7 @@ func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref strin
 	} else {
 		all, err := allHouses(ctx, c)
 		if connect.CodeOf(err) == connect.CodePermissionDenied {
-			return ref, nil // no error here, because the verb's own call explains better what the credential may do
+			return ref, nil // not an error: the verb's own call explains better what the credential may do
 		} else if err != nil {
 			return "", err
 		}
@@ -120,13 +119,13 @@ func (k kind) pick(ref string, things []thing) (id string, err error) {
 	return "", fault.Newf(fault.Invalid, "give more of the id", "%q names several %s: %s", ref, k.plural, strings.Join(which, ", "))
 }
 
-// matchingThreads are the threads of a house that a server finds for ref.
+// matchingThreads returns the threads of a house that a server finds for ref.
 func matchingThreads(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
 	page, err := c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, Match: ref, PageSize: 50})
 	return things(page.GetThreads()), err
 }
 
-// matchingSandboxes are the sandboxes of a house whose ids begin with ref. They have no names.
+// matchingSandboxes returns the sandboxes of a house whose ids begin with ref. They have no names.
 func matchingSandboxes(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	if len(ref) < minPrefix {
 		return nil, nil
@@ -143,7 +142,7 @@ func environmentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thi
 	return things(all), err
 }
 
-// agentsOf are the people and bots of a house. A bot is also named by its handle: "@reviewer".
+// agentsOf returns the people and bots of a house. A bot is also named by its handle: "@reviewer".
 func agentsOf(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
 	if strings.HasPrefix(ref, "@") {
 		return botsNamed(ctx, c, house, ref)
@@ -152,7 +151,7 @@ func agentsOf(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, 
 	return things(all), err
 }
 
-// botsNamed are the bots of a house, by their names or, if ref is one, their handles.
+// botsNamed returns the bots of a house, by their names or, if ref is one, their handles.
 func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	all, err := allBots(ctx, c, house)
 	for _, b := range all {
@@ -165,7 +164,8 @@ func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []
 	return found, err
 }
 
-// addressed are whom a direct message may be to: the bots of a house as [botsNamed] has them, and its people by how they are mentioned.
+// addressed returns the possible recipients of direct messages: the bots of a house as in [botsNamed], and its people by
+// their handles.
 func addressed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	if found, err = botsNamed(ctx, c, house, ref); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func addressed(ctx context.Context, c *arbe.Client, house, ref string) (found []
 	for _, p := range people {
 		handle := strings.ToLower(strings.TrimPrefix(ref, "@"))
 		if p.GetKind() != "human" || slices.ContainsFunc(found[:bots], func(b thing) bool { return b.name == ref }) {
-			continue // the handle is a bot's
+			continue // the handle belongs to a bot
 		}
 		name := p.GetName()
 		if slices.Contains(entry.HandlesOf(name), handle) {
@@ -186,7 +186,7 @@ func addressed(ctx context.Context, c *arbe.Client, house, ref string) (found []
 	return found, err
 }
 
-// keysNamed are the keys of a house, and those of the caller for all houses.
+// keysNamed returns the keys of a house, and those of the caller for all houses.
 func keysNamed(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
 	keys, err := keysOf(ctx, c, house)
 	if err != nil {
@@ -207,7 +207,7 @@ func invitesOf(ctx context.Context, c *arbe.Client, house, _ string) (found []th
 	return found, err
 }
 
-// things are messages that have an id and a name.
+// things converts messages that have an id and a name.
 func things[Message interface {
 	GetId() string
 	GetName() string
@@ -219,7 +219,7 @@ func things[Message interface {
 	return found
 }
 
-// matchingArtifacts are the artifacts of a house that a server finds for ref.
+// matchingArtifacts returns the artifacts of a house that a server finds for ref.
 func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	req := &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_HouseId{HouseId: house}, Match: ref, PageSize: 50}
 	page, err := c.Artifacts.ListArtifacts(ctx, req)

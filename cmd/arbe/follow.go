@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// follow is the tail of a thread after a position. It tells the person when the connection is lost and when it is back.
+// follow tails a thread after a position. It tells the person when the connection is lost and when it is back.
 func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after int64) iter.Seq2[*arbev1.TailResponse, error] {
 	return func(yield func(*arbev1.TailResponse, error) bool) {
 		n := &connectionNotices{say: a.say}
@@ -39,7 +39,7 @@ func (n *connectionNotices) onLost() arbe.TailOption {
 	})
 }
 
-// heard says that something was received on the tail.
+// heard records that something was received on the tail.
 func (n *connectionNotices) heard() {
 	if n.lost {
 		n.say("connected again")

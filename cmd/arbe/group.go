@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// group makes a verb of other verbs: "arbe thread …".
+// group combines verbs into one: "arbe thread …".
 func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use + " [command]", Short: short}
 	makeGroup(g)
@@ -18,8 +18,8 @@ func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra
 	return g
 }
 
-// makeGroup makes a command show its help when it is called without a verb, and refuse a verb that it does not
-// have. Otherwise cobra would answer an unknown verb of a group with its help and success.
+// makeGroup makes a command show its help when it is called without a verb, and refuse an unknown verb, which cobra would
+// answer with the group's help and success.
 func makeGroup(g *cobra.Command) {
 	g.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -9,12 +9,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// help prints the help of a verb or a topic. It replaces cobra's own help command, because that one answers an unknown
-// topic with success.
+// help prints the help for a verb or a topic. It replaces cobra's help command, which answers an unknown topic with success.
 func help(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB…]",
-		Short: "Show help about a verb or a topic",
+		Short: "Show help for a verb or a topic",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 			about, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
@@ -38,7 +37,7 @@ func help(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// helpView is the help of a verb, a group of verbs or a topic, as programs see it.
+// helpView is the help for a verb, a group of verbs or a topic, as JSON.
 type helpView struct {
 	Name    string     `json:"name"` // with the verbs above it: "arbe thread list"
 	Usage   string     `json:"usage,omitempty"`

@@ -13,7 +13,7 @@ func houseCreate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a house, which you own",
-		Long:  "Create a house with a default environment. You are its owner, and alone in it until you invite others.",
+		Long:  "Create a house with a default environment. You are its owner and only member until you invite others.",
 		Args:  takes(1, 1, "a name"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			created, err := c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: args[0]})

@@ -19,9 +19,9 @@ func houseLimit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limit [USD]",
 		Short: "Show or set what the bots of a house may cost in a day",
-		Long: "Show what the bots of a house have cost since midnight UTC and what they may cost in a day, or, with USD, set the\n" +
-			"latter in US dollars. A bot that is at work stops at its next step when the limit is reached, and goes on after a\n" +
-			"retry when it has been raised. With --reset the limit is the default of $50. Only owners set it.",
+		Long: "Show what the bots of a house have cost since midnight UTC and what they may cost in a day or, with USD, set the\n" +
+			"latter in US dollars. A working bot stops at its next step when the limit is reached. After the limit was raised,\n" +
+			"retry its turn. With --reset the limit is the default of $50. Only owners set it.",
 		Example: "  arbe house limit\n" +
 			"  arbe house limit 100",
 		Args: takes(0, 1, "at most one amount in US dollars"),
@@ -58,18 +58,18 @@ func houseLimit(a *app) *cobra.Command {
 	return cmd
 }
 
-// limitView is what a house spends, as programs see it.
+// limitView is the spending of a house, as JSON.
 type limitView struct {
 	HouseID string `json:"house_id"`
 	// Limit is the default if Default is set.
 	Limit   float64 `json:"house_usd_day"`
 	Default bool    `json:"default"`
 	Used    float64 `json:"used_usd_today"`
-	// Unknown: calls of models whose price is unknown count nothing.
+	// Unknown means that there were calls of models without a known price, which count nothing.
 	Unknown bool  `json:"used_usd_unknown,omitempty"`
 	Calls   int64 `json:"calls_today"`
-	// Shared is the part that was spent with keys of the installation, and Person that of all houses of its person.
-	// The operator sets their limits; 0 means no limit.
+	// Shared is the part spent with keys of the installation, and Person the same for all houses of the owner. The operator
+	// sets their limits; 0 means no limit.
 	Shared            float64 `json:"shared_usd_today"`
 	Person            float64 `json:"person_usd_today"`
 	PersonLimit       float64 `json:"person_usd_day"`
@@ -86,7 +86,7 @@ func viewLimit(got *arbev1.GetHouseResponse) limitView {
 	}
 }
 
-// limitWords say what a house spends.
+// limitWords describes the spending of a house.
 func limitWords(used *arbev1.HouseUsage) string {
 	line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
 	if used.GetUsdUnknown() {

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// houses is a server whose caller is in this many houses. It lists one a page, so that a client has to read all pages,
-// and remembers the house whose threads were listed.
+// houses is a server whose caller is in this many houses. It lists one per page, so that a client has to read all pages, and
+// records the house whose threads were listed.
 type houses struct {
 	arbev1connect.UnimplementedHouseServiceHandler
 	arbev1connect.UnimplementedThreadServiceHandler

@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// needView is a thread that needs the caller, as programs see it.
+// needView is a thread that needs the caller, as JSON.
 type needView struct {
 	HouseID  string    `json:"house_id"`
 	ThreadID string    `json:"thread_id"`
@@ -33,9 +33,9 @@ func inbox(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox",
 		Short: "List the threads that need you, in all your houses",
-		Long: "List the threads that need you, the latest first: a bot waits for a person's yes (approval), somebody mentioned you\n" +
-			"(mention), or work that you asked for has ended and you have not looked (failed, finished). It lists all your houses,\n" +
-			"or that of --house. Pages show the same number. arbe thread seen takes a thread off the list, as reading it in the\n" +
+		Long: "List the threads that need you, latest first: a bot waits for approval (approval), somebody mentioned you\n" +
+			"(mention), or work that you asked for has ended and you have not looked (failed, finished). It covers all your houses,\n" +
+			"or the one of --house. Pages show the same number. arbe thread seen removes a thread from the list, as reading it in the\n" +
 			"browser does.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
@@ -67,7 +67,7 @@ func inbox(a *app) *cobra.Command {
 	return cmd
 }
 
-// readingView is how far the caller has read a thread, as programs see it.
+// readingView is the caller's reading position in a thread, as JSON.
 type readingView struct {
 	ThreadID string `json:"thread_id"`
 	Seq      int64  `json:"seq"`
@@ -99,13 +99,13 @@ func threadSeen(a *app) *cobra.Command {
 		return now.GetReading(), err
 	}, &cobra.Command{
 		Use:   "seen [THREAD]",
-		Short: "Say that you have read a thread, so that it leaves your inbox",
-		Long:  "Say that you have read a thread up to its end, so that it leaves your inbox on all your devices. Requests for\napproval stay until somebody answers. THREAD defaults to $ARBE_THREAD.",
+		Short: "Mark a thread as read, so that it leaves your inbox",
+		Long:  "Mark a thread as read up to its end, so that it leaves your inbox on all your devices. Requests for\napproval stay until somebody answers. THREAD defaults to $ARBE_THREAD.",
 	})
 }
 
-// seen marks a thread as read up to an entry that was shown here, unless a program reads it. An error is ignored: the thread then
-// stays in the inbox.
+// seen marks a thread as read up to an entry that was shown here, unless a program reads it. It ignores errors: the thread
+// then stays in the inbox.
 func (a *app) seen(ctx context.Context, c *arbe.Client, thread string, seq int64) {
 	if !a.json && !a.quiet && seq > 0 {
 		_, _ = c.Inboxes.MarkRead(ctx, &arbev1.MarkReadRequest{ThreadId: thread, Seq: seq})
@@ -116,7 +116,7 @@ func threadMute(a *app) *cobra.Command {
 	return reads(a, "muted", mutes(true), &cobra.Command{
 		Use:   "mute [THREAD]",
 		Short: "Let a thread need you only when somebody mentions you",
-		Long:  "Let a thread need you only when somebody mentions you. It is muted for you alone. THREAD defaults to $ARBE_THREAD.",
+		Long:  "Let a thread need you only when somebody mentions you. It is muted only for you. THREAD defaults to $ARBE_THREAD.",
 	})
 }
 

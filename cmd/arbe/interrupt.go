@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// handleInterrupts passes each Ctrl-C and SIGTERM to handle, instead of letting it end arbe's own calls. The context that it returns
-// ends when handle calls leave, or with end. When the reader of the output goes away, writing fails from then on, instead of ending
-// arbe alone.
+// handleInterrupts passes each Ctrl-C and SIGTERM to handle, so that they do not end arbe's own calls. The returned context
+// ends when handle calls leave, or with end. If the reader of the output goes away, writing fails from then on; arbe itself
+// does not end.
 func handleInterrupts(ctx context.Context, handle func(ctx context.Context, interrupts <-chan os.Signal, leave func())) (_ context.Context, end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))

@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// link is a link that a server made for a person: to log in or, as an invite, to join a house.
+// link is a link that a server made for a person: to log in or, for an invite, to join a house.
 type link struct {
 	host, token string
 	invite      bool
@@ -37,13 +37,13 @@ func parseLink(text string) (l link, ok bool) {
 	return l, ok && l.token != ""
 }
 
-// linkOf is the link that a person gave in place of a key, which must be of this server.
+// linkOf returns the link that a person gave in place of a key. It must be a link of this server.
 func linkOf(host, token string) (l link, ok bool, err error) {
 	if !strings.Contains(token, "://") {
 		return l, false, nil
 	}
 	if l, ok = parseLink(token); !ok {
-		return l, false, fault.New(fault.Invalid, "this is neither an API key nor a link to log in or to join with", "create a key at the server with: arbe key create NAME")
+		return l, false, fault.New(fault.Invalid, "this is neither an API key nor a login or invite link", "create a key at the server with: arbe key create NAME")
 	}
 	if l.host != host {
 		return l, false, fault.Newf(fault.Invalid, "log in to that server, or use a link of this one", "the link is for %s, and not for %s", l.host, host)
@@ -97,8 +97,8 @@ func (a *app) askName(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// unusableInvite explains that an invite cannot be used. Otherwise the person would be asked to log in, because the
-// server's code is that of a wrong credential.
+// unusableInvite explains that an invite cannot be used. The server's code is that of a wrong credential, for which the
+// person would be asked to log in.
 func unusableInvite(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok || e.Code() != connect.CodeUnauthenticated {

@@ -19,16 +19,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jsonCalls is one call of each verb, in an order in which they work. A word in braces is what an earlier call kept, and a
-// word before < is a variable of the environment.
+// jsonCalls has one call of each verb, in an order that works. A word in braces was kept from an earlier call, and a word
+// before < is a variable of the environment.
 var jsonCalls = []struct {
 	line  string
 	stdin string
-	// keep names what later calls find the field of the answer under: "thread=id".
+	// keep names the value of a field of the answer for later calls: "thread=id".
 	keep string
-	// stays: the verb goes on until Ctrl-C.
+	// stays means that the verb runs until Ctrl-C.
 	stays bool
-	// outcome: its exit code says how a run stands.
+	// outcome means that its exit code tells the state of a run.
 	outcome bool
 }{
 	{line: "version"},
@@ -204,7 +204,7 @@ func TestEveryVerbPrintsJSON(t *testing.T) {
 		kept[name] = checkJSON(t, words, printed, field)
 	}
 	walk(newRoot(&app{}), func(cmd *cobra.Command) {
-		// A terminal has no JSON, as arbe attach says; and a copy is all that arbe cp prints.
+		// arbe attach has no JSON because its output is a terminal's, and arbe cp prints only the copy.
 		if cmd.CommandPath() == "arbe attach" || cmd.CommandPath() == "arbe cp" {
 			return
 		}
@@ -231,7 +231,7 @@ func TestEveryHelpPrintsJSON(t *testing.T) {
 	})
 }
 
-// walk visits a command and all below it that people see.
+// walk visits a command and all visible ones below it.
 func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	visit(cmd)
 	for _, c := range cmd.Commands() {
@@ -261,7 +261,7 @@ func callArbe(t *testing.T, env, args []string, stdin string, stays, outcome boo
 	}
 	read := bufio.NewReader(out)
 	if stays {
-		printed, _ = read.ReadString('\n') // without a line the check of it fails
+		printed, _ = read.ReadString('\n') // without a line, the check fails
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Error(err)
 		}
@@ -307,7 +307,7 @@ func checkJSON(t *testing.T, args []string, printed, field string) (value string
 	}
 }
 
-// newDatabase makes a further database on the PostgreSQL of a server, and returns its address.
+// newDatabase creates another database on a server's PostgreSQL, and returns its address.
 func newDatabase(t *testing.T, server *upServer, name string) (url string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(server.dataDir, "database_url"))

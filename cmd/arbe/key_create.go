@@ -19,7 +19,7 @@ func keyCreate(a *app) *cobra.Command {
 	cmd = &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an API key for one house",
-		Long: "Create an API key for one house, and print it. It is shown this once: the server keeps no copy. An\n" +
+		Long: "Create an API key for one house, and print it. It is shown only once: the server keeps no copy. An\n" +
 			"owner may make one for a bot of the house. A key for one house cannot create other keys.",
 		Example: "  export ARBE_TOKEN=$(arbe key create ci --expires 720h -q)",
 		Args:    takes(1, 1, "a name, which says what the key is for"),

@@ -17,8 +17,8 @@ func keyList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys of a house, and your own for all houses",
-		Long: "List the API keys of a house, with those that have ended, and your own keys that are valid for all your\n" +
-			"houses, such as that of arbe up. With --house, list that house's keys only. The server has no copy of\n" +
+		Long: "List the API keys of a house, including expired and revoked ones, and your own keys that are valid for all your\n" +
+			"houses, such as the one of arbe up. With --house, list only that house's keys. The server has no copy of\n" +
 			"the keys themselves.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
@@ -65,7 +65,7 @@ func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arb
 	return append(keys, own...), err
 }
 
-// whenever is [app.when] for a time that may not be set.
+// whenever is [app.when] for a time that may be unset.
 func (a *app) whenever(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "never"

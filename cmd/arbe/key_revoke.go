@@ -15,7 +15,7 @@ func keyRevoke(a *app) *cobra.Command {
 		Use:   "revoke KEY",
 		Short: "End an API key for good",
 		Long: "End an API key for good: your own or, as an owner, any of the house. Revoking one that has ended succeeds.\n" +
-			"The command line of arbe up's machine has a key of its own: when you revoke it, the next arbe up makes another.",
+			"The command line on arbe up's machine has its own key: if you revoke it, the next arbe up creates another.",
 		Args:              takes(1, 1, "one key, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.keys),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

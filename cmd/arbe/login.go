@@ -29,9 +29,9 @@ func login(a *app) *cobra.Command {
 			"that is used from now on. A login or invite link for that server works too. It is typed or, with\n" +
 			"--with-token, read from stdin.\n\n" +
 			"With the link of an invite, join its house: as the person of the profile of that server if there is one, else as\n" +
-			"a new person, whose name is asked for unless --name gives it. A link works once. Other users of this\n" +
+			"a new person, whose name arbe asks for unless --name gives it. A link works once. Other users of this\n" +
 			"machine can read arguments. If you share it, run arbe login HOST and type the link.\n\n" +
-			"What a link gives is a session of 30 days, unless the profile has a credential already. A key lasts as long as\n" +
+			"A link gives a session of 30 days, unless the profile already has a credential. A key lasts as long as\n" +
 			"you choose: arbe key create makes one.\n\n" +
 			"Without HOST, print a link that logs a browser in to the current server as you. It works once, within a few\n" +
 			"minutes. Whoever opens it acts as you, so give it to nobody.",
@@ -77,7 +77,7 @@ func (a *app) loginLink(ctx context.Context, c *arbe.Client, _ []string) error {
 	return nil
 }
 
-// loginTo keeps a profile for a server, which is named by its address or by a link of it. Without a link it asks for the
+// loginTo stores a profile for a server, named by its address or by one of its links. Without a link it asks for the
 // credential. A new person joins with name.
 func (a *app) loginTo(ctx context.Context, address string, withToken bool, name string) error {
 	l, linked := parseLink(address)
@@ -102,7 +102,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: anyone on the network path can read your key", host)
 	}
-	// So that the messages of errors name this server.
+	// So that error messages name this server.
 	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
 	var in loggedIn
 	if !linked {
@@ -126,8 +126,8 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if err != nil {
 		return err
 	}
-	// No call comes between the use of a link and this, because the link works once: if that call failed, its session
-	// would be lost.
+	// Make no call between using a link and saving, because the link works once: if that call failed, its session would be
+	// lost.
 	saved.All[profileName] = profile{Host: host, Token: in.token}
 	saved.Current = profileName
 	if err := saved.save(); err != nil {
@@ -136,14 +136,14 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	return a.showLogin(in, host, profileName)
 }
 
-// showLogin prints who has logged in where.
+// showLogin prints who has logged in, and where.
 func (a *app) showLogin(in loggedIn, host, profileName string) error {
 	view := struct {
 		Profile   string     `json:"profile"`
 		Host      string     `json:"host"`
 		Agent     agentView  `json:"agent"`
-		House     *houseView `json:"house,omitempty"`      // that an invite was for
-		ExpiresAt *time.Time `json:"expires_at,omitempty"` // of the session that a link began
+		House     *houseView `json:"house,omitempty"`      // of the invite
+		ExpiresAt *time.Time `json:"expires_at,omitempty"` // of a link's session
 	}{Profile: profileName, Host: host, Agent: viewAgent(in.agent), ExpiresAt: optional(in.expires)}
 	if in.house != nil {
 		joined := viewHouse(in.house)
@@ -160,12 +160,12 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 		a.say("this session ends on %s; to stay logged in, create a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s",
 			view.ExpiresAt.Local().Format("2006-01-02"), host, profileName)
 	}
-	a.say("arbe profile use %s goes back to the server of this machine", localProfile)
+	a.say("arbe profile use %s switches back to the server of this machine", localProfile)
 	return err
 }
 
-// loggedIn is what a person gets who logs in: a credential, when it expires if it is a session, who they are, and the
-// house that they were invited to, if any.
+// loggedIn is the result of logging in: a credential, its expiry if it is a session, the person, and the house that they were
+// invited to, if any.
 type loggedIn struct {
 	token   string
 	expires *timestamppb.Timestamp
@@ -173,7 +173,7 @@ type loggedIn struct {
 	house   *arbev1.House
 }
 
-// holder is who an API key is of. A key that the server does not accept is an error.
+// holder returns the holder of an API key, or an error if the server does not accept the key.
 func holder(ctx context.Context, host, key string) (*arbev1.Agent, error) {
 	who, err := arbe.New(host, key).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeUnauthenticated {
@@ -182,7 +182,7 @@ func holder(ctx context.Context, host, key string) (*arbev1.Agent, error) {
 	return who.GetAgent(), err
 }
 
-// newProfile returns the address that a person typed as a full one, and the name of its profile.
+// newProfile completes the address that a person typed, and returns it with the name of its profile.
 func (a *app) newProfile(address string) (host, name string, err error) {
 	if host, err = cleanHost(address); err != nil {
 		return "", "", err
@@ -216,8 +216,8 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 	return token, nil
 }
 
-// redeem exchanges a login link for a session. It saves the profiles before that, because the link works once: if they
-// cannot be written, the session would be lost.
+// redeem exchanges a login link for a session. It saves the profiles first, because the link works once: if they could not be
+// written afterwards, the session would be lost.
 func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
 	if err := saved.save(); err != nil {
 		return loggedIn{}, err

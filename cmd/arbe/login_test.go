@@ -44,7 +44,7 @@ func (linksOnly) WhoAmI(context.Context, *arbev1.WhoAmIRequest) (*arbev1.WhoAmIR
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the server restarts"))
 }
 
-// A link works once, so a server that fails after its use must not cost the person the session.
+// A link works once, so a server that fails after its use must not cost the person their session.
 func TestTheSessionOfALinkIsKeptWhateverFailsNext(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{

@@ -55,7 +55,7 @@ func logout(a *app) *cobra.Command {
 			view := struct {
 				Profile string `json:"profile"`
 				Host    string `json:"host"`
-				// Ended says that the credential is not valid any more.
+				// Ended reports that the credential is no longer valid.
 				Ended bool `json:"ended"`
 			}{name, p.Host, ended}
 			if err := a.show(name, view, func() string { return fmt.Sprintf("logged out from %s (profile %s)", p.Host, name) }); err != nil {
@@ -72,8 +72,7 @@ func logout(a *app) *cobra.Command {
 	return cmd
 }
 
-// endCredential ends a profile's session and, if revoke says so, its API key, and reports whether the credential has
-// ended.
+// endCredential ends a profile's session and, with revoke, its API key. It reports whether the credential has ended.
 func endCredential(ctx context.Context, p profile, revoke bool) (ended bool, err error) {
 	c := arbe.New(p.Host, p.Token)
 	who, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})

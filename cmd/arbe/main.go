@@ -1,14 +1,13 @@
 // Command arbe is arbe's one program: the server (arbe up, arbe serve) and the command line that talks
 // to one.
 //
-// Each verb is one file with one constructor, and one line in the table of verbs (verbs.go), from which
-// root.go makes the command line. A verb that talks to a server speaks Connect through
-// package proto/arbe and knows nothing else of it. All verbs are given the same [app] (app.go): the
-// streams, what the person wants to see, and the way to the server (target.go). What a verb returns
-// becomes the words on stderr and the exit code in one place (failure.go).
+// Each verb is one file with one constructor, and one line in the table of verbs (verbs.go), from which root.go builds the
+// command line. A verb that talks to a server speaks Connect through package proto/arbe and knows nothing else about it. All
+// verbs get the same [app] (app.go): the streams, the output that the person wants, and the way to the server (target.go).
+// One place turns the error of a verb into a message on stderr and an exit code (failure.go).
 //
-// The rule to remember: data goes to stdout, everything said about it to stderr. What --json prints
-// (views.go) is a promise to programs; the text for people may change.
+// The rule to remember: data goes to stdout, everything about it to stderr. The output of --json (views.go) is a promise to
+// programs; the text for people may change.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	_ "github.com/arbe-dev/arbe/cmd/arbe/early" // collects no garbage while the program starts
+	_ "github.com/arbe-dev/arbe/cmd/arbe/early" // turns off garbage collection during the start
 )
 
 func main() {

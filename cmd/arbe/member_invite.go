@@ -18,9 +18,9 @@ func memberInvite(a *app) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = &cobra.Command{
 		Use:   "invite [NOTE]",
-		Short: "Print a link with which one person joins a house",
-		Long: "Print a link with which one person joins a house. Owners only. It works once; whoever opens it first joins, so\n" +
-			"give it to nobody else. It is shown this once. NOTE says whom it is for; arbe invite list shows it.",
+		Short: "Print a link with which one person can join a house",
+		Long: "Print a link with which one person can join a house. Owners only. It works once; whoever opens it first joins, so\n" +
+			"give it to nobody else. It is shown only once. NOTE tells whom it is for; arbe invite list shows it.",
 		Example: "  arbe member invite 'for Grace' --role owner",
 		Args:    takes(0, 1, "at most one note"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
@@ -56,6 +56,6 @@ func memberInvite(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
 	flags.StringVar(&req.Role, "role", "", "role that the person gets: member or owner (default member)")
-	flags.DurationVar(&expires, "expires", 0, "how long the link works, such as 24h (default: as the server says)")
+	flags.DurationVar(&expires, "expires", 0, "how long the link works, such as 24h (default: the server's)")
 	return cmd
 }

@@ -28,7 +28,7 @@ func memberRole(a *app) *cobra.Command {
 				return err
 			}
 			m := updated.GetMember()
-			return a.show(agent, viewMember(m), func() string { return fmt.Sprintf("%s is %s now", oneLine(m.GetAgent().GetName()), m.GetRole()) })
+			return a.show(agent, viewMember(m), func() string { return fmt.Sprintf("%s is now %s", oneLine(m.GetAgent().GetName()), m.GetRole()) })
 		}),
 	}
 	a.houseFlag(cmd, &house)

@@ -9,12 +9,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// noCheckFlag adds the flag with which what a provider does not confirm is set all the same.
+// noCheckFlag adds the flag that sets something even if its provider does not confirm it.
 func noCheckFlag(cmd *cobra.Command, to *bool, usage string) {
 	cmd.Flags().BoolVar(to, "no-check", false, usage)
 }
 
-// checkView is what came of trying a key or a server.
+// checkView is the result of trying a key or a server.
 type checkView struct {
 	Tried   bool   `json:"tried"`
 	Models  int32  `json:"models"`
@@ -37,7 +37,7 @@ func (c *checkView) after(line string) string {
 	return line + "\n" + printable(c.Summary)
 }
 
-// unverified says that it is not known whether a model exists.
+// unverified reports that it is unknown whether a model exists.
 func (a *app) unverified(why string) {
 	if why != "" {
 		a.say("not verified: %s", printable(why))

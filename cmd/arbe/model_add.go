@@ -17,9 +17,9 @@ func modelAdd(a *app) *cobra.Command {
 		Long: "Add a server with models to a house, or change the one of this name. Its models are then NAME/model. The address\n" +
 			"must be on the public internet; the operator can name others in the server's environment (ARBE_MODEL_PRIVATE_HOSTS).\n" +
 			"Owners only, because the key is sent there.\n\n" +
-			"--dialect says what the server speaks: chat (OpenAI's chat/completions), messages (Anthropic's), responses (OpenAI's) or\n" +
-			"gemini (Google's). By default it is what the form of the address shows (those of providers, and those that end in\n" +
-			"/anthropic), else chat. The server and its key are tried first, which costs nothing.",
+			"--dialect sets what the server speaks: chat (OpenAI's chat/completions), messages (Anthropic's), responses (OpenAI's) or\n" +
+			"gemini (Google's). By default arbe infers it from the address (known providers, and addresses that end in\n" +
+			"/anthropic), else chat. arbe first tries the server and its key, which costs nothing.",
 		Example: "  arbe secret set LAB_KEY < key\n" +
 			"  arbe model add lab https://models.example.com/v1 --key LAB_KEY\n" +
 			"  arbe model add deepseek https://api.deepseek.com/anthropic --key DEEPSEEK_KEY",
@@ -50,7 +50,7 @@ func modelAdd(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &req.HouseId)
-	cmd.Flags().StringVar(&req.SecretName, "key", "", "name of the secret that has its key (default: it wants none)")
+	cmd.Flags().StringVar(&req.SecretName, "key", "", "name of the secret with its key (default: no key)")
 	a.completes(cmd, "key", a.secretNames)
 	cmd.Flags().StringVar(&req.Dialect, "dialect", "", "what it speaks: chat, messages, responses or gemini")
 	a.completes(cmd, "dialect", func(context.Context, *arbe.Client) ([]thing, error) {

@@ -18,7 +18,7 @@ func modelFallback(a *app) *cobra.Command {
 		Use:   "fallback [MODEL…]",
 		Short: "Show or set the models that bots ask while their own does not answer",
 		Long: "Show the models that bots ask while the provider of their own does not answer or, with MODELs, set them: at most 5, as\n" +
-			"provider/model, the preferred one first. They are asked when that has lasted a minute, or when the provider asks for a\n" +
+			"provider/model, the preferred one first. Bots ask them after a minute without an answer, or when the provider asks for a\n" +
 			"longer pause; the thread says so. --none sets no model. A model that its provider does not list is refused. Owners only.",
 		Example: "  arbe model fallback openai/gpt-5.1 openrouter/qwen/qwen3-coder",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -32,7 +32,7 @@ func modelFallback(a *app) *cobra.Command {
 			view := struct {
 				Models  []string `json:"fallback_models"`
 				Problem string   `json:"problem,omitempty"`
-				// Unverified says why it is not known whether one of them exists.
+				// Unverified tells why it is unknown whether one of them exists.
 				Unverified string `json:"unverified,omitempty"`
 			}{Models: []string{}}
 			if none || len(args) > 0 {

@@ -20,7 +20,7 @@ func modelList(a *app) *cobra.Command {
 		Short: "List where a house finds models, and which one is its default",
 		Long: "List where a house finds models: through its own keys (the secrets ANTHROPIC_API_KEY, OPENAI_API_KEY,\n" +
 			"OPENROUTER_API_KEY and GEMINI_API_KEY), at servers that it added, and what the installation offers. The\n" +
-			"default, which bots use that name no model, is marked. With NAME, list the models of one of them, as provider/model.",
+			"default, for bots that name no model, is marked. With NAME, list the models of one of them, as provider/model.",
 		Example: "  arbe model list anthropic",
 		Args:    takes(0, 1, "at most one name, as arbe model list shows it"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -93,7 +93,7 @@ func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
 		return err
 	}
 	if len(rows) == 0 {
-		a.say("%s", printable(first(e.GetProblem(), "it is not known which models "+e.GetName()+" has")))
+		a.say("%s", printable(first(e.GetProblem(), "it is unknown which models "+e.GetName()+" has")))
 	}
 	return nil
 }

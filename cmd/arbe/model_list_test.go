@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What the operator's environment has is listed by the name of its variable, and no key is ever printed.
+// Keys in the operator's environment are listed by the names of their variables, and no key is ever printed.
 func TestModelListSaysWhereKeysComeFrom(t *testing.T) {
 	t.Parallel()
 	keys := []struct{ variable, endpoint, key string }{

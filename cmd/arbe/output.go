@@ -7,8 +7,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// output shows a person what a command prints, each byte once and in order: first from the deltas as they come, and at
-// the end from the result, because deltas leave out some of what is printed very fast or around a reconnect.
+// output shows a person a command's output, each byte once and in order: first from the deltas as they arrive, and at the end
+// from the result, because deltas leave out parts of very fast output and of output around a reconnect.
 type output struct {
 	out    io.Writer
 	missed func(bytes int64)
@@ -19,11 +19,11 @@ type output struct {
 
 func (o *output) delta(d *arbev1.Delta) error { return o.piece(d.GetOffset(), d.GetData()) }
 
-// rest writes what the deltas left out, if the result has it.
+// rest writes the parts that the deltas left out, if the result has them.
 func (o *output) rest(r entry.CommandResult) error {
 	whole := !r.Truncated
-	// If the output is not all text, the result's positions differ from the output's, because it has marks in place of
-	// other bytes.
+	// If the output is not all text, positions in the result differ from those in the output, because it has marks in place
+	// of other bytes.
 	if exact := int64(len(r.Output)) == r.OutputBytes; whole && !exact && o.at == 0 {
 		o.at = r.OutputBytes
 		_, err := io.WriteString(o.out, r.Output)
@@ -36,8 +36,7 @@ func (o *output) rest(r entry.CommandResult) error {
 	return o.piece(r.OutputBytes-int64(len(r.OutputTail)), []byte(r.OutputTail))
 }
 
-// piece writes the part of data that is not written yet, and reports what is missing before it. Data starts at offset
-// of the output.
+// piece writes the part of data that is not yet written, and reports a gap before it. Data starts at offset of the output.
 func (o *output) piece(offset int64, data []byte) error {
 	if offset > o.at {
 		o.missed(offset - o.at)

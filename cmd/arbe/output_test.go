@@ -64,8 +64,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// The two counts differ on purpose: the artifact counts the bytes as they were printed, and the result counts its text,
-// which may have more.
+// The two counts differ on purpose: the artifact counts the original bytes, and the result counts its text, which may be
+// longer.
 func TestTheSummaryNamesWhereTheWholeOutputIs(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]entry.CommandResult{

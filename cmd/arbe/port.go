@@ -22,7 +22,7 @@ func port(a *app) *cobra.Command {
 		Long: "Listen on ports of this machine, and pass each connection on to a port of the thread's sandbox, until Ctrl-C. LOCAL\n" +
 			"is the same number if it is left out, and any free port if it is 0. Only this machine reaches LOCAL.\n" +
 			"\n" +
-			"A thread without a sandbox gets one, and one that is stopped is started. What listens there need not run yet.",
+			"A thread without a sandbox gets one, and a stopped one is started. The program that listens need not be running yet.",
 		Example: "  arbe port th4w7q2m9x 3000\n" +
 			"  arbe port th4w7q2m9x 8080:3000 5432",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -59,7 +59,7 @@ type forwarding struct {
 	ports   []forwardedPort
 
 	mu   sync.Mutex
-	told map[string]bool // what was said already
+	told map[string]bool // messages already printed
 }
 
 type forwardedPort struct {
@@ -92,7 +92,7 @@ func (f *forwarding) close() {
 	}
 }
 
-// run makes the sandbox ready, says what listens, and passes connections on until ctx ends.
+// run gets the sandbox ready, prints the ports, and passes connections on until ctx ends.
 func (f *forwarding) run(ctx context.Context) error {
 	if err := f.wake(ctx); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *forwarding) announce(p forwardedPort) error {
 	return err
 }
 
-// wake makes the sandbox ready, and says so if that was needed.
+// wake gets the sandbox ready, and says so if that was needed.
 func (f *forwarding) wake(ctx context.Context) error {
 	said := false
 	woken, err := f.client.WakeSandbox(ctx, f.thread, func() {
@@ -141,7 +141,7 @@ func (f *forwarding) wake(ctx context.Context) error {
 	f.sandbox = woken.GetSandboxId()
 	f.mu.Unlock()
 	if woken.GetStarted() {
-		f.app.say("the sandbox was stopped, and has been started: nothing listens in it unless its environment starts it")
+		f.app.say("the sandbox was stopped and has been restarted: nothing listens in it unless its environment starts it")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (f *forwarding) accept(ctx context.Context, all *sync.WaitGroup, p forwarde
 	}
 }
 
-// pass passes one connection on. If the sandbox is gone meanwhile, the thread gets another one.
+// pass passes one connection on. If the sandbox is gone in the meantime, the thread gets another one.
 func (f *forwarding) pass(ctx context.Context, conn *net.TCPConn, remote uint16) error {
 	to, err := f.client.DialPort(ctx, f.thread, remote)
 	if arbe.Reason(err) == string(fault.NoSandbox) {

@@ -116,7 +116,7 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	}
 	e.wantedTerminal = !f.noStdin && isTerminal(a.in)
 	// Ctrl-C is meant for the command, and a reader that goes away cancels it.
-	ctx, end := handleInterrupts(ctx, e.heed)
+	ctx, end := handleInterrupts(ctx, e.interrupt)
 	defer end()
 	return e.run(ctx)
 }
@@ -200,10 +200,10 @@ var cancelSteps = []struct {
 	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sending SIGKILL; press Ctrl-C again to leave"},
 }
 
-// heed makes each Ctrl-C send the command the next signal, and the last one end arbe, until ctx ends. The server sends
+// interrupt makes each Ctrl-C send the command the next signal, and the last one end arbe, until ctx ends. The server sends
 // the later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
 // each. It does so first, because the command, and with it arbe, may end as soon as the signal is sent.
-func (e *execution) heed(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
+func (e *execution) interrupt(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
 	var due <-chan time.Time
 	for next := 0; ; next++ {
 		select {
