@@ -18,8 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A page shows the errors of the services. Their next steps are for all clients, and some name commands or procedures,
-// which a reader of a page does not have. The steps are those in the source of the services, so that a new one is covered.
+// A page shows errors of the services. Their next steps are written for all clients, and some name commands or procedures
+// that a reader of a page does not have. The test reads the steps from the services' source, so that new ones are covered.
 func TestNoErrorOfAServiceAdvisesWhatAPageCannotDo(t *testing.T) {
 	t.Parallel()
 	foreign := regexp.MustCompile(`\barbe [a-z-]+|with the command|\b(` + strings.Join(procedures(), "|") + `)\b`)
@@ -60,7 +60,7 @@ func TestNoErrorOfAServiceAdvisesWhatAPageCannotDo(t *testing.T) {
 	}
 }
 
-// procedures are the names of all procedures of the API whose name is no plain word.
+// procedures returns the names of all API procedures that are not plain words.
 func procedures() (names []string) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("arbe.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
@@ -132,7 +132,7 @@ func refusalsOf(t *testing.T, packages ...string) (list []refusal) {
 	return list
 }
 
-// called is the function that a call names, such as fault.New.
+// called returns the function that a call names, such as fault.New.
 func called(call *ast.CallExpr) string {
 	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
 		if x, ok := s.X.(*ast.Ident); ok {
@@ -142,7 +142,7 @@ func called(call *ast.CallExpr) string {
 	return ""
 }
 
-// literals is the text that is written in an expression.
+// literals returns the text literals in an expression.
 func literals(e ast.Expr) string {
 	var b strings.Builder
 	ast.Inspect(e, func(n ast.Node) bool {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// ago says how long ago something happened, as short as possible. The script updates it.
+// ago formats the age of t as briefly as possible. The script updates it.
 func ago(t time.Time) string {
 	switch d := time.Since(t); {
 	case d < time.Minute:
@@ -24,7 +24,7 @@ func ago(t time.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
-// elapsedText says how long something has been running.
+// elapsedText formats how long something has been running.
 func elapsedText(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

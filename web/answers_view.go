@@ -7,10 +7,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// asSettled is the value of the choice that leaves it to the first message who answers.
+// asSettled is the value of the choice that leaves it to the first message which bot answers.
 const asSettled = "unsettled"
 
-// answersWords says in a few words what a message means for bots: "arbe answers".
+// answersWords tells in a few words what a message means for bots: "arbe answers".
 func answersWords(list []*arbev1.Answerer) string {
 	by := map[string][]string{}
 	for _, a := range list {
@@ -40,7 +40,7 @@ func answersWords(list []*arbev1.Answerer) string {
 	return name + " does not answer. " + first.Explanation
 }
 
-// answeringNow is the choice that holds in a thread.
+// answeringNow returns the current choice of a thread.
 func answeringNow(t *arbev1.Thread) string {
 	if !t.AnsweringSettled {
 		return asSettled
@@ -48,7 +48,7 @@ func answeringNow(t *arbev1.Thread) string {
 	return t.AnsweringAgentId
 }
 
-// unsettledWords is the choice of a thread for which nobody has chosen.
+// unsettledWords returns the choice of a thread for which nobody has chosen.
 func unsettledWords(partner string) string {
 	if partner != "" {
 		return partner

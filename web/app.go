@@ -11,6 +11,6 @@ type app struct {
 	following following
 	former    formerMembers
 	secure    bool
-	previews  *url.URL // that of [Config]
+	previews  *url.URL // from [Config]
 	log       *slog.Logger
 }

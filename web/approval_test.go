@@ -51,7 +51,7 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 		contains(t, text, "Ada said no.", "too early")
 		lacks(t, text, `value="approve"`, "waits for a yes", "waiting for a person")
 	})
-	t.Run("all that would run is there, however long", func(t *testing.T) {
+	t.Run("everything that would run is shown, however long", func(t *testing.T) {
 		f.begins("turnlong")
 		f.says("turnlong", "", "turn.t1.1.call0.asked", asksToRun(strings.Repeat("x", 100<<10)+"; rm -rf /"))
 		_, text := c.get("/threads/turnlong")

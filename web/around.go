@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// followHouse keeps topics of a house live: its places, its list of threads, and the names of its members.
+// followHouse keeps topics of a house live: its sidebar, its list of threads, and the names of its members.
 func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics []topic) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -25,13 +25,13 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 		}
 		return nil
 	}
-	// The shared watch brings the changes, but it may run in the name of another reader. This watch is needed because
-	// it ends when this reader loses access.
+	// The shared watch brings the changes, but may run on behalf of another reader. This watch is needed because it ends when
+	// this reader loses access.
 	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house, Inbox: true})
 	if err != nil {
 		return end(err)
 	}
-	defer func() { _ = member.Close() }() // no error to handle, because the reader left or the stream ended
+	defer func() { _ = member.Close() }() // nothing to handle: the reader left or the stream ended
 	if !member.Receive() {
 		return end(member.Err())
 	}
@@ -74,7 +74,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	}
 }
 
-// passInboxes passes the inboxes of a watch on until it ends, from the message that was received last.
+// passInboxes forwards the inboxes of a watch until it ends, beginning with the last received message.
 func passInboxes(ctx context.Context, member *connect.ServerStreamForClient[arbev1.WatchHouseResponse], inboxes chan<- *arbev1.Inbox) error {
 	for {
 		if i := member.Msg().GetInbox(); i != nil {
@@ -112,7 +112,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			t := w.threads[t.Id]
 			if t == nil {
-				return nil, nil // because the tail of its log says that it is gone
+				return nil, nil // the tail of its log reports that it is gone
 			}
 			b, k := w.sandboxOf(t), w.relativesOf(t)
 			f := parts{}
@@ -178,7 +178,7 @@ func (w *watched) relativesOf(t *arbev1.Thread) relatives {
 	return k
 }
 
-// parts are elements of a page by id, which change independently, so that a change of one does not send the others.
+// parts are elements of a page by id, which change independently, so that a change of one does not resend the others.
 type parts map[string]string
 
 func (p parts) cursor() string { return "" }
@@ -196,7 +196,7 @@ func (p parts) since(before view) []patch {
 	return patches
 }
 
-// ownView is the topic of one reader's inbox, with what their page shows of it.
+// ownView is the topic of one reader's inbox, with the parts of it that their page shows.
 type ownView struct {
 	topic topic
 	shown *mine

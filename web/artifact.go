@@ -7,7 +7,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxArtifacts is how many artifacts of a thread its page lists, and pageOfArtifacts how many a page of artifacts does.
+// maxArtifacts limits the artifacts that a thread's page lists, and pageOfArtifacts those on a page of artifacts.
 const maxArtifacts, pageOfArtifacts = 20, 200
 
 // artifactsOf reads a page of a thread's artifacts; the first one is "".

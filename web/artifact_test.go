@@ -51,8 +51,8 @@ func (s artifacts) GetArtifact(_ context.Context, req *arbev1.GetArtifactRequest
 	return nil, refused(connect.CodeNotFound, "there is no such artifact", "list them")
 }
 
-// TestFilesOfAMessage: only what arbe found to be an image is shown, by the path that serves nothing else; other files are
-// downloads, and deleted ones say so.
+// TestFilesOfAMessage: only detected images are shown, by a path that serves nothing else. Other files are downloads, and
+// deleted ones are marked.
 func TestFilesOfAMessage(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -130,7 +130,7 @@ func TestOutputThatTheLogDoesNotHoldIsDownloaded(t *testing.T) {
 	f := newFake()
 	f.thread("cmds", "Commands")
 	for id, r := range map[string]entry.CommandResult{
-		"whole": {OutputBytes: 900 << 10, ArtifactBytes: 300 << 10, ArtifactID: "out1"}, // as text it is larger
+		"whole": {OutputBytes: 900 << 10, ArtifactBytes: 300 << 10, ArtifactID: "out1"}, // its text is larger
 		"part":  {OutputBytes: 200 << 20, ArtifactBytes: 100 << 20, ArtifactPart: true, ArtifactID: "out2"},
 		"lost":  {OutputBytes: 400 << 10},
 	} {

@@ -5,7 +5,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifacts are artifacts of a thread, newest first. Older is the page of those after them; it is empty if there are none.
+// artifacts is a page of a thread's artifacts, newest first. Older is the token of the next page; empty on the last one.
 type artifacts struct {
 	Thread string
 	List   []*arbev1.Artifact
@@ -22,7 +22,7 @@ func artifactName(a *arbev1.Artifact) string {
 	return a.Kind + " " + a.Id
 }
 
-// downloadWords says which part of a command's output can be downloaded.
+// downloadWords tells which part of a command's output can be downloaded.
 func downloadWords(r *entry.CommandResult) string {
 	if r.ArtifactPart {
 		return "Download the first " + bytesText(r.ArtifactBytes)

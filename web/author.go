@@ -12,12 +12,12 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// namesDigest identifies what the menu offers.
+// namesDigest identifies the content of the menu.
 func namesDigest(people []*arbev1.Agent) string {
 	sum := sha256.New()
 	for _, p := range people {
 		for _, text := range []string{p.Id, p.Kind, p.Name, p.Handle} {
-			_, _ = sum.Write([]byte(text + "\x00")) // no error, because a hash never fails
+			_, _ = sum.Write([]byte(text + "\x00")) // a hash never fails
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:12])

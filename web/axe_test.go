@@ -19,7 +19,7 @@ type violation struct {
 	Nodes    []struct{ Target, Summary string }
 }
 
-// accessible runs all rules of axe on the page that the tab shows.
+// accessible runs all of axe's rules on the tab's page.
 func (b *tab) accessible(what string) {
 	b.t.Helper()
 	// The page adapts to a new width a moment later.
@@ -65,7 +65,8 @@ func (b *tab) accessibleEverywhere(what string) {
 	}
 }
 
-// TestEveryPageIsAccessible holds the pages of a whole server to axe's rules: in both colour schemes, wide and on a phone.
+// TestEveryPageIsAccessible checks the pages of a whole server against axe's rules: in both colour schemes, wide and on a
+// phone.
 func TestEveryPageIsAccessible(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -132,7 +133,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	b.until("the question whether to log in", "!!document.querySelector('form[action=\"/login\"] button')")
 	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
 	b.until("the house", "location.pathname.startsWith('/houses/')")
-	// The page must not change while it is checked: the running command has begun, and all others have ended.
+	// The page must not change during the check: the running command has begun, and all others have ended.
 	begun := "!!document.querySelector('.foot.running') && [...document.querySelectorAll('.foot')].filter(f => /exit [03]/.test(f.innerText)).length === 2 && " +
 		"[...document.querySelectorAll('.screen')].some(s => s.innerText.trim() === 'running')"
 	b.open("/threads/" + thread)

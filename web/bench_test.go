@@ -44,7 +44,7 @@ func (a *arbeInstallation) signIn(b *testing.B) *http.Client {
 	return c
 }
 
-// page is a page's text.
+// page returns a page's text.
 func (a *arbeInstallation) page(b *testing.B, c *http.Client, path string) string {
 	b.Helper()
 	res, err := c.Get("http://" + a.addr + path) //nolint:noctx // it ends with the benchmark
@@ -59,7 +59,7 @@ func (a *arbeInstallation) page(b *testing.B, c *http.Client, path string) strin
 	return string(text)
 }
 
-// house makes a house with so many threads.
+// house creates a house with this many threads.
 func (a *arbeInstallation) house(b *testing.B, threads int) (id string, made []string) {
 	b.Helper()
 	c := a.client()
@@ -67,7 +67,7 @@ func (a *arbeInstallation) house(b *testing.B, threads int) (id string, made []s
 	if err != nil {
 		b.Fatal(err)
 	}
-	made = make([]string, threads-1) // it has one already
+	made = make([]string, threads-1) // it already has one
 	g, ctx := errgroup.WithContext(b.Context())
 	g.SetLimit(32)
 	for i := range made {
@@ -83,7 +83,7 @@ func (a *arbeInstallation) house(b *testing.B, threads int) (id string, made []s
 	return house.House.Id, made
 }
 
-// processor is how much processor time the server's process has had.
+// processor returns the processor time of the server's process.
 func (a *arbeInstallation) processor(b *testing.B) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.server.Process.Pid))
@@ -96,9 +96,9 @@ func (a *arbeInstallation) processor(b *testing.B) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// BenchmarkThousandTabs measures a house of 300 threads that is open in 1,000 browsers: half of them show the list,
-// half a thread. How much of a core the server takes while nothing happens, and how long after the call that renames
-// a thread all who show the list have its new name.
+// BenchmarkThousandTabs opens a house of 300 threads in 1,000 browsers: half of them show the list, half a thread. It
+// measures how much of a core the server takes while nothing happens, and how long after a rename all lists show the new
+// name.
 func BenchmarkThousandTabs(b *testing.B) {
 	const tabs, changes = 1000, 100
 	a := installation(b)
@@ -108,7 +108,7 @@ func BenchmarkThousandTabs(b *testing.B) {
 	var mu sync.Mutex
 	var seen []time.Duration
 	sent := map[string]time.Time{}
-	time.Sleep(2 * time.Second) // what the making of threads left to do
+	time.Sleep(2 * time.Second) // let the work of creating threads finish
 	before, start := a.processor(b), time.Now()
 	time.Sleep(10 * time.Second)
 	alone := 100 * float64(a.processor(b)-before) / float64(time.Since(start))
@@ -163,7 +163,7 @@ func BenchmarkThousandTabs(b *testing.B) {
 	}
 	wait("the tabs", live, tabs)
 	for b.Loop() {
-		time.Sleep(2 * time.Second) // what opening them left to do
+		time.Sleep(2 * time.Second) // let the work of opening them finish
 		before, start := a.processor(b), time.Now()
 		time.Sleep(20 * time.Second)
 		idle := 100 * float64(a.processor(b)-before) / float64(time.Since(start))
@@ -187,11 +187,11 @@ func BenchmarkThousandTabs(b *testing.B) {
 		b.ReportMetric(float64(seen[len(seen)/2].Microseconds())/1000, "seen-p50-ms")
 		b.ReportMetric(float64(seen[len(seen)*99/100].Microseconds())/1000, "seen-p99-ms")
 	}
-	b.ReportMetric(0, "ns/op") // of all together: says nothing
+	b.ReportMetric(0, "ns/op") // meaningless over all sizes
 }
 
-// BenchmarkHouseOpens measures how long the page of a house takes that has 10, 100 and 10,000 threads, in turns. A
-// page shows 100 of them.
+// BenchmarkHouseOpens measures how long the page of a house with 10, 100 and 10,000 threads takes, in turns. A page shows 100
+// of them.
 func BenchmarkHouseOpens(b *testing.B) {
 	a := installation(b)
 	a.start()
@@ -206,7 +206,7 @@ func BenchmarkHouseOpens(b *testing.B) {
 	b.ReportMetric(medians[2]/medians[1], "10000/100")
 }
 
-// BenchmarkThreadOpens measures how long the page of a thread takes that has 50 and 10,000 entries, in turns.
+// BenchmarkThreadOpens measures how long the page of a thread with 50 and 10,000 entries takes, in turns.
 func BenchmarkThreadOpens(b *testing.B) {
 	a := installation(b)
 	a.start()
@@ -238,6 +238,6 @@ func (a *arbeInstallation) open(b *testing.B, sizes []int, page func(i int) stri
 		medians = append(medians, float64(times[i][len(times[i])/2].Microseconds())/1000)
 		b.ReportMetric(medians[i], fmt.Sprintf("ms/%d", n))
 	}
-	b.ReportMetric(0, "ns/op") // of all together: says nothing
+	b.ReportMetric(0, "ns/op") // meaningless over all sizes
 	return medians
 }

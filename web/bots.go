@@ -18,7 +18,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// proposed are the models that a form proposes: those that the house is known to have.
+// proposed returns the models that a form proposes: the known ones of the house.
 func (a *app) proposed(ctx context.Context, house string) []string {
 	res, err := a.services.models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: house})
 	if err != nil { // the form works without proposals
@@ -54,7 +54,7 @@ func (a *app) botsView(r *http.Request) (v botsView, err error) {
 	}
 	v.Bots, v.More, v.Tools = res.Bots, res.NextPageToken, known.Tools
 	v.Used, v.Limit = used.UsedToday, amountOrNone(used.House.GetLimits().GetHouseUsdDay())
-	if v.More == "" && !r.URL.Query().Has("page") { // a page of a longer list is not live
+	if v.More == "" && !r.URL.Query().Has("page") { // pages of a longer list are not live
 		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
 	}
 	return v, nil
@@ -88,7 +88,7 @@ func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, botsPage(v))
 }
 
-// askHouse sets the tools that every bot of a house uses only with a person's yes.
+// askHouse sets the tools for which every bot of the house needs a person's approval.
 func (a *app) askHouse(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (a *app) askHouse(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// amountOf reads an amount of US dollars; nothing is 0, for the default.
+// amountOf reads an amount of US dollars; empty is 0, for the default.
 func amountOf(field, text string, wrong problems) float64 {
 	n, err := strconv.ParseFloat(text, 64)
 	if text != "" && (err != nil || !(n > 0 && n < 1e9)) {
@@ -125,7 +125,7 @@ func (a *app) bot(w http.ResponseWriter, r *http.Request) error {
 	return a.showBot(w, r, http.StatusOK, v)
 }
 
-// showBot shows a form, whose layout and proposals it adds.
+// showBot adds the layout and the proposals to a form and shows it.
 func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botView) (err error) {
 	house := r.PathValue("house")
 	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
@@ -150,7 +150,7 @@ func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botV
 // botView reads the bot of a request's address.
 func (a *app) botView(r *http.Request) (v botView, err error) {
 	res, err := a.services.bots.GetBot(r.Context(), &arbev1.GetBotRequest{HouseId: r.PathValue("house"), Which: &arbev1.GetBotRequest_Id{Id: r.PathValue("bot")}})
-	if err != nil && faultOf(err).Code == fault.Invalid { // an address that nobody made
+	if err != nil && faultOf(err).Code == fault.Invalid { // an address of no page
 		return v, fault.New(fault.NotFound, "there is no such bot in this house", "choose a bot under Members and settings")
 	} else if err != nil {
 		return v, err
@@ -208,7 +208,7 @@ func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 	return a.saveBot(w, r, v, func() (string, error) {
 		made, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: v.Values["handle"], Name: v.Values["name"],
 			Runtime: v.Values["runtime"], Model: v.Values["model"], Think: v.Values["think"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
-		if made.GetNote() != "" { // its page shows that
+		if made.GetNote() != "" { // its page shows the note
 			return botPath(house, made.Bot.Id) + "?saved", err
 		}
 		return settingsPath(house, "bots"), err
@@ -234,8 +234,8 @@ func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// saveBot saves a valid form, and shows an invalid one again with its errors. It redirects to where save says, so that
-// reloading the page does not save again.
+// saveBot saves a valid form, and shows an invalid one again with its errors. It then redirects to the result of save, so
+// that reloading the page does not save again.
 func (a *app) saveBot(w http.ResponseWriter, r *http.Request, v botView, save func() (then string, err error)) error {
 	status := http.StatusBadRequest
 	if len(v.Problems) == 0 {
@@ -253,7 +253,7 @@ func (a *app) saveBot(w http.ResponseWriter, r *http.Request, v botView, save fu
 	return a.showBot(w, r, status, v)
 }
 
-// deleteBot deletes a bot. One that is gone is no error, so that the form may be sent twice.
+// deleteBot deletes a bot. A missing bot is not an error, so that the form may be sent twice.
 func (a *app) deleteBot(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	_, failed := a.services.bots.DeleteBot(r.Context(), &arbev1.DeleteBotRequest{HouseId: house, Id: r.PathValue("bot")})
@@ -271,7 +271,7 @@ func (a *app) deleteBot(w http.ResponseWriter, r *http.Request) error {
 	return a.showBot(w, r, faultOf(failed).Code.HTTPStatus(), v)
 }
 
-// addPolicy gives a bot another thing that wakes it.
+// addPolicy adds a policy to a bot.
 func (a *app) addPolicy(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -358,16 +358,16 @@ type botRows struct {
 	bots  []*arbev1.Bot
 }
 
-// sortedBots are the bots that are watched, in the order of ListBots.
+// sortedBots returns the watched bots in the order of ListBots.
 func (w *watched) sortedBots() []*arbev1.Bot {
 	return slices.SortedFunc(maps.Values(w.bots), func(a, b *arbev1.Bot) int { return strings.Compare(a.Handle, b.Handle) })
 }
 
-// cursor is made of the times of changes, because the list itself is rendered only when it has changed.
+// cursor is derived from the times of changes, because the list is rendered only when it has changed.
 func (b botRows) cursor() string {
 	sum := sha256.New()
 	for _, m := range b.bots {
-		_, _ = fmt.Fprintln(sum, m.Id, m.Name, m.UpdatedAt.AsTime().UnixMicro()) // no error, because a hash never fails
+		_, _ = fmt.Fprintln(sum, m.Id, m.Name, m.UpdatedAt.AsTime().UnixMicro()) // a hash never fails
 		for _, p := range m.Policies {
 			_, _ = fmt.Fprintln(sum, p.Id, p.UpdatedAt.AsTime().UnixMicro())
 		}

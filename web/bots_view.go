@@ -14,39 +14,39 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// botsView is the page of a house's bots, and of what they may cost together.
+// botsView is the page of a house's bots, and of their shared cost limit.
 type botsView struct {
 	Layout layout
 	Bots   []*arbev1.Bot
 	More   string
-	// Used is what they have cost today. Limit is the value of the form of what they may cost, and LimitWrong its errors.
+	// Used is their cost today. Limit is the value of the limit's form, and LimitWrong its errors.
 	Used       *arbev1.HouseUsage
 	Limit      string
 	LimitWrong problems
-	// Tools are all tools, with whether every bot of the house needs a person's yes for them.
+	// Tools are all tools, with whether every bot of the house needs approval for them.
 	Tools []*arbev1.Tool
 }
 
 // botView is the form of one bot.
 type botView struct {
 	Layout layout
-	// Bot is nil in the form of a new one. AtWork is how many of its turns are at work.
+	// Bot is nil in the form of a new one. AtWork is the number of its turns in progress.
 	Bot    *arbev1.Bot
 	AtWork int
-	// Values are the form's values by field, Tools the tools that are ticked, Problems the errors.
+	// Values are the form's values by field, Tools the ticked tools, and Problems the errors.
 	Values   map[string]string
 	Tools    []string
 	Problems problems
-	// Ask are the tools that are ticked as those that need a person's yes, and Known all tools, with on whose behalf they act.
+	// Ask are the tools ticked as needing approval, and Known all tools, with on whose behalf they act.
 	Ask   []string
 	Known []*arbev1.Tool
-	// Runtimes are who may do the work of a new bot.
+	// Runtimes are the runtimes that a new bot can have.
 	Runtimes []*arbev1.Runtime
-	// Models are what the field of the model proposes.
+	// Models are the proposals of the model's field.
 	Models []string
 	// Waker has the values of the form that adds a policy.
 	Waker map[string]string
-	// Note says what the settings do not do.
+	// Note tells which settings have no effect.
 	Note string
 	// Saved reports that it has just been saved.
 	Saved bool
@@ -90,12 +90,12 @@ func (v botView) action() string {
 	return botPath(v.Layout.House.Id, v.Bot.Id)
 }
 
-// modelAttributes are those of the field of a model, in a map of its own because callers add to it.
+// modelAttributes returns the attributes of a model's field, in a new map because callers add to it.
 func modelAttributes() templ.Attributes {
 	return templ.Attributes{"maxlength": "200", "list": "models", "class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
 }
 
-// spentText says what the bots of a house have cost today: "$1.20 of $50.00 today".
+// spentText tells what the bots of a house have cost today: "$1.20 of $50.00 today".
 func spentText(u *arbev1.HouseUsage) string {
 	text := fmt.Sprintf("$%.2f of $%.2f today", u.GetUsd(), u.GetUsdLimit())
 	if u.GetUsdUnknown() {
@@ -110,7 +110,7 @@ func spentText(u *arbev1.HouseUsage) string {
 	return text
 }
 
-// wakes says in words what a policy does.
+// wakes describes a policy in words.
 func wakes(p *arbev1.Policy) string {
 	var config struct {
 		Scope    []string `json:"scope_ids"`
@@ -118,7 +118,7 @@ func wakes(p *arbev1.Policy) string {
 		Delay    int64    `json:"delay_ms"`
 		Cooldown int64    `json:"cooldown_ms"`
 	}
-	_ = json.Unmarshal([]byte(p.Config), &config) // what cannot be read is of another version, and is shown by its trigger
+	_ = json.Unmarshal([]byte(p.Config), &config) // an unreadable one is of another version, and is shown by its trigger
 	seconds := func(ms int64) string { return shortDuration(time.Duration(ms) * time.Millisecond) }
 	text := "Another trigger: " + clip(p.Trigger, maxWord)
 	switch p.Trigger {
@@ -166,14 +166,14 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 	return attributes
 }
 
-// deletionText says what goes with a bot, and what stays.
+// deletionText tells what is deleted with a bot, and what stays.
 func (v botView) deletionText() string {
 	stops := "It is not working on anything now."
 	switch {
 	case v.AtWork == 1:
 		stops = "It is working on 1 turn, which stops."
 	case v.AtWork > 1:
-		stops = "It is at work on " + grouped(v.AtWork) + " turns, which stop."
+		stops = "It is working on " + grouped(v.AtWork) + " turns, which stop."
 	}
 	return stops + " It no longer answers, and its API keys are deleted. What it said stays, and its direct messages can still be read."
 }

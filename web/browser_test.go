@@ -103,7 +103,7 @@ func TestTheBuildOfASandboxIsSeenBeforeTheOutput(t *testing.T) {
 	command := f.last("buildlive").Id
 	f.delta("buildlive", entry.PreparationID("sb1"), 0, "==> setup\ninstalling 1 of 9\n")
 	b.until("what the build prints", "document.querySelector('.boot').innerText.includes('installing 1 of 9')")
-	late := newTab(t, b.base) // its connection knows of the command from the log alone
+	late := newTab(t, b.base) // its connection knows the command only from the log
 	late.open("/threads/buildlive")
 	late.untilLive()
 	late.until("what the build prints", "document.querySelector('.boot').innerText.includes('installing 1 of 9')")
@@ -117,7 +117,7 @@ func TestTheBuildOfASandboxIsSeenBeforeTheOutput(t *testing.T) {
 	b.until("the end, with the steps", "!!document.querySelector('.foot.completed') && document.querySelector('.boot summary')?.innerText.trim() === 'Sandbox ready: setup 3.0s.'")
 }
 
-// A build without steps leaves no entry that would end its preview, so the preview is still kept when the next command runs.
+// A build without steps has no entry that would end its preview, so the preview is still kept when the next command runs.
 func TestABuildIsNotShownForACommandInItsSandbox(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -389,7 +389,7 @@ func TestTenThousandEntries(t *testing.T) {
 		b.untilLive()
 		return eval[int](b, "document.querySelectorAll('[data-entry]').length")
 	}
-	if short, long := entries("shortshort"), entries("tenthousand"); short != 50 || long > 150 { // those in sight are loaded at once
+	if short, long := entries("shortshort"), entries("tenthousand"); short != 50 || long > 150 { // visible entries are loaded at once
 		t.Errorf("the long thread opens with %d entries, a short one with %d", long, short)
 	}
 	b.until("the end in view", inView("#e10000"))
@@ -489,7 +489,7 @@ func TestNoTextIsEverLost(t *testing.T) {
 	})
 }
 
-// noAnswer answers posts with an error while it is broken, as a proxy does when its server is away.
+// noAnswer answers posts with an error while it is broken, like a proxy whose server is away.
 type noAnswer struct {
 	http.Handler
 	f      *fake
@@ -752,7 +752,7 @@ func TestRunAgainRunsTheCommandAgain(t *testing.T) {
 	b.until("why not", "document.querySelector('#notice').innerText === 'This thread is closed. Reopen it to write or run something in it.'")
 }
 
-// A page that the reader scrolls through for a long time keeps only the entries nearby, and loads the others again.
+// A page that is scrolled for a long time keeps only nearby entries, and loads the others again.
 func TestALongScrollStaysLight(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -799,7 +799,7 @@ func TestAReloadKeepsThePlace(t *testing.T) {
 	}
 }
 
-// The list of threads overflows its column, and everything stays where it is.
+// The list of threads overflows its column without moving anything.
 func TestManyThreadsScrollNothingAway(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -955,7 +955,7 @@ func TestATailThatCannotGoOnSaysSo(t *testing.T) {
 	b.until("that one is logged out", "document.querySelector('#live').innerText.includes('You are logged out.')")
 }
 
-// The next person at a browser cannot see the pages of somebody who logged out by going back.
+// Going back shows the next person at a browser none of the pages of someone who logged out.
 func TestNothingIsSeenByGoingBackAfterLoggingOut(t *testing.T) {
 	t.Parallel()
 	for _, live := range []bool{true, false} { // browsers keep a page with a connection in another way than one without

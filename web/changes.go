@@ -11,11 +11,13 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// keptElements is how many elements a text keeps whose beginning is removed, because it grew too long while it was written.
+// keptElements is the number of elements kept of a text whose beginning is removed because it grew too long while it was
+// written.
 const keptElements = 400
 
-// patchesOf returns the patches that show a change of a thread which an entry made; e is empty for what is not in the log yet.
-// A part that cannot be rendered is left out, unless the error is needed: then the change is shown with the next paint.
+// patchesOf returns the patches that show a change of a thread which an entry made; e is empty for changes that are not yet
+// in the log. A part that cannot be rendered is left out, unless the error is needed: then the change is shown with the next
+// paint.
 func (a *app) patchesOf(ctx context.Context, e entry.Entry, c transcript.Change) ([]patch, error) {
 	switch c := c.(type) {
 	case transcript.CommandEnded:
@@ -47,7 +49,7 @@ func (a *app) patchesOf(ctx context.Context, e entry.Entry, c transcript.Change)
 	return nil, fmt.Errorf("there is no patch for a %T", c)
 }
 
-// part is what the element with an id shows now.
+// part returns the current content of the element with an id.
 type part struct {
 	id   string
 	view templ.Component
@@ -75,7 +77,8 @@ func one(ctx context.Context, selector, mode string, view templ.Component) ([]pa
 	return []patch{{Selector: selector, Mode: mode, HTML: string(text)}}, err
 }
 
-// turnPatches are those that put a turn at work into its place. The first makes the block if the page does not have it.
+// turnPatches returns the patches that put a turn in progress into its place. The first one creates the block if the page
+// does not have it.
 func turnPatches(ctx context.Context, c transcript.TurnChange) (patches []patch, err error) {
 	add := func(selector, mode string, view templ.Component) {
 		var added []patch

@@ -9,17 +9,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxNames is how many people and bots the menu of a text offers: those who joined first.
+// maxNames limits the people and bots in a text's menu, to those who joined first.
 const maxNames = 200
 
-// mentionable are the people and bots whom the menu of a text offers.
+// mentionable returns the people and bots in a text's menu.
 func (a *app) mentionable(ctx context.Context, house string) ([]*arbev1.Agent, error) {
 	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: maxNames})
 	return res.GetAgents(), err
 }
 
-// people are those of the members who are watched, in the order of ListAgents, so that a page and its updates have the
-// same digest.
+// people returns the watched members in the order of ListAgents, so that a page and its updates have the same digest.
 func (w *watched) people() []*arbev1.Agent {
 	members := slices.SortedFunc(maps.Values(w.members), func(a, b *arbev1.Member) int {
 		return cmp.Or(a.JoinedAt.AsTime().Compare(b.JoinedAt.AsTime()), cmp.Compare(a.Agent.Id, b.Agent.Id))

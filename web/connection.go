@@ -25,15 +25,14 @@ import (
 //	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
-// A topic has a cursor, which identifies the state that the page shows: for a thread the position of its last entry,
-// and otherwise a digest. Events carry the new cursor, and a browser that connects again sends the last one that it
-// got, so that it misses nothing.
+// A topic has a cursor that identifies the state on the page: for a thread the position of its last entry, and otherwise a
+// digest. Events carry the new cursor. A browser that reconnects sends the last one that it got, so that it misses nothing.
 
 const (
-	// beatEvery is how often a quiet connection sends a beat. The script takes a silence of more than twice this for a lost
-	// connection.
+	// beatEvery is how often a quiet connection sends a beat. The script treats a silence of more than twice this time as a
+	// lost connection.
 	beatEvery = 20 * time.Second
-	// maxTopics is how many topics one connection may follow, and maxFollowed all connections of one session together.
+	// maxTopics limits the topics of one connection, and maxFollowed those of all connections of one session.
 	maxTopics, maxFollowed = 100, 4096
 )
 
@@ -134,8 +133,8 @@ type liveConn struct {
 	last time.Time
 }
 
-// newLiveConn begins an answer of events. It recovers, because Datastar panics if it cannot send the headers, which
-// happens when the browser has left.
+// newLiveConn begins an answer of events. It recovers from panics, because Datastar panics if the browser has left before the
+// headers are sent.
 func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) (c *liveConn, err error) {
 	// Otherwise nginx would hold the events back.
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -188,8 +187,8 @@ func (c *liveConn) beat(ctx context.Context) error {
 	}
 }
 
-// end ends a topic because of err. If connecting again would not help, it says so in the page; otherwise it returns the error,
-// which ends the connection, and the browser connects again.
+// end ends a topic because of err. If reconnecting would not help, it says so on the page. Otherwise it returns the error,
+// which ends the connection, and the browser reconnects.
 func (c *liveConn) end(ctx context.Context, t topic, what string, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -208,7 +207,7 @@ func (c *liveConn) end(ctx context.Context, t topic, what string, err error) err
 	return c.send(event{Topic: t.name(), Patches: []patch{p}, End: true})
 }
 
-// farewell is what a page says when a topic ends for good. It is nil if connecting again may help.
+// farewell returns a page's message when a topic ends for good; nil if reconnecting may help.
 func farewell(f *fault.Error, what string) templ.Component {
 	switch f.Code {
 	case fault.NotFound, fault.Forbidden:

@@ -27,9 +27,8 @@ func (a *app) sessionOf(r *http.Request) string {
 	return c.Value
 }
 
-// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the
-// same domain sets, or that is set without encryption. Without https there is none, because browsers would then refuse
-// the cookie.
+// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the same
+// domain sets, or that is set without encryption. Without https there is no prefix, because browsers would refuse the cookie.
 func (a *app) cookieName(name string) string {
 	if a.secure {
 		return "__Host-" + name

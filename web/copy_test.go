@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// On plain http browsers have no navigator.clipboard. A page copies there too.
+// On plain http, browsers have no navigator.clipboard. Copying works there too.
 func TestCodeIsCopiedWithoutAClipboard(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -30,7 +30,7 @@ func TestCodeIsCopiedWithoutAClipboard(t *testing.T) {
 	}
 }
 
-// What axe cannot find out about a log.
+// Checks of a log that axe cannot make.
 func TestALogIsReadAloudWell(t *testing.T) {
 	t.Parallel()
 	f := newFake()

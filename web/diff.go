@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// changes shows an artifact that is a patch: as a page, or to the script in its place in a thread.
+// changes shows an artifact that is a patch: as a page, or for the script in its place in a thread.
 func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 	most := pageOfDiff
 	v := diffView{Entry: newID()}
@@ -73,7 +73,7 @@ func (a *app) readChanges(ctx context.Context, id string, most markup.DiffLimits
 	return err
 }
 
-// commentOnChanges says the comments of a form on a patch, as one message, in the thread that the patch comes from.
+// commentOnChanges posts the comments of a form on a patch, as one message, in the thread that the patch comes from.
 func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// patch adds a patch that the run of a thread has left.
+// patch adds a patch left by the run of a thread.
 func (f *fake) patch(id, thread, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -22,7 +22,7 @@ func (f *fake) patch(id, thread, text string) {
 	f.bytes[id] = text
 }
 
-// somePatch changes a file, renames another one, and has what is folded.
+// somePatch changes a file, renames another one, and has parts that are folded.
 var somePatch = `diff --git a/web/main.go b/web/main.go
 --- a/web/main.go
 +++ b/web/main.go
@@ -50,8 +50,8 @@ new file mode 100644
 @@ -0,0 +1,600 @@
 ` + "+" + "\u202etxt.exe ```` `` end\n" + strings.Repeat("+line\n", 599)
 
-// A patch is a page: files with their counts, lines with numbers and signs; what nobody reads is folded, and nothing in it becomes
-// part of the page.
+// A patch is a page: files with their counts, lines with numbers and signs. Generated parts are folded, and nothing in the
+// patch becomes part of the page.
 func TestAPatchIsAPage(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -81,7 +81,7 @@ func TestAPatchIsAPage(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, the page stays small and says what it leaves out.
+// Whatever the bytes are, the page stays small and tells what it leaves out.
 func TestAHostilePatchIsAPage(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -127,7 +127,7 @@ func (f *fake) chatOf(t *testing.T, thread string) string {
 	return c.Text
 }
 
-// Comments on lines are one message in the thread of the run. It quotes what they are about in blocks that no line can end.
+// Comments on lines become one message in the thread of the run. It quotes the lines in blocks that no line can end.
 func TestCommentsOnAPatchAreOneMessage(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -163,8 +163,8 @@ func TestCommentsOnAPatchAreOneMessage(t *testing.T) {
 	}
 }
 
-// In the browser a click on a line opens a place for a comment, which survives a reload until it is sent; and a patch opens in its
-// thread.
+// In the browser, a click on a line opens a field for a comment, which survives a reload until it is sent. A patch also opens
+// in its thread.
 func TestAPatchIsCommentedOnInTheBrowser(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

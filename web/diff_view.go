@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxPatch is how much of a patch is read, in bytes.
+	// maxPatch limits how much of a patch is read, in bytes.
 	maxPatch = 4 << 20
-	// openLines is up to how many lines a file of a patch is open at first, and openInAll how many all open ones have.
+	// Files of up to openLines lines are open at first, up to openInAll lines in total.
 	openLines, openInAll = 400, 2000
-	// maxRemarks is how many comments on a patch are one message, and quotedLines how many lines are quoted for each.
+	// maxRemarks limits the comments in one message, and quotedLines the lines quoted for each.
 	maxRemarks, quotedLines = 200, 12
 )
 
-// How much of a patch a page shows, the place in a thread, and one file by itself; and what comments are looked up in.
+// The limits of a patch on its page, in a thread, and for a single file; and when looking up the lines of comments.
 var (
 	pageOfDiff   = markup.DiffLimits{Lines: 4000, FileLines: 1000, Bytes: 2 << 20}
 	pieceOfDiff  = markup.DiffLimits{Lines: 600, FileLines: 300, Bytes: 1 << 20}
@@ -31,16 +31,16 @@ var (
 	quotedOfDiff = markup.DiffLimits{Lines: 200_000, FileLines: 200_000}
 )
 
-// diffView is a patch with what is around it.
+// diffView is a patch with its surroundings.
 type diffView struct {
 	Layout   layout
 	Artifact *arbev1.Artifact
 	Diff     markup.Diff
 	// Part reports that only the beginning of the patch was read.
 	Part bool
-	// Only is the number of the file that is shown by itself; 0 for all.
+	// Only is the number of the only file shown; 0 for all.
 	Only int
-	// Thread is the thread that the patch comes from, which gets the comments; nil if there is none. Reader is the name of the bot
+	// Thread, if not nil, is the thread that the patch comes from. It gets the comments, and Reader is the name of the bot
 	// that reads them there.
 	Thread *arbev1.Thread
 	Reader string
@@ -62,7 +62,7 @@ func isPatchName(name string) bool {
 	return ext == ".patch" || ext == ".diff"
 }
 
-// unfolded reports which files of a patch are open at first: not what a program wrote or what is long, and not too many.
+// unfolded reports which files of a patch are open at first: not generated or long ones, and not too many.
 func unfolded(d markup.Diff) []bool {
 	open, lines := make([]bool, len(d.Files)), 0
 	for i, f := range d.Files {
@@ -77,7 +77,7 @@ func unfolded(d markup.Diff) []bool {
 	return open
 }
 
-// diffFileText says what a patch does to a file, besides its lines.
+// diffFileText describes what a patch does to a file, apart from its lines.
 func diffFileText(f markup.DiffFile) string {
 	var parts []string
 	switch {
@@ -125,7 +125,7 @@ func lineNumber(n int) string {
 	return strconv.Itoa(n)
 }
 
-// placeOf says where the lines from i to j of a hunk are: "line 12", "lines 12 to 20".
+// placeOf describes the location of the lines from i to j of a hunk: "line 12", "lines 12 to 20".
 func placeOf(h markup.DiffHunk, i, j int) string {
 	var numbers []int
 	for _, l := range h.Lines[i : j+1] {
@@ -180,14 +180,14 @@ func remarksOf(form map[string][]string) (list []remark) {
 	return list
 }
 
-// remarksText makes one message of comments. What it quotes was written by a program or a stranger, so it stands in blocks that
-// it cannot end, with every character visible, and the message says so.
+// remarksText makes one message of comments. Its quotes were written by a program or a stranger, so they are in blocks that
+// they cannot end, with every character visible, and the message says so.
 func remarksText(a *arbev1.Artifact, d markup.Diff, list []remark) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Comments on %s (artifact %s). The blocks quote it; only what stands below them is said by me.\n", inCode(entry.OneLine(artifactName(a), maxWord)), a.Id)
 	for _, r := range list {
 		if r.File >= len(d.Files) || r.Hunk >= len(d.Files[r.File].Hunks) || r.Line >= len(d.Files[r.File].Hunks[r.Hunk].Lines) {
-			fmt.Fprintf(&b, "\n%s\n", r.Text) // the form was changed; what was written stays
+			fmt.Fprintf(&b, "\n%s\n", r.Text) // the form was tampered with; keep the text
 			continue
 		}
 		f := d.Files[r.File]
@@ -233,7 +233,7 @@ func inCode(name string) string {
 	return ticks + name + ticks
 }
 
-// longestTicks returns how many backticks follow each other at most.
+// longestTicks returns the length of the longest run of backticks.
 func longestTicks(text string) (most int) {
 	run := 0
 	for i := range len(text) {
@@ -256,7 +256,7 @@ func filesChanged(n int) string {
 	return grouped(n) + " files changed"
 }
 
-// sendRemarks is what the button says that sends comments.
+// sendRemarks is the label of the button that sends comments.
 func (v diffView) sendRemarks() string {
 	if v.Reader != "" {
 		return "Send comments to " + v.Reader
@@ -264,7 +264,7 @@ func (v diffView) sendRemarks() string {
 	return "Send comments"
 }
 
-// changesKey is the id of the place of a patch in a thread, and fileKey that of a file of it.
+// changesKey is the id of a patch's element in a thread, and fileKey the id of a file's element.
 func changesKey(artifact string) string { return "changes-" + url.PathEscape(artifact) }
 
 func fileKey(v diffView, page bool, i int) string {
@@ -274,7 +274,7 @@ func fileKey(v diffView, page bool, i int) string {
 	return changesKey(v.Artifact.Id) + "-" + decimal(i+1)
 }
 
-// hunkWords is the head of a hunk: where it is, and in what.
+// hunkWords is the heading of a hunk: its location and context.
 func hunkWords(h markup.DiffHunk) string {
 	if h.Heading == "" {
 		return hunkPlace(h)

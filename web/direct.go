@@ -6,7 +6,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// messageAgent leads to the reader's direct message to a person or a bot, which it begins if there is none or another one is wanted.
+// messageAgent redirects to the reader's direct message to a person or a bot. It begins one if there is none, or if a new one
+// is requested.
 func (a *app) messageAgent(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -7,19 +7,19 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxDirect is how many direct messages the places list.
+// maxDirect limits the direct messages in the sidebar.
 const maxDirect = 8
 
 func shownDirect(i *arbev1.Inbox) []*arbev1.Direct {
 	return i.GetDirect()[:min(len(i.GetDirect()), maxDirect)]
 }
 
-// directAgent is whom a direct message is with.
+// directAgent is the other party of a direct message.
 func directAgent(d *arbev1.Direct) *arbev1.Agent {
 	return &arbev1.Agent{Id: d.AgentId, Kind: d.AgentKind, Name: cmp.Or(d.AgentName, "former member")}
 }
 
-// directTitle names whom a direct message is with, and what it is about.
+// directTitle names the other party and the subject of a direct message.
 func directTitle(d *arbev1.Direct) string {
 	who := accountName(directAgent(d))
 	if name := clip(d.ThreadName, maxWord); name != "" && name != who {
@@ -28,7 +28,7 @@ func directTitle(d *arbev1.Direct) string {
 	return who
 }
 
-// readersWords say who finds a thread, and who may read it: "Everyone in Home sees this".
+// readersWords tells in whose lists a thread is, and who may read it: "Everyone in Home sees this".
 func readersWords(t *arbev1.Thread, me, house string, people []*arbev1.Agent) string {
 	if len(t.PeopleAgentIds) == 0 {
 		return "Everyone in " + house + " sees this"

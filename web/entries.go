@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// pageSize is how many entries a page shows at first, and how many more each time.
+// pageSize is the number of entries that a page shows at first, and of each further piece.
 const pageSize = 50
 
 // window reads the piece that a query asks for: around ?at, before ?before or after ?after a position, otherwise the end.
@@ -99,7 +99,7 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, entryPage(f, res.Thread, rows[0]))
 }
 
-// entryRaw sends an entry's payload as it is in the log, as plain text, so that a browser never treats it as a page.
+// entryRaw sends an entry's payload as stored in the log, as plain text, so that a browser never treats it as a page.
 func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.entryAt(r)
 	if err != nil {
@@ -111,8 +111,8 @@ func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// commandOutputText sends a command's output, as far as the log has it, as a download. Browsers must not show it as a page of
-// this app, because the command chose what it printed.
+// commandOutputText sends the part of a command's output that the log has, as a download. Browsers must not show it as a page
+// of this app, because the command chose its contents.
 func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.entryAt(r)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 type window struct {
 	Thread string
 	Rows   []row
-	// Places are the topics of the house's places and of the names in it.
+	// Places are the topics of the house's sidebar and of the names in it.
 	Places string
 	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
 	// 0 if there is none.
 	First, Last, Tail int64
-	// Writing are the turns at work, if it is the end of the log.
+	// Writing are the turns in progress, if it is the end of the log.
 	Writing []transcript.TurnAtWork
 }
 

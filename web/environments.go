@@ -235,7 +235,7 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return id, err
 		}
-		config.Labels = was.GetEnvironment().GetConfig().GetLabels() // the form does not have them
+		config.Labels = was.GetEnvironment().GetConfig().GetLabels() // the form lacks them
 		_, err = a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Name: &name, Config: config})
 		return id, err
 	})
@@ -300,7 +300,7 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
 }
 
-// allowHost lets the sandboxes of an environment reach a host that a command of a thread was kept from.
+// allowHost lets the sandboxes of an environment reach a host that was refused to a command of a thread.
 func (a *app) allowHost(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -311,7 +311,7 @@ func (a *app) allowHost(w http.ResponseWriter, r *http.Request) error {
 	return a.doneInThread(w, r, err)
 }
 
-// diagnoseEnvironment builds a sandbox of an environment, and shows how each step of that went.
+// diagnoseEnvironment builds a sandbox of an environment, and shows the result of each step.
 func (a *app) diagnoseEnvironment(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.environmentView(r)
 	if err != nil {

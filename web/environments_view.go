@@ -26,11 +26,11 @@ type environmentView struct {
 	Problems problems
 	// Saved reports that it has just been saved.
 	Saved bool
-	// Checks are the steps of a diagnosis that has just been made; otherwise none.
+	// Checks are the steps of a diagnosis that was just made, if any.
 	Checks []*arbev1.EnvironmentCheck
 }
 
-// verdict says in one sentence how a diagnosis ended.
+// verdict tells in one sentence how a diagnosis ended.
 func (v environmentView) verdict() string {
 	for _, c := range v.Checks {
 		if c.Result == "failed" {
@@ -40,7 +40,7 @@ func (v environmentView) verdict() string {
 	return "It can build a sandbox now."
 }
 
-// took is how long a step of a diagnosis took.
+// took returns the duration of a diagnosis's step.
 func took(c *arbev1.EnvironmentCheck) string {
 	if c.Result == "skipped" {
 		return ""
@@ -51,7 +51,7 @@ func took(c *arbev1.EnvironmentCheck) string {
 var environmentFields = []string{"name", "driver", "image", "repo", "ref", "repositories", "git", "setup", "start", "directory", "secrets", "mode", "sets", "hosts",
 	"memory_mb", "disk_mb", "pids", "cpus", "command_timeout", "idle"}
 
-// egressModes are the choices of what sandboxes reach, with their labels.
+// egressModes are the choices of hosts that sandboxes can reach, with their labels.
 var egressModes = []struct{ Mode, Label string }{
 	{"", "Package registries, GitHub and the hosts below"}, {"listed", "Only the sets and hosts below"}, {"open", "Every public host"}, {"none", "Nothing"},
 }
@@ -92,7 +92,7 @@ func (v environmentView) action() string {
 	return environmentPath(v.Environment.Id)
 }
 
-// recipeLine summarizes in one line what a sandbox of an environment is built from and receives.
+// recipeLine summarizes an environment in one line: what its sandboxes are built from and receive.
 func recipeLine(e *arbev1.Environment) string {
 	c := e.GetConfig()
 	var parts []string

@@ -17,5 +17,5 @@ func (f *Following) Enter(session string, n int) (leave func(), err error) {
 // Following counts the topics of sessions.
 type Following following
 
-// MaxFollowed is how many topics all connections of one session follow.
+// MaxFollowed limits the topics that all connections of one session follow.
 const MaxFollowed = maxFollowed

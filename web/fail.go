@@ -14,7 +14,7 @@ import (
 // the error page is written then: a handler that streams its answer handles its own errors and returns nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// page serves a handler to readers who are logged in.
+// page serves a handler to logged-in readers.
 func (a *app) page(h handler) http.Handler {
 	return a.open(func(w http.ResponseWriter, r *http.Request) error {
 		session := a.sessionOf(r)
@@ -39,14 +39,14 @@ func (a *app) open(h handler) http.Handler {
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := faultOf(err)
 	if f.Code == fault.Canceled && r.Context().Err() != nil {
-		return // without an answer, because the reader left
+		return // no answer: the reader left
 	}
 	if f.Code == fault.Internal || f.Code == fault.Unavailable {
 		a.log.ErrorContext(r.Context(), "web: a page failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	lost, _ := errors.AsType[*unsent](err)
 	if f.Code == fault.Unauthenticated && lost == nil && r.Method == http.MethodGet && r.URL.Path != "/login" {
-		// A script's request is not remembered, because it asks for a piece of a page.
+		// Do not remember a script's request: it asks for a piece of a page.
 		if !fromScript(r) {
 			http.SetCookie(w, a.wanted(r.URL))
 		}
@@ -58,7 +58,7 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 		send(w, r, httpStatus(f), []byte(sentence(f.Message)+" "+sentence(f.Next)), nil)
 		return
 	}
-	if f.Code == fault.Forbidden { // another answer than for a missing page would say that it exists
+	if f.Code == fault.Forbidden { // any answer other than that for a missing page would reveal that it exists
 		f = &fault.Error{Code: fault.NotFound, Message: f.Message, Next: f.Next}
 	}
 	if err := a.show(w, r, httpStatus(f), failPage(a.themeOf(r), f, lost)); err != nil {

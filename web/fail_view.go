@@ -1,9 +1,9 @@
 package web
 
-// unsent is an error that refuses what a person wrote. The error page gives their text back, so that it is not lost.
+// unsent is an error that refuses a person's text. The error page gives the text back, so that it is not lost.
 type unsent struct {
 	error
-	// Action is the form's address, Fields are its other values, and Text is what they wrote.
+	// Action is the form's address, Fields its other values, and Text the person's text.
 	Action string
 	Fields map[string]string
 	Text   string

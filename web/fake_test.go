@@ -39,20 +39,20 @@ type fake struct {
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
 	kept    []*arbev1.Artifact
-	// bytes are those of artifacts, by their ids.
+	// bytes holds the bytes of artifacts, by id.
 	bytes map[string]string
 	// tails counts the open tails, and calls counts the unary calls. called counts them by method.
 	tails, calls int
 	called       map[string]int
-	// broken are the errors of all unary calls of a method.
+	// broken holds errors for all unary calls of a method.
 	broken map[string]error
 	// secure is set before start, for an app that browsers reach over https.
 	secure bool
-	// ended are the sessions that were logged out.
+	// ended lists the sessions that were logged out.
 	ended []string
-	// stoppedTurns and retriedTurns are the turns for which that was asked.
+	// stoppedTurns and retriedTurns are the turns that were to stop or be retried.
 	stoppedTurns, retriedTurns []string
-	// runs are what was asked of runs: "stop thread", "continue thread fresh".
+	// runs are the requests about runs: "stop thread", "continue thread fresh".
 	runs []string
 	// answered are the answers to requests for approval: "id verdict reason".
 	answered []string
@@ -60,11 +60,11 @@ type fake struct {
 	allowed []string
 	// secrets are the values that were set, by name.
 	secrets map[string]string
-	// typed are the threads and agents of all signs that somebody writes.
+	// typed lists the threads and agents of all typing signals.
 	typed []string
-	// redeemed is how many login links were used.
+	// redeemed counts the used login links.
 	redeemed int
-	// fail is the error of every append and run while it is set.
+	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
 	// inbox is the reader's.
@@ -172,7 +172,7 @@ func (f *fake) fork(id string, source *arbev1.Thread, at int64) *arbev1.Thread {
 	return t
 }
 
-// says appends an entry in the name of author.
+// says appends an entry by author.
 func (f *fake) says(thread, author, id string, p entry.Payload) *arbev1.Entry {
 	return f.append(thread, author, id, p.Type(), string(entry.NewDraft(id, author, p).Payload))
 }
@@ -205,7 +205,7 @@ func (f *fake) prints(thread, commandID string, offset int64, text string) {
 	f.delta(thread, entry.ResultID(commandID), offset, text)
 }
 
-// delta streams a piece of an entry that is to come.
+// delta streams a piece of a future entry.
 func (f *fake) delta(thread, entryID string, offset int64, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -881,8 +881,8 @@ func (f *fake) count(by int) {
 	f.wake()
 }
 
-// patience is how long a test waits for what must come. It is long, because all tests share one browser, which may have sixty
-// tabs on a machine of two cores.
+// patience limits the wait for something that must happen. It is long, because all tests share one browser, which may have
+// sixty tabs on a machine with two cores.
 const patience = 2 * time.Minute
 
 // until waits until something is true of the fake. is is called with the fake's lock held.

@@ -14,7 +14,7 @@ type family struct {
 	rows section
 	// cards are the states in cards, by the ids of children.
 	cards map[string]string
-	// all reports that the thread has no other children, so that one that is not among them was deleted.
+	// all reports that the thread has no other children, so that any other one was deleted.
 	all bool
 }
 
@@ -41,8 +41,8 @@ func familyOf(ctx context.Context, k relatives) (*family, error) {
 	return f, nil
 }
 
-// whole also says of which cards the threads are gone. It replaces only what is in them, so that a child which is too new to be
-// known here comes back with its next change.
+// whole also marks the cards whose threads are gone. It replaces only their contents, so that a child too new to be known
+// here reappears with its next change.
 func (f *family) whole() []patch {
 	patches := []patch{{Selector: "#kids", HTML: f.list}}
 	others := ".child-state.own"
@@ -77,10 +77,10 @@ func (f *family) since(old *family) []patch {
 	return patches
 }
 
-// goneChild says in cards that their threads were deleted.
+// goneChild marks cards whose threads were deleted.
 func goneChild(selector string) patch {
 	return patch{Selector: selector, Mode: "inner", HTML: `<span class="quiet gone">` + childGoneWords + `</span>`}
 }
 
-// childGoneWords say that a thread was deleted that a card is about.
+// childGoneWords tells that the thread of a card was deleted.
 const childGoneWords = "Its thread was deleted."

@@ -25,7 +25,7 @@ func (f *fake) delegates(parent, child, task string, change func(*arbev1.Thread)
 	f.says(parent, f.me.Id, "", entry.AgentSpawn{ChildThreadID: child, AgentID: bee, Runtime: "pi", Task: task})
 }
 
-// runs is a child whose agent works, in a state that its row has.
+// runs is a child whose agent is working, in a state of its row.
 func running(t *arbev1.Thread) {
 	since := timestamppb.New(time.Now().Add(-90 * time.Second))
 	t.Status, t.Running = "running", &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: since}
@@ -39,7 +39,7 @@ func failed(t *arbev1.Thread) {
 	}
 }
 
-// state is what the card of a child says, as HTML.
+// state returns the content of a child's card, as HTML.
 func state(t *testing.T, page, child string) string {
 	t.Helper()
 	_, after, ok := strings.Cut(page, `id="child-`+child+`"`)
@@ -53,8 +53,8 @@ func state(t *testing.T, page, child string) string {
 	return card
 }
 
-// Where a task was delegated a card says how its thread is: what it does, since when, what it cost, what became of it, and what can
-// be done. The details list the children.
+// Where a task was delegated, a card shows the state of its thread: what it is doing, since when, its cost, its outcome, and
+// what can be done. The details list the children.
 func TestATaskIsACardInItsParent(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -89,7 +89,7 @@ func TestATaskIsACardInItsParent(t *testing.T) {
 	lacks(t, page, "child-state running own", `id="kid-child0002"`)
 }
 
-// The cards of a page that is open follow the rows of the children: what one does, that it ended, and that it was deleted.
+// The cards of an open page follow the rows of the children: their activity, their end, and their deletion.
 func TestACardFollowsItsThread(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -115,8 +115,8 @@ func TestACardFollowsItsThread(t *testing.T) {
 	b.until("the child under its parent", "document.querySelector('#t-parent002 + #t-child0011.child') !== null && document.querySelector('#place-parent002 + #place-child0011.child') !== null")
 }
 
-// Of many children a list shows those that work or wait and a few others; one line leads to the rest. A tree stands where the
-// latest of its threads would.
+// Of many children, a list shows those that work or wait and a few others; one line leads to the rest. A tree is placed where
+// its latest thread would be.
 func TestManyChildrenAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -158,7 +158,7 @@ func TestManyChildrenAreFolded(t *testing.T) {
 	contains(t, page, `<a class="thread-link folded" href="/threads/busyparent#kids">37 more children</a>`)
 }
 
-// Threads whose parents are a circle, which the database does not allow, are listed once each.
+// Threads whose parents form a circle, which the database does not allow, are listed once each.
 func TestParentsInACircleAreListed(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -15,16 +15,16 @@ import (
 const (
 	// formerMember is shown for a former member whose name cannot be found, unknownAgent for an id that belongs to nobody.
 	formerMember, unknownAgent = "former member", "unknown"
-	// formerFor is how long the name of a former member is remembered. It is short, because somebody may return to a house,
-	// and leave it under another name.
+	// formerFor is how long the name of a former member is remembered. It is short, because someone may return to a house and
+	// leave it again under another name.
 	formerFor = time.Minute
-	// formerSearch is how many entries of a log are searched for former members.
+	// formerSearch limits the entries of a log that are searched for former members.
 	formerSearch = 500
-	// maxFormer limits how many former members are remembered.
+	// maxFormer limits the former members that are remembered.
 	maxFormer = 10_000
 )
 
-// formerMembers remembers the names of the former members of all houses, because finding one takes a piece of a log. The
+// formerMembers caches the names of former members of all houses, because finding one requires reading a piece of a log. The
 // zero value is ready to use. It is safe for concurrent use.
 type formerMembers struct {
 	mu    sync.Mutex

@@ -37,7 +37,7 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 		return err
 	}
 	if n.Problem != nil {
-		f.Path = housePath(f.House.Id) // because the form's own address has no page
+		f.Path = housePath(f.House.Id) // the form's own address has no page
 	}
 	if n.People, err = a.mentionable(r.Context(), f.House.Id); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 	return a.show(w, r, status, housePage(f, n))
 }
 
-// startThread makes a thread and says the first thing in it.
+// startThread creates a thread and posts its first message.
 func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	fields := map[string]string{"thread": r.PostFormValue("thread"), "entry": r.PostFormValue("entry"), "name": name}
 	fail := func(err error) error { return &unsent{error: err, Action: r.URL.Path, Fields: fields, Text: text} }
 
-	// The text is checked before the thread is made, because a thread whose first text is refused would stay empty.
+	// Check the text before creating the thread, because a thread whose first text is refused would stay empty.
 	if err := entry.CheckComposed(text); err != nil {
 		f := faultOf(err)
 		return a.showHouse(w, r, httpStatus(f), newThread{ThreadID: fields["thread"], EntryID: fields["entry"], Text: text, Name: name, Problem: f})
@@ -79,7 +79,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openings are what a first text begins with that is no part of what it is about: whom it mentions, and the mark of a command.
+// openings match the part of a first text that is not about its subject: mentions, and the mark of a command.
 var openings = regexp.MustCompile(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
 
 // nameFrom returns a name for a thread: the first line of its first text, without its opening.
@@ -89,7 +89,7 @@ func nameFrom(text string) string {
 	line = strings.TrimSpace(line)
 	name := clip(line, 80)
 	if at := strings.LastIndexByte(name, ' '); at > 0 && name != line {
-		return name[:at] + "…" // a word is not cut, because half of a secret would not be recognized as one
+		return name[:at] + "…" // do not cut a word: half of a secret would not be recognized as one
 	}
 	return name
 }

@@ -5,12 +5,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// newThread is the form that starts a thread. Because of its ids, sending it twice starts one thread. People are the names
-// that its menu offers.
+// newThread is the form that starts a thread. Its ids make sending it twice start one thread. People are the names in its
+// menu.
 type newThread struct {
 	ThreadID, EntryID string
 	People            []*arbev1.Agent
-	// Text and Name are the values of a form that was refused because of Problem, before any thread was made.
+	// Text and Name are the values of a form that was refused because of Problem, before a thread was created.
 	Text, Name string
 	Problem    *fault.Error
 }

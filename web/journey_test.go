@@ -13,8 +13,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// outage is how long the server of TestANewcomersFirstHour is away: longer than a browser retries a request by itself, and
-// longer than people wait at a page that does nothing.
+// outage is how long the server of TestANewcomersFirstHour is away: longer than a browser retries a request on its own, and
+// longer than people wait at an unresponsive page.
 const outage = time.Minute
 
 // TestANewcomersFirstHour is the first hour of two people in one house of 300 threads: one at a desk, and one whom she

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// keyExpiry returns when a key ends that is made now and lasts for a number of days; nil for noEnd. Any other text is
+// keyExpiry returns the expiry of a key that is created now and lasts a number of days; nil for noEnd. Any other text is
 // [fault.Invalid].
 func keyExpiry(days string) (*timestamppb.Timestamp, error) {
 	if days == noEnd {
@@ -104,7 +104,7 @@ func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, keysPage(v))
 }
 
-// revokeKey revokes an API key. One that is gone is no error, so that the form may be sent twice.
+// revokeKey revokes an API key. A missing key is not an error, so that the form may be sent twice.
 func (a *app) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.credentials.RevokeAPIKey(r.Context(), &arbev1.RevokeAPIKeyRequest{Id: r.PathValue("key")})
 	if err != nil && faultOf(err).Code != fault.NotFound {

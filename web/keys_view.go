@@ -16,17 +16,17 @@ type keysView struct {
 	Bots    []*arbev1.Agent
 	// More is the token of the next page of keys; empty on the last page.
 	More string
-	// Key is a key that has just been made, which is shown only this once.
+	// Key is a key that was just created. It is shown only this once.
 	Key string
-	// NewID is the id of the key that the form makes, so that sending the form twice makes one key.
+	// NewID is the id of the form's key, so that sending the form twice creates one key.
 	NewID string
 	// Name, For and Days are the form's values, Problems its errors.
 	Name, For, Days string
 	Problems        problems
 }
 
-// keyDays are how long a key may last, in days, as the form offers them. A key without an end has to be chosen by its own
-// value, so that a form that lacks the field does not make one.
+// keyDays are the lifetimes of a key that the form offers, in days. A key without an end must be chosen by its own value, so
+// that a form that lacks the field does not create one.
 var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {noEnd, "until it is revoked"}}
 
 const (
@@ -62,7 +62,7 @@ func (v keysView) mayRevoke(k *arbev1.APIKey) bool {
 	return v.Layout.isOwner() || k.AgentId == v.Layout.Me.Id
 }
 
-// keyEnd says why a key is no longer valid; empty if it is.
+// keyEnd tells why a key is no longer valid; empty if it is valid.
 func keyEnd(k *arbev1.APIKey) string {
 	switch {
 	case k.RevokedAt != nil:

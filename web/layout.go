@@ -58,12 +58,12 @@ func idsOf(threads []*arbev1.Thread) (ids []string) {
 	return ids
 }
 
-// threadsOf reads a page of the threads that all of a house list: pinned ones first, then those with the latest activity.
+// threadsOf reads a page of the threads in everyone's list: pinned ones first, then those with the latest activity.
 func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page, Shared: true})
 	if err != nil {
 		return nil, "", err
 	}
-	slices.SortFunc(res.Threads, arbe.CompareThreads) // because the server's order may be a second behind
+	slices.SortFunc(res.Threads, arbe.CompareThreads) // the server's order may be a second behind
 	return res.Threads, res.NextPageToken, a.nameSpeakers(ctx, house, res.Threads)
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// layout is what every page of a house has around it.
+// layout is the frame of every page of a house.
 type layout struct {
 	Theme, Path string
 	Me          *arbev1.Agent
@@ -22,22 +22,22 @@ type layout struct {
 	// Page is the token of this page of threads, empty for the first one. Next is the token of the next page, empty on the
 	// last one.
 	Page, Next string
-	// Newer are the tokens of the pages before this one, the nearest first, as far as the address has them. First has the
-	// threads of the first page, for the places, if Threads are those of another page.
+	// Newer are the tokens of the pages before this one, the nearest first, if the address has them. First has the threads of
+	// the first page, for the sidebar, if Threads are those of another page.
 	Newer []string
 	First []*arbev1.Thread
-	// Also are topics that the page shows besides the places.
+	// Also are topics that the page shows besides the sidebar.
 	Also []topic
 	// Current is the id of the open thread; empty on the house's own page.
 	Current string
-	// Inbox is what needs the reader, and what they have not read.
+	// Inbox is the reader's inbox: threads that need them, and unread ones.
 	Inbox *arbev1.Inbox
 }
 
 // maxNewer limits the number of tokens in Newer, because they are part of the address.
 const maxNewer = 20
 
-// placesOf returns the layout for the places, which show the first page of threads on every page.
+// placesOf returns the layout for the sidebar, which shows the first page of threads on every page.
 func (f layout) placesOf() layout {
 	if f.Page != "" {
 		f.Threads = f.First
@@ -65,8 +65,8 @@ func (f layout) newerPage() string {
 	return housePath(f.House.Id) + "?" + q.Encode()
 }
 
-// listedThread is a thread in a list. Depth is how many threads that it is listed under are above it. At depth 0, Parent is its
-// parent, if that is in the list too. Folded is set for the line that stands for so many other children of the thread.
+// listedThread is a thread in a list. Depth is the number of threads above it under which it is listed. At depth 0, Parent is
+// its parent, if that is also in the list. Folded is set for the line that stands for that many other children of the thread.
 type listedThread struct {
 	*arbev1.Thread
 	Depth  int
@@ -74,7 +74,7 @@ type listedThread struct {
 	Folded int
 }
 
-// key is what differs in the ids of lines.
+// key is the part that differs in the ids of lines.
 func (t listedThread) key() string {
 	if t.Folded > 0 {
 		return "more-" + t.Id
@@ -88,7 +88,7 @@ func (f layout) pinned() []listedThread { return nested(f.Threads, true) }
 
 func (f layout) recent() []listedThread { return nested(f.Threads, false) }
 
-// openChildren is how many children of a thread are listed under it, if not more of them work or wait.
+// openChildren is the number of children listed under a thread, unless more of them work or wait.
 const openChildren = 3
 
 func nested(all []*arbev1.Thread, pinned bool) []listedThread {
@@ -126,7 +126,7 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 		} else if parent := above(t); parent != nil {
 			l.children[parent.Id] = append(l.children[parent.Id], t)
 		}
-		// A tree stands where the latest of its threads would.
+		// A tree is placed where its latest thread would be.
 		if !placed[root.Id] {
 			placed[root.Id] = true
 			top = append(top, root)
@@ -138,7 +138,7 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 	return l.lines
 }
 
-// lines are the lines of a list, with the threads that it is made from.
+// lines is the lines of a list, with the threads that they are made from.
 type lines struct {
 	byID     map[string]*arbev1.Thread
 	children map[string][]*arbev1.Thread
@@ -173,7 +173,7 @@ func (l *lines) busy(t *arbev1.Thread) bool {
 	return calm(t) == 0 || slices.ContainsFunc(l.children[t.Id], l.busy)
 }
 
-// foldedWords stand for children that are not listed.
+// foldedWords stands for children that are not listed.
 func foldedWords(t listedThread) string {
 	if t.Folded == 1 {
 		return "1 more child"
@@ -184,8 +184,8 @@ func foldedWords(t listedThread) string {
 // status is a thread's status as a page shows it: a class, which has a shape and a colour, and a word.
 type status struct{ Class, Word string }
 
-// stateOf returns what a thread is doing now. It waits while a bot asks for a person's yes, and it is running while a command
-// runs or a bot works in it, even if the status in its row is "open".
+// stateOf returns what a thread is doing now. It waits while a bot asks for approval, and it is running while a command runs
+// or a bot works in it, even if the status in its row is "open".
 func stateOf(t *arbev1.Thread) status {
 	switch {
 	case t.OpenApprovals > 0:
@@ -198,7 +198,7 @@ func stateOf(t *arbev1.Thread) status {
 	return statusOf(t.Status)
 }
 
-// statusOf returns how a status is shown. An unknown one has the shape of idle and its own word.
+// statusOf returns how a status is shown. An unknown status looks idle and keeps its own word.
 func statusOf(s string) status {
 	switch s {
 	case "idle", "running", "waiting", "completed", "failed", "cancelled", "open", "closed":
@@ -229,8 +229,8 @@ func windowTitle(t *arbev1.Thread, house string) string {
 	}
 }
 
-// houseTitle is the title of a house's window, with the numbers of threads in its list that wait for a person's yes or are
-// running. The script updates it.
+// houseTitle is the title of a house's window, with the numbers of threads in its list that wait for approval or are running.
+// The script updates it.
 func houseTitle(f layout) string {
 	states := map[string]int{}
 	for _, t := range f.Threads {
@@ -247,16 +247,16 @@ func houseTitle(f layout) string {
 }
 
 const (
-	// pageOfThreads is how many threads the places and a page of a house's list show.
+	// pageOfThreads is the number of threads in the sidebar and on a page of a house's list.
 	pageOfThreads = 100
-	// maxPatches is how many patches of a listing are sent at most. After more changes the whole listing is sent.
+	// maxPatches limits the patches of a listing that are sent. After more changes, the whole listing is sent.
 	maxPatches = 40
 )
 
 // digest identifies the state of the threads that a page shows.
 func (f layout) digest() string {
 	sum := sha256.New()
-	_, _ = sum.Write([]byte(f.Next)) // no error, because a hash never fails
+	_, _ = sum.Write([]byte(f.Next)) // a hash never fails
 	for _, t := range f.Threads {
 		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// listing is a list of threads as HTML: the rows, and what is around them.
+// listing is a list of threads as HTML: the rows and their surroundings.
 type listing struct {
 	id, digest, html string
-	// shape identifies the parts around the rows. singles are those of them that change independently, by id.
+	// shape identifies the parts around the rows. singles holds those that change independently, by id.
 	shape    string
 	singles  map[string]string
 	sections []section
@@ -117,7 +117,7 @@ func (a *app) houseWatch(house string) *sharedWatch {
 	return &sharedWatch{
 		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true, Bots: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
-			f := layout{House: w.house, Current: "-", Next: w.rest} // no current one, because each page marks its own
+			f := layout{House: w.house, Current: "-", Next: w.rest} // no current thread: each page marks its own
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
 			if err := a.nameSpeakers(ctx, house, f.Threads); err != nil {
 				return nil, err
@@ -138,7 +138,7 @@ type rowCache struct {
 	places, items map[listedThread]string
 }
 
-// views renders the places and the list of a house.
+// views renders the sidebar and the list of a house.
 func (c *rowCache) views(ctx context.Context, f layout) (map[string]view, error) {
 	had := *c
 	c.places, c.items = map[listedThread]string{}, map[listedThread]string{}

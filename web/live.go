@@ -10,8 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// live follows topics until the browser leaves, or all of them have ended. A connection that breaks is made again by
-// the browser.
+// live follows topics until the browser leaves, or all of them have ended. If the connection breaks, the browser reconnects.
 func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	topics, err := topicsOf(r.URL.Query())
 	if err != nil {
@@ -23,7 +22,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// The session is not checked here, because a reader who is not logged in gets that error from each topic.
+	// The session is not checked here: each topic gives a reader who is not logged in that error.
 	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
 	defer cancel()
 	c, err := newLiveConn(w, r, cancel)
@@ -31,7 +30,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		a.log.InfoContext(ctx, "web: a browser left while it connected", "error", err)
 		return nil
 	}
-	// Topics of one house are followed together, so that one check is enough that the reader is still in it.
+	// Follow the topics of one house together, so that one check of membership is enough.
 	houses := map[string][]topic{}
 	g, ctx := guard.NewGroup(ctx)
 	for _, t := range topics {

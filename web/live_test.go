@@ -191,7 +191,7 @@ func TestEveryThreadGetsItsHead(t *testing.T) {
 	}
 	base := f.start(t)
 	for range 10 {
-		// All begin at once, and a watch may run before the connection that it is for has joined it.
+		// All begin at once, and a watch may run before the connection that it serves has joined it.
 		l := listen(t, base, topics...)
 		for heads := map[string]bool{}; len(heads) < len(topics); {
 			if e := l.next(); strings.Contains(fmt.Sprint(e.P), `id="thread-head"`) {
@@ -249,7 +249,7 @@ func TestASessionFollowsSoManyTopics(t *testing.T) {
 	}
 }
 
-// shows waits for an event that brings a text.
+// shows waits for an event that contains a text.
 func (l *listener) shows(text string) {
 	l.t.Helper()
 	for e := l.next(); !strings.Contains(fmt.Sprint(e.P), text); e = l.next() {
@@ -289,7 +289,7 @@ func TestBuildsWithoutStepsLeaveRoomForOutput(t *testing.T) {
 	})
 }
 
-// Which command a build is for may have to be read from the log. When that fails, the browser connects again and misses nothing.
+// Finding a build's command may require reading the log. If that fails, the browser reconnects and misses nothing.
 func TestABuildIsShownAfterTheLogCouldNotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -306,7 +306,7 @@ func TestABuildIsShownAfterTheLogCouldNotBeRead(t *testing.T) {
 	listen(t, base, "thread/buildfail/2").shows("installing")
 }
 
-// While nothing changes, open tabs cause no calls.
+// Open tabs cause no calls while nothing changes.
 func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -389,7 +389,7 @@ func (f *fake) counting(t *testing.T) (base string, open *atomic.Int32) {
 	return server.URL, open
 }
 
-// A browser may load a page in a tab that nobody looks at, and such a tab follows nothing.
+// A browser may load a page in a hidden tab. Such a tab follows nothing.
 func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -416,7 +416,7 @@ func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
 	b.untilLive()
 }
 
-// Browsers do not report when a page that loads becomes visible, if they take it for hidden at first.
+// Browsers do not report that a loading page becomes visible if they first take it for hidden.
 func TestAPageThatIsSeenWithoutAnEventConnects(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -428,7 +428,7 @@ func TestAPageThatIsSeenWithoutAnEventConnects(t *testing.T) {
 	b.untilLive()
 }
 
-// A shared worker may end with the page before, just after it has answered the next one.
+// A shared worker may end with the previous page, just after it has answered the next one.
 func TestAPageWhoseWorkerEndedBeginsAnother(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -449,7 +449,7 @@ func TestAPageWhoseWorkerEndedBeginsAnother(t *testing.T) {
 	b.until("what is said then", says("still here.", 1))
 }
 
-// A worker that answers late, as on a slow machine, gets the page from its own connection.
+// A worker that answers late, as on a slow machine, takes over the page from its own connection.
 func TestAWorkerThatAnswersLateIsUsed(t *testing.T) {
 	t.Parallel()
 	f := newFake()

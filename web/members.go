@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// members shows who is in a house, and to owners its invites.
+// members shows the members of a house, and its invites to owners.
 func (a *app) members(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.membersView(r)
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, membersPage(v))
 }
 
-// revokeInvite revokes an invite. One that is gone is no error, so that the form may be sent twice.
+// revokeInvite revokes an invite. A missing invite is not an error, so that the form may be sent twice.
 func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	_, err := a.services.houses.RevokeInvite(r.Context(), &arbev1.RevokeInviteRequest{HouseId: house, Id: r.PathValue("invite")})
@@ -104,8 +104,8 @@ func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeMember removes a person or a bot. A person who removes themselves is redirected to their other houses. A member
-// who has left is no error, so that the form may be sent twice.
+// removeMember removes a person or a bot. A person who removes themselves is redirected to their other houses. A member who
+// has already left is not an error, so that the form may be sent twice.
 func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// join shows what an invite is for and asks whether to join. It does not use up the invite, because chats and mail
-// filters open links to preview them.
+// join describes an invite and asks whether to join. It does not use up the invite, because chats and mail filters open links
+// to preview them.
 func (a *app) join(w http.ResponseWriter, r *http.Request) error {
 	keepToken(w)
 	v, err := a.invitation(r, r.URL.Query().Get("token"))
@@ -148,8 +148,8 @@ func (a *app) invitation(r *http.Request, token string) (invitation, error) {
 	return v, nil
 }
 
-// unusableInvite converts an error of an invite that cannot be used. The error is not about the reader's login, so it must not
-// redirect to the login page.
+// unusableInvite converts the error of an unusable invite. The error is not about the reader's login, so it must not redirect
+// to the login page.
 func unusableInvite(err error) error {
 	const next = "ask an owner of the house for a new link"
 	switch f := faultOf(err); f.Code {
@@ -171,7 +171,7 @@ func (a *app) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if v.Me.GetId() != r.PostFormValue("as") { // ask again, because somebody logged in or out since
+	if v.Me.GetId() != r.PostFormValue("as") { // somebody has logged in or out since: ask again
 		return a.show(w, r, http.StatusOK, joinPage(v))
 	}
 	ctx, req := r.Context(), &arbev1.AcceptInviteRequest{Token: v.Token}

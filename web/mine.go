@@ -10,8 +10,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// mineWhole renders what needs a reader, and what they have not read. It is the only part of the places and lists that is not
-// the same for everyone, so it has a topic of its own and the script lays it over the rows.
+// mineWhole renders the reader's inbox. It is the only part of the sidebar and lists that differs between readers, so it has
+// its own topic, and the script overlays it on the rows.
 func mineWhole(ctx context.Context, house string, i *arbev1.Inbox) (*mine, error) {
 	m := &mine{rows: &listing{id: "needs", digest: inboxDigest(i)}}
 	if len(i.GetNeeds()) > 0 {
@@ -41,7 +41,8 @@ func mineWhole(ctx context.Context, house string, i *arbev1.Inbox) (*mine, error
 	return m, err
 }
 
-// mine is the view of a reader's inbox: the list of what needs them, the element that has the numbers, and their direct messages.
+// mine is the view of a reader's inbox: the list of threads that need them, the element with the numbers, and their direct
+// messages.
 type mine struct {
 	rows         *listing
 	head, direct string
@@ -68,7 +69,7 @@ func (m *mine) since(before view) []patch {
 	return patches
 }
 
-// unreadOf are the numbers of unread messages by thread, as the script reads them. A muted thread has none.
+// unreadOf returns the numbers of unread messages by thread, as the script reads them. A muted thread has none.
 func unreadOf(i *arbev1.Inbox) string {
 	unread := map[string]int32{}
 	for _, r := range i.GetReadings() {
@@ -113,7 +114,7 @@ func (a *app) markRead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// muteThread mutes a thread for the reader, or ends that.
+// muteThread mutes or unmutes a thread for the reader.
 func (a *app) muteThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -23,7 +23,7 @@ func inboxDigest(i *arbev1.Inbox) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// needWords say why a thread needs its reader.
+// needWords tells why a thread needs its reader.
 var needWords = map[arbev1.NeedReason]string{
 	arbev1.NeedReason_NEED_REASON_APPROVAL: "a bot waits for a yes", arbev1.NeedReason_NEED_REASON_MENTION: "mentions you",
 	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "finished",
@@ -35,7 +35,7 @@ var needClasses = map[arbev1.NeedReason]string{
 	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "completed",
 }
 
-// needState is how a need is shown: by its most urgent reason, with the words of all.
+// needState returns how a need is shown: by its most urgent reason, with the words of all.
 func needState(n *arbev1.Need) status {
 	s := status{Class: "open"}
 	var words []string
@@ -59,7 +59,7 @@ func needPath(n *arbev1.Need) string {
 
 func needTitle(n *arbev1.Need) string { return title(&arbev1.Thread{Name: n.ThreadName}) }
 
-// counted is the title of a window with the number of threads that need its reader. The script keeps it.
+// counted is the title of a window with the number of threads that need its reader. The script updates it.
 func counted(f layout, name string) string {
 	if n := f.Inbox.GetTotal(); n > 0 {
 		return "(" + strconv.Itoa(int(n)) + ") " + name

@@ -33,7 +33,7 @@ func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
 	return v, nil
 }
 
-// answerModels goes to a page after a form, or shows the page of models with what was wrong.
+// answerModels redirects after a form, or shows the page of models with the form's errors.
 func (a *app) answerModels(w http.ResponseWriter, r *http.Request, then string, failed error, fields []string, fill func(*modelsView, problems)) error {
 	if failed == nil {
 		http.Redirect(w, r, then, http.StatusSeeOther)
@@ -81,7 +81,7 @@ func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
 }
 
-// chooseFallbacks sets the fallback models, of which each has a line of the form.
+// chooseFallbacks sets the fallback models, one per line of the form.
 func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// addServer adds a server with models, or changes the one of this name, and sets its key, if one is given.
+// addServer adds a server with models, or changes the one of this name, and sets its key if one is given.
 func (a *app) addServer(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (a *app) addServer(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// removeServer removes a server with models. One that is gone is no error, so that the form may be sent twice.
+// removeServer removes a server with models. A missing server is not an error, so that the form may be sent twice.
 func (a *app) removeServer(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.services.models.DeleteModelEndpoint(r.Context(), &arbev1.DeleteModelEndpointRequest{HouseId: r.PathValue("house"), Name: r.PathValue("name")}); err != nil {
 		return err

@@ -14,12 +14,12 @@ type modelsView struct {
 	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
 	Secret, Name, Address, Dialect, Model, Fallbacks  string
 	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
-	// Set is the endpoint whose key or address was just set; nil if none was. Untried says that nobody wanted it to be tried.
+	// Set is the endpoint, if any, whose key or address was just set. Untried reports that the form asked not to try it.
 	Set     *arbev1.ModelEndpoint
 	Untried bool
 }
 
-// dialects are what servers speak, by the service's words; the first is for one that is not known.
+// dialects are the dialects of servers, in the service's words. The first is for an unknown one.
 var dialects = []struct{ Word, Label string }{
 	{"", "What the address shows"}, {"chat", "OpenAI’s chat/completions"}, {"messages", "Anthropic’s messages"}, {"responses", "OpenAI’s responses"}, {"gemini", "Google’s Gemini"},
 }
@@ -33,7 +33,7 @@ func someModels(ids []string) string {
 	return strings.Join(ids[:shown], ", ") + " and " + strconv.Itoa(len(ids)-shown) + " more"
 }
 
-// whatWasSet says who can use what was just set.
+// whatWasSet tells who can use the endpoint that was just set.
 func (v modelsView) whatWasSet() string {
 	tried := v.Set.Name + " was tried"
 	switch n := len(v.Set.Models); {
@@ -47,12 +47,12 @@ func (v modelsView) whatWasSet() string {
 	return tried + ". The bots of " + v.Layout.House.Name + " can use it for all members."
 }
 
-// providerKeys are the providers whose keys the form takes, with the secrets that have them.
+// providerKeys are the providers whose keys the form accepts, with the names of their secrets.
 var providerKeys = []struct{ Secret, Provider string }{
 	{"ANTHROPIC_API_KEY", "Anthropic"}, {"OPENAI_API_KEY", "OpenAI"}, {"OPENROUTER_API_KEY", "OpenRouter"}, {"GEMINI_API_KEY", "Google Gemini"},
 }
 
-// refs are the models that the house is known to have, as provider/model.
+// refs returns the known models of the house, as provider/model.
 func (v modelsView) refs() []string { return refsOf(v.Models) }
 
 func refsOf(models *arbev1.ListModelsResponse) (refs []string) {

@@ -21,7 +21,7 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// evil is a text that tries to run a script in many ways.
+// evil is a text that tries many ways to run a script.
 const evil = `<script>window.evil=1</script><img src=x onerror="window.evil=1"><b data-init="window.evil=1">"'</b>`
 
 // client is a browser without scripts. It does not follow redirects, so that a test sees them.
@@ -108,7 +108,7 @@ func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
 	})
 }
 
-// harmless fails the test if a page has an element or an attribute that no template has.
+// harmless fails the test if a page has an element or an attribute that is in no template.
 func harmless(t *testing.T, page string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -1015,7 +1015,7 @@ func (c client) wire(path string) int {
 	return len(text)
 }
 
-// Every answer of the app has the security headers, whatever it is about and whoever asks.
+// Every answer of the app has the security headers, whatever is requested and by whom.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// The addresses of the app: ids are escaped here and nowhere else, so that none is escaped twice or not at all.
+// The paths of the app. Ids are escaped only here, so that each is escaped exactly once.
 
 func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
 func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
@@ -59,10 +59,10 @@ func sandboxPath(id string) string { return "/sandboxes/" + url.PathEscape(id) }
 
 func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }
 
-// approvalKey is the id of the element that a request for approval is answered with.
+// approvalKey is the id of the element in which a request for approval is answered.
 func approvalKey(id string) string { return "ask-" + url.PathEscape(id) }
 
-// hostKey is the class of the elements that say whether an environment allows a host. Several entries may be about one.
+// hostKey is the class of the elements that tell whether an environment allows a host. Several entries may be about one host.
 func hostKey(environment, host string) string {
 	sum := sha256.Sum256([]byte(environment + " " + host))
 	return "host-" + hex.EncodeToString(sum[:8])
@@ -77,13 +77,13 @@ func approvalPath(v transcript.ApprovalAnswer) string {
 // session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
 func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
 
-// imagePath is where a browser gets an artifact that is an image, to be shown. It is no image by any other path.
+// imagePath is where a browser gets an artifact that is an image, to show it. Every other path serves it as a download.
 func imagePath(id string) string { return artifactPath(id) + "/image" }
 
 // changesPath leads to an artifact that is a patch.
 func changesPath(artifact string) string { return "/changes/" + url.PathEscape(artifact) }
 
-// spendingPath leads to what the bots of a house may cost.
+// spendingPath leads to the cost limits of a house's bots.
 func spendingPath(house string) string { return settingsPath(house, "bots") + "#spending" }
 
 // recipePath leads to the page where the recipe of a command's sandbox is changed.
@@ -98,7 +98,7 @@ func settingsPath(house, page string) string { return housePath(house) + "/" + p
 
 func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
 
-// runPath returns the path at which something is done with the run of a thread's coding agent.
+// runPath returns the path of an action on the run of a thread's coding agent.
 func runPath(thread, act string) string { return threadPath(thread) + "/run/" + act }
 
 func turnPath(thread, turn, act string) string {

@@ -16,7 +16,7 @@ type people struct {
 	former   *formerMembers
 	house    string
 	known    map[string]transcript.Author
-	// addresses are those of the members, by how they are mentioned.
+	// addresses holds the members' pages by handle.
 	addresses map[string]string
 }
 
@@ -35,7 +35,7 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 }
 
 // Meet finds out who the agents with these ids are, for [people.ByID]. A former member has the name that they had when they
-// left, or "former member" if the recent log of the house does not have it. It fails if that cannot be found out now.
+// left, or "former member" if the recent log of the house does not have it. It fails if that cannot be determined now.
 func (p *people) Meet(ctx context.Context, ids ...string) error {
 	var left []string
 	for _, id := range ids {
@@ -49,7 +49,7 @@ func (p *people) Meet(ctx context.Context, ids ...string) error {
 		case faultOf(err).Code == fault.NotFound:
 			left = append(left, id)
 		case faultOf(err).Code == fault.Invalid:
-			// Nobody has such an id. It is no error of the page, because a payload may contain any text.
+			// Nobody has this id. That is not an error of the page, because a payload may contain any text.
 			p.known[id] = authorOf(&arbev1.Agent{Id: id, Name: unknownAgent})
 		default:
 			return err
@@ -70,11 +70,11 @@ func (p *people) Meet(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Address returns the address of the bot or person whom a handle means; empty for nobody.
+// Address returns the page of the bot or person that a handle means; empty for nobody.
 func (p *people) Address(handle string) string { return p.addresses[handle] }
 
-// addressesOf returns where the bots and people of a house are shown, by how they are mentioned. A handle that several have means
-// the bot, and otherwise leads to the first of them.
+// addressesOf maps handles to the pages of a house's bots and people. A handle that several have means the bot, and otherwise
+// the first of them.
 func addressesOf(house string, agents []*arbev1.Agent) map[string]string {
 	to := map[string]string{}
 	for _, a := range agents {
@@ -98,7 +98,7 @@ func addressesOf(house string, agents []*arbev1.Agent) map[string]string {
 // ByID returns an agent whom the page has met.
 func (p *people) ByID(id string) transcript.Author { return p.known[id] }
 
-// nameSpeakers fills in the authors of what was said last in threads, where they are former members.
+// nameSpeakers fills in the names of former members among the last speakers of threads.
 func (a *app) nameSpeakers(ctx context.Context, house string, threads []*arbev1.Thread) error {
 	unnamed := func(t *arbev1.Thread) bool { return t.LastSaid != nil && t.LastSaid.AuthorName == "" }
 	var ids []string

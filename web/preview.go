@@ -9,10 +9,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// previewPort is the port that is proposed, the one at which most servers for developers listen.
+// previewPort is the proposed port: the one that most development servers use.
 const previewPort = 3000
 
-// preview asks which port of the thread's sandbox to show. It opens nothing, because pages of other hosts may lead here.
+// preview asks which port of the thread's sandbox to show. It opens nothing, because pages of other hosts may link here.
 func (a *app) preview(w http.ResponseWriter, r *http.Request) error {
 	got, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
 	if err != nil {
@@ -25,12 +25,12 @@ func (a *app) preview(w http.ResponseWriter, r *http.Request) error {
 	if a.previews == nil {
 		return fault.New(fault.Precondition, "this server shows no previews", "use arbe port, or ask the operator to set preview_url")
 	}
-	// The answer to the form leads to the preview's host, which browsers otherwise refuse.
+	// The form's answer redirects to the preview's host, which browsers would otherwise refuse.
 	w.Header().Set("Content-Security-Policy", strings.Replace(policy, "form-action 'self'", "form-action 'self' "+a.previews.Scheme+"://*."+a.previews.Host, 1))
 	return a.show(w, r, http.StatusOK, previewPage(a.themeOf(r), got.Thread, int(port)))
 }
 
-// openPreview leads to a preview of a port of the thread's sandbox.
+// openPreview redirects to a preview of a port of the thread's sandbox.
 func (a *app) openPreview(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.ParseInt(r.PostFormValue("port"), 10, 32)
 	if err != nil {

@@ -25,7 +25,7 @@ func inBox(t *testing.T, c *arbe.Client, thread, line string) string {
 	return out.String()
 }
 
-// livePage is a page as servers for developers have it: it is kept current by a WebSocket and a stream of events.
+// livePage is a page like those of development servers: a WebSocket and a stream of events keep it current.
 const livePage = `<!doctype html><title>live</title><script>
 const socket = new WebSocket(location.origin.replace('http', 'ws') + '/socket')
 socket.onopen = () => socket.send('hot reload')
@@ -33,7 +33,7 @@ socket.onmessage = event => { document.title += ' ' + event.data }
 new EventSource('/events').onmessage = event => { document.title += ' ' + event.data }
 </script>`
 
-// hostilePage attacks the house, another preview and its own cookies, and puts into window.got what it got.
+// hostilePage attacks the house, another preview and its own cookies, and collects the results in window.got.
 const hostilePage = `<!doctype html><title>hostile</title><body><script>
 const house = HOUSE, thread = THREAD, other = OTHER
 const got = {}
@@ -87,7 +87,7 @@ func TestPreviews(t *testing.T) {
 	t.Parallel()
 	for name, hosts := range map[string]func(port string) (house string, env []string){
 		"on a laptop": func(port string) (string, []string) { return "http://127.0.0.1:" + port, nil },
-		// The hardest case: browsers take the house and its previews for one site, and do not say where requests come from.
+		// The hardest case: browsers treat the house and its previews as one site, and do not tell where requests come from.
 		"on hosts of one domain, without TLS": func(port string) (string, []string) {
 			house := "http://house.arbe.test:" + port
 			return house, []string{"ARBE_PUBLIC_URL=" + house, "ARBE_PREVIEW_URL=http://preview.arbe.test:" + port}

@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// waiting adds a thread that Bee drives and in which messages wait, by their ids.
+// waiting adds a thread that Bee drives, with waiting messages, by their ids.
 func (f *fake) waiting(thread string, ids ...string) {
 	f.drives(thread)
 	f.says(thread, bee, "run.1.take.0", entry.QueueTaken{Epoch: 1, EntryIDs: []string{"task"}})
@@ -17,7 +17,7 @@ func (f *fake) waiting(thread string, ids ...string) {
 	}
 }
 
-// Without the script, what waits is a list of forms.
+// Without the script, the queue is a list of forms.
 func TestTheQueueIsChangedWithForms(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -53,7 +53,7 @@ func TestTheQueueIsChangedWithForms(t *testing.T) {
 	contains(t, text, `<section id="queue" class="queue" aria-label="Messages that wait" hidden></section>`)
 }
 
-// The list changes while the page is open, and a text that somebody is editing stays.
+// The list changes while the page is open, and a text being edited stays.
 func TestTheQueueIsLive(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

@@ -7,28 +7,29 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// queueView is what waits for the coding agent of a thread.
+// queueView is the queue of messages for the coding agent of a thread.
 type queueView struct {
-	// Agent is the agent's name, and Total how many messages wait; Messages are the first of them.
+	// Agent is the agent's name, and Total the number of waiting messages. Messages are the first of them.
 	Agent    string
 	Total    int
 	Messages []queuedMessage
 }
 
-// queuedMessage is a message that waits.
+// queuedMessage is a waiting message.
 type queuedMessage struct {
-	// Path takes changes. Entry and Version say of what, and Once makes a retry harmless.
+	// Path accepts changes of the message Entry at Version. Once makes a retry harmless.
 	Path, Entry, Once string
 	Seq, Version      int64
-	// Text is the text, Line its beginning, and By who said and edited it. Clipped: Text is not all of it.
+	// Text is the text, Line its beginning, and By its author and editor. Clipped means that Text is incomplete.
 	Text, Line, By string
 	Clipped        bool
-	// First and Last: it is. Up and Down are the messages before which it goes when it is moved; empty for the end.
+	// First and Last tell whether it is the first or last. Moving it up or down puts it before the message Up or Down; empty
+	// for the end.
 	First, Last bool
 	Up, Down    string
 }
 
-// shownQueueLine is how much of a message is shown, in characters.
+// shownQueueLine limits how much of a message is shown, in characters.
 const shownQueueLine = 200
 
 func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf func(agent string) string) queueView {
@@ -57,7 +58,7 @@ func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf fun
 	return v
 }
 
-// title says how much waits, and for whom.
+// title tells how much waits, and for whom.
 func (v queueView) title() string {
 	return "Waiting for " + v.Agent + ": " + several(v.Total, "message")
 }

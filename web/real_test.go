@@ -131,7 +131,7 @@ type arbeInstallation struct {
 	dir    string
 	addr   string
 	server *exec.Cmd
-	// env are further variables of its environment, and said is its log, to be read when it has stopped.
+	// env holds more environment variables, and said its log, to be read after it has stopped.
 	env  []string
 	said strings.Builder
 }
@@ -139,7 +139,7 @@ type arbeInstallation struct {
 func installation(t testing.TB) *arbeInstallation {
 	t.Helper()
 	dir := t.TempDir()
-	// The embedded Postgres and the boxes run as other users, who pass through.
+	// The embedded Postgres and the boxes run as other users, which must be able to enter.
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // as said above
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func (a *arbeInstallation) kill() {
 	if err := a.server.Process.Kill(); err != nil {
 		a.t.Fatal(err)
 	}
-	_ = a.server.Wait() // the error says that it was killed
+	_ = a.server.Wait() // the error reports the kill
 }
 
 func (a *arbeInstallation) loginFile() string { return filepath.Join(a.dir, "cli.json") }

@@ -37,7 +37,7 @@ func (a *app) safe(ctx context.Context, e entry.Entry, part func() templ.Compone
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil // nobody gets this page, because the reader left
+		return nil // the reader left, so nobody gets this page
 	}
 	if err != nil {
 		a.log.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", e.StreamID, "seq", e.Seq, "type", e.Type, "error", err)
@@ -46,7 +46,7 @@ func (a *app) safe(ctx context.Context, e entry.Entry, part func() templ.Compone
 	return shown
 }
 
-// bodyOf returns the view of what a row shows.
+// bodyOf returns the view of a row's body.
 func bodyOf(b transcript.Body) templ.Component {
 	switch b := b.(type) {
 	case transcript.Chat:
@@ -90,7 +90,7 @@ func bodyOf(b transcript.Body) templ.Component {
 	panic(fmt.Sprintf("there is no view of a %T", b))
 }
 
-// sourceOf is where transcripts read, with the names of these people.
+// sourceOf is the source of transcripts, with the names of these people.
 func (a *app) sourceOf(p *people) transcript.Source {
 	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, Threads: a.services.threads, People: p, Logger: a.log}
 }

@@ -17,7 +17,7 @@ func rests(t *arbev1.Thread) bool {
 	return t.AgentId != "" && (t.Status == "completed" || t.Status == "failed" || t.Status == "cancelled")
 }
 
-// runText says what a run took and used: "worked for 4m 3s · $0.02". It is empty if neither is known.
+// runText tells the duration and cost of a run: "worked for 4m 3s · $0.02". It is empty if neither is known.
 func runText(v transcript.RunEnd) string {
 	var parts []string
 	if v.Took >= time.Second {
@@ -29,7 +29,7 @@ func runText(v transcript.RunEnd) string {
 	return strings.Join(parts, " · ")
 }
 
-// childKey is the id of the element that says how a child is. An entry may name anything; no thread has such an id.
+// childKey is the id of the element with a child's state. An entry may name anything; no thread has such an id.
 func childKey(thread string) string {
 	if isThreadID(thread) {
 		return "child-" + thread
@@ -39,7 +39,7 @@ func childKey(thread string) string {
 
 var isThreadID = regexp.MustCompile(`^[a-z0-9]{1,64}$`).MatchString
 
-// childClass is the status class of a child; empty if its row is not known. Before its first run it waits.
+// childClass is the status class of a child; empty if its row is unknown. Before its first run, it waits.
 func childClass(t *arbev1.Thread) string {
 	switch {
 	case t == nil:
@@ -50,7 +50,7 @@ func childClass(t *arbev1.Thread) string {
 	return stateOf(t).Class
 }
 
-// childWord says what a child does.
+// childWord describes what a child is doing.
 func childWord(t *arbev1.Thread) string {
 	switch state := stateOf(t); {
 	case state.Class == "running" && t.Running.GetRunEpoch() > 0:
@@ -62,7 +62,7 @@ func childWord(t *arbev1.Thread) string {
 	}
 }
 
-// childText says what a child used and took: "last tool bash · 4m 3s · $0.02".
+// childText tells a child's last tool, duration and cost: "last tool bash · 4m 3s · $0.02".
 func childText(t *arbev1.Thread) string {
 	r := t.LastRun
 	if r == nil {
@@ -81,7 +81,7 @@ func childText(t *arbev1.Thread) string {
 	return strings.Join(parts, " · ")
 }
 
-// childResult is what became of a child's last run, in a line.
+// childResult is the outcome of a child's last run, in one line.
 func childResult(t *arbev1.Thread) string {
 	if t.Status == "running" {
 		return ""
@@ -89,7 +89,7 @@ func childResult(t *arbev1.Thread) string {
 	return clip(t.LastRun.GetResult(), maxNote)
 }
 
-// runPatchWords says how much a run changed.
+// runPatchWords tells how much a run changed.
 func runPatchWords(v transcript.RunEnd) string {
 	if v.Files == 0 {
 		return "Show its changes"

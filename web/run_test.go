@@ -37,7 +37,7 @@ func (s runs) ContinueRun(_ context.Context, req *arbev1.ContinueRunRequest) (*a
 	return &arbev1.ContinueRunResponse{Epoch: 2}, nil
 }
 
-// ListQueue and ChangeQueue do what the server does, by the fake's log.
+// ListQueue and ChangeQueue work like the server's, on the fake's log.
 func (s runs) ListQueue(_ context.Context, req *arbev1.ListQueueRequest) (*arbev1.ListQueueResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -67,7 +67,7 @@ func (s runs) ChangeQueue(_ context.Context, req *arbev1.ChangeQueueRequest) (*a
 	return &arbev1.ChangeQueueResponse{}, nil
 }
 
-// Whoever reads the thread of a coding agent can stop it while it works, and let it continue when it rests.
+// Readers of a coding agent's thread can stop it while it works, and continue it when it rests.
 func TestARunIsStoppedAndContinuedOnItsPage(t *testing.T) {
 	t.Parallel()
 	const stop, again = "/threads/codingrun1/run/stop", "/threads/codingrun1/run/continue"
@@ -126,8 +126,8 @@ func (f *fake) ends(thread, outcome string, report ...entry.Payload) {
 	f.wake()
 }
 
-// Whoever watches the thread of a coding agent sees what it does, as with a bot's turn: what it thinks and writes, the tool that
-// runs, since when, and at the end what it took.
+// Watchers of a coding agent's thread see its work as with a bot's turn: what it thinks and writes, the running tool, since
+// when, and at the end the duration and cost.
 func TestARunIsSeenWhileItWorks(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -159,7 +159,7 @@ func TestARunIsSeenWhileItWorks(t *testing.T) {
 	lacks(t, eval[string](b, "document.body.innerText"), "of another run")
 }
 
-// Until a run begins, which may take a minute in a new sandbox, its thread shows what is put in place for it.
+// Until a run begins, which may take a minute in a new sandbox, its thread shows the preparations.
 func TestARunIsSeenBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -181,7 +181,7 @@ func TestARunIsSeenBeforeItBegins(t *testing.T) {
 	b.until("its end", "!document.querySelector('#writing article') && document.body.innerText.includes('could not begin')")
 }
 
-// A run that failed, or that somebody stopped, says why and what can be done. Only the last one does.
+// A run that failed, or was stopped, tells why and what can be done. Only the last one does.
 func TestTheEndOfARun(t *testing.T) {
 	t.Parallel()
 	const script = "<script>alert(1)</script>"
@@ -217,7 +217,8 @@ func TestTheEndOfARun(t *testing.T) {
 	}
 }
 
-// Tool calls in a row fold into one line that says what they did; what failed and what runs stays visible, and each call is a line.
+// Consecutive tool calls fold into one line that summarizes them. Failed and running ones stay visible, and each call is a
+// line.
 func TestToolCallsFold(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -246,7 +247,7 @@ func TestToolCallsFold(t *testing.T) {
 	b.until("the answer, as a row of its own", "document.querySelector('#log > .entry:not(.work) em')?.innerText === 'works'")
 }
 
-// What a bot has said stays as it was watched, however long it is. Only what people paste is folded.
+// An answer of a bot stays as it was watched, however long it is. Only what people paste is folded.
 func TestAnAnswerIsNotFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

@@ -12,13 +12,13 @@ type sandboxesView struct {
 	Layout    layout
 	Sandboxes []*arbev1.Sandbox
 	More      string
-	// Asked reports that the providers were just asked. Gone and Unknown are how many sandboxes they no longer have, and how many
-	// they were silent about.
+	// Asked reports that the providers were just asked. Gone counts the sandboxes that they no longer have, and Unknown those
+	// that they did not answer about.
 	Asked         bool
 	Gone, Unknown int
 }
 
-// answer says what the providers answered.
+// answer describes the providers' answers.
 func (v sandboxesView) answer() string {
 	text := "All of them exist."
 	if v.Gone > 0 {
@@ -56,7 +56,7 @@ func sandboxState(s *arbev1.Sandbox) string {
 	return "deleted"
 }
 
-// onIt says how many threads are on a sandbox beside those that are named.
+// onIt tells how many threads are on a sandbox besides the named ones.
 func onIt(u *arbev1.SandboxUse) string {
 	switch n := int(u.GetThreadCount()) - len(u.GetThreads()); {
 	case u.GetThreadCount() == 0:
@@ -77,12 +77,12 @@ func threadTitle(t *arbev1.NamedThread) string {
 	return clip(t.GetName(), maxWord)
 }
 
-// stepTook is how long a step of a build took.
+// stepTook returns the duration of a build's step.
 func stepTook(s *arbev1.SandboxStep) string {
 	return (time.Duration(s.GetDurationMs()) * time.Millisecond).String()
 }
 
-// savedWords say what is saved of a folder.
+// savedWords describes what is saved of a folder.
 func savedWords(p *arbev1.TreePart) string {
 	switch {
 	case p.GetMissing() != "":

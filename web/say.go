@@ -45,7 +45,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// post says a message and returns its position. The same id again is the same entry.
+// post posts a message and returns its position. The same id returns the same entry.
 func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error) {
 	if err := checkMessage(u); err != nil {
 		return 0, err
@@ -58,7 +58,7 @@ func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error
 	return res.GetEntry().GetSeq(), err
 }
 
-// checkMessage returns what is wrong with a form that says something, as far as that can be seen without the services.
+// checkMessage returns the errors of a message form that can be found without the services.
 func checkMessage(u outgoingMessage) error {
 	switch {
 	case !isID(u.ID):
@@ -103,7 +103,7 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // because the new entry arrives with the live tail
+		w.WriteHeader(http.StatusNoContent) // the new entry arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.ThreadId)+"#e"+decimal(res.Entry.Seq), http.StatusSeeOther)
@@ -117,7 +117,7 @@ func (a *app) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // because the command's end arrives with the live tail
+		w.WriteHeader(http.StatusNoContent) // the command's end arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(thread), http.StatusSeeOther)

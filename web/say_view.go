@@ -6,8 +6,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// outgoingMessage is one thing said with a form.
-// Reply is the id of the entry that it replies to; empty if there is none. Files are what belongs to it.
+// outgoingMessage is a message sent with a form. Reply is the id of the entry, if any, that it replies to. Files are its
+// files.
 type outgoingMessage struct {
 	Thread, ID, Text, Reply string
 	Files                   []outgoingFile

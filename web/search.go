@@ -8,10 +8,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxFound is how many entries the page of a search shows.
+// maxFound limits the entries on the page of a search.
 const maxFound = 50
 
-// search shows what a search in a house finds.
+// search shows the results of a search in a house.
 func (a *app) search(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	f, err := a.layoutOf(r, house, inSearch)

@@ -44,7 +44,7 @@ func (a *app) setSecret(w http.ResponseWriter, r *http.Request) error {
 	set, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(pasted(r, "value")), SkipCheck: unchecked(r)})
 	if failed == nil {
 		then := settingsPath(house, "secrets")
-		if set.Check != nil { // a key of models: say what it is good for
+		if set.Check != nil { // a key of models: tell what it can be used for
 			then = modelsSet(house, name, set.Check)
 		}
 		http.Redirect(w, r, then, http.StatusSeeOther)
@@ -53,7 +53,7 @@ func (a *app) setSecret(w http.ResponseWriter, r *http.Request) error {
 	return a.secretsFailed(w, r, failed, name)
 }
 
-// deleteSecret deletes a secret. One that is gone is no error, so that the form may be sent twice.
+// deleteSecret deletes a secret. A missing secret is not an error, so that the form may be sent twice.
 func (a *app) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (a *app) secretsFailed(w http.ResponseWriter, r *http.Request, failed error
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), secretsPage(v))
 }
 
-// modelsSet is the page of models, which says what was just set.
+// modelsSet is the page of models, with a note on what was just set.
 func modelsSet(house, set string, check *arbev1.KeyCheck) string {
 	query := url.Values{"set": {set}}
 	if !check.GetTried() {
@@ -89,5 +89,5 @@ func modelsSet(house, set string, check *arbev1.KeyCheck) string {
 	return settingsPath(house, "models") + "?" + query.Encode()
 }
 
-// unchecked reports whether a form wants what it sets not to be tried, or checked. The forms offer that after a failure.
+// unchecked reports whether a form asks to skip the test of the value that it sets. Forms offer that after a failure.
 func unchecked(r *http.Request) bool { return r.PostFormValue("skip_check") == "yes" }

@@ -25,7 +25,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// canary is a value that must appear nowhere. second is another one, which is a key of a provider.
+// canary is a value that must not appear anywhere. second is another one, the key of a provider.
 const (
 	canary = "kAnary-1b7f/4c+0d9e8&\"q"
 	second = "sk-ant-CaNaRy-77aa1fe0b2"
@@ -44,7 +44,7 @@ func traces() (all []string) {
 	return all
 }
 
-// silent fails if a text has a canary.
+// silent fails if a text contains a canary.
 func silent(t *testing.T, where, text string) {
 	t.Helper()
 	flat := strings.NewReplacer("\n", "", "\r", "").Replace(text)
@@ -55,8 +55,8 @@ func silent(t *testing.T, where, text string) {
 	}
 }
 
-// TestACanaryIsNowhere plants secrets as a person does, makes everything say them that can, and looks for them in each
-// page, answer, stream, table and line of the log.
+// TestACanaryIsNowhere plants secrets as a person does, makes everything that can reveal them do so, and looks for them in
+// each page, answer, stream, table and line of the log.
 func TestACanaryIsNowhere(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -103,7 +103,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		want(t, res, http.StatusSeeOther, home+"/models")
 		_, page = owner.get(home + "/models")
 		contains(t, page, "lab-2/large", "https://models.example.com/v1 · messages")
-		// A server that refuses the key, and says it, changes nothing; the form comes back without it.
+		// A server that refuses the key and repeats it changes nothing. The form comes back without the key.
 		refusing := modeltest.New(t, nil)
 		refusing.Offer("another-key", "large", "small")
 		res, page = owner.post(home+"/models/servers", url.Values{"name": {"lab-3"}, "base_url": {refusing.URL + "/v1"}, "server_key": {canary}})
@@ -133,7 +133,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		for _, wrong := range []url.Values{{"name": {canary}, "value": {canary}}, {"name": {"ARBE_X"}, "value": {canary}}, {"name": {"X"}, "value": {canary + "\x00"}}, {"name": {"X"}, "value": {""}}} {
 			res, page := owner.post(home+"/secrets", wrong)
 			want(t, res, http.StatusBadRequest, "")
-			if wrong.Get("name") != canary { // what was typed as the name comes back, for its author to correct
+			if wrong.Get("name") != canary { // a name that was typed comes back, for its author to correct
 				silent(t, "the page of an error", page)
 			}
 		}
@@ -166,7 +166,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		// The command has them turned, because what people run is not changed.
+		// The command has them reversed, because commands themselves are not redacted.
 		turned := base64.StdEncoding.EncodeToString([]byte(reversed(canary + "\n" + second)))
 		command, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "!echo " + turned + " | base64 -d | rev | tac > key; cat key; cat key >&2; base64 key; " +
 			"for i in 1 2 3 4 5; do head -c 11 key; tail -c +12 key; done; env; od -An -v -tx1 key; seq 100000; cat key; exit 1"})
@@ -353,13 +353,13 @@ func reversed(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// waitFor waits for an entry and returns everything that a follower of the thread got until then, live output included.
+// waitFor waits for an entry and returns everything that a follower of the thread received by then, including live output.
 func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
 	t.Helper()
 	return waitUntil(t, api, thread, func(e *arbev1.Entry) bool { return e.Id == id })
 }
 
-// waitUntil is waitFor of the first entry that is one.
+// waitUntil is waitFor for the first entry that matches.
 func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.Entry) bool) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -384,7 +384,7 @@ func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.En
 	return got.String()
 }
 
-// stream is what the stream door says of a thread.
+// stream returns the stream door's text of a thread.
 func (a *arbeInstallation) stream(t *testing.T, thread string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.addr+"/api/stream/arbe-thread-"+thread+"?offset=0", nil)

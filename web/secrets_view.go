@@ -15,7 +15,7 @@ type secretsView struct {
 	Problems problems
 }
 
-// uses says what uses a secret, in a sentence; empty if nothing does.
+// uses tells what uses a secret, in a sentence; empty if nothing does.
 func uses(s *arbev1.Secret) string {
 	var all []string
 	for _, u := range s.Uses {

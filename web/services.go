@@ -40,7 +40,7 @@ type services struct {
 
 func dial(client connect.HTTPClient, base string) services {
 	as := connect.WithClientOptions(connect.WithInterceptors(asCaller{}),
-		connect.WithAcceptCompression("gzip", nil, nil)) // because compression only costs time within one process
+		connect.WithAcceptCompression("gzip", nil, nil)) // compression only costs time within one process
 	return services{
 		houses:       arbev1connect.NewHouseServiceClient(client, base, as),
 		agents:       arbev1connect.NewAgentServiceClient(client, base, as),
@@ -60,7 +60,7 @@ func dial(client connect.HTTPClient, base string) services {
 	}
 }
 
-// bytesOf returns the first bytes of an artifact, at most so many, in the name of the reader.
+// bytesOf returns at most this many first bytes of an artifact, on behalf of the reader.
 func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+artifactPath(artifact), nil)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]b
 
 type sessionKey struct{}
 
-// withSession makes every call under ctx one in the name of that session.
+// withSession makes every call under ctx act for that session.
 func withSession(ctx context.Context, session string) context.Context {
 	return context.WithValue(ctx, sessionKey{}, session)
 }
@@ -91,7 +91,7 @@ type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
-		// By the name that the services accept whether or not browsers come over https.
+		// Use the name that the services accept whether or not browsers come over https.
 		h.Set("Cookie", (&http.Cookie{Name: "__Host-" + sessionCookie, Value: session}).String())
 	}
 }
@@ -118,7 +118,7 @@ func (asCaller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 	return next
 }
 
-// tooLarge returns the error for a message that is larger than a limit in bytes. Its HTTP status is 413 ([httpStatus]).
+// tooLarge returns the error for a message above a limit in bytes. Its HTTP status is 413 ([httpStatus]).
 func tooLarge(limit int64) *fault.Error {
 	return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", (limit+1<<20-1)>>20).WithReason(fault.TooLarge).Because(errTooLarge)
 }
@@ -133,12 +133,12 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// elsewhere matches what a page does not have: a command of the command line and its flags, a procedure of the API, a parameter
-// of a command.
+// elsewhere matches things that a page does not have: a command of the command line and its flags, a procedure of the API, a
+// parameter of a command.
 var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command|(^|\s)--[a-z]`)
 
-// advice is a fault's next step as a page gives it. The services write their steps for all clients, so it leaves out the
-// parts that a reader of a page cannot follow, and gives a step of the page's own if nothing is left.
+// advice adapts a fault's next step for a page. The services write their steps for all clients, so it leaves out the parts
+// that a reader of a page cannot follow, and gives a step of its own if nothing is left.
 func advice(code fault.Code, message, next string) string {
 	steps := strings.Split(next, "; ")
 	if steps = slices.DeleteFunc(steps, elsewhere.MatchString); len(steps) > 0 {
@@ -157,7 +157,7 @@ func advice(code fault.Code, message, next string) string {
 	return ""
 }
 
-// faultOf converts any error of a handler to what a person may see of it: the message of a service as it is, and a general
+// faultOf converts any error of a handler to what a person may see of it: the message of a service unchanged, and a general
 // one if a service could not be reached.
 func faultOf(err error) *fault.Error {
 	if over, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -185,8 +185,8 @@ func faultOf(err error) *fault.Error {
 const (
 	sessionCookie = arbev1.SessionCookie
 	themeCookie   = "arbe_theme"
-	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it, and
-	// get its name from the button that folds the column.
+	// detailsCookie is the cookie that remembers whether the column of details is folded. Scripts write it, and get its name
+	// from the button that folds the column.
 	detailsCookie = "arbe_details"
 	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
 	wantedCookie = "arbe_wanted"

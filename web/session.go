@@ -10,9 +10,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// login says how to log in. With the token of a login link it asks for confirmation and does not use up the link,
-// because chats and mail filters open links to preview them, and because somebody else's link must not silently log a
-// reader in as them.
+// login explains how to log in. With the token of a login link it asks for confirmation and does not use up the link, because
+// chats and mail filters open links to preview them, and because somebody else's link must not silently log a reader in as
+// them.
 func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c := confirmation{Theme: a.themeOf(r), Token: r.URL.Query().Get("token")}
 	if c.Token == "" {
@@ -27,7 +27,7 @@ func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, confirmPage(c))
 }
 
-// redeem exchanges a link's token for a session, and ends the session that the browser had.
+// redeem exchanges a link's token for a session, and ends the browser's previous session.
 func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	if old := a.sessionOf(r); old != "" {
 		_, err := a.services.agents.EndSession(withSession(r.Context(), old), &arbev1.EndSessionRequest{})
 		if err != nil && faultOf(err).Code != fault.Unauthenticated {
-			// Only logged, because the reader has a new session already.
+			// Only log the error, because the reader already has a new session.
 			a.log.WarnContext(r.Context(), "web: the session before a login did not end", "error", err)
 		}
 	}
@@ -72,14 +72,14 @@ func (a *app) afterLogin(r *http.Request) string {
 	return localPath(page.String())
 }
 
-// keepToken keeps the token of a link out of caches, and out of the Referer header that browsers send to other servers.
+// keepToken keeps a link's token out of caches, and out of the Referer header that browsers send to other servers.
 func keepToken(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	// With "no-referrer" the form's origin would be null, and the request would be refused as one from another site.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 }
 
-// whoIs returns who is logged in with a browser; nil if nobody is, or if that cannot be found out.
+// whoIs returns who is logged in with a browser; nil if nobody is, or if that cannot be determined.
 func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	session := a.sessionOf(r)
 	if session == "" {
