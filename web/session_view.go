@@ -5,7 +5,7 @@ import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 // confirmation is the form that redeems a login link.
 type confirmation struct {
 	Theme, Token string
-	// Agent is the person whom the link logs in. Me is the person who is logged in now; nil if nobody is.
+	// Agent is the person whom the link logs in. Me is the person who is currently logged in, if any.
 	Agent, Me *arbev1.Agent
 }
 

@@ -36,7 +36,7 @@ func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.
 var fieldPrefix = regexp.MustCompile(`^([a-z_]+(?:\.[a-z_]+)*): `)
 
 // problemsOf converts a service's error to the errors of a form with these fields. It returns an error that is not about the
-// form's values as it is.
+// form's values unchanged.
 func problemsOf(err error, fields ...string) (problems, error) {
 	f := faultOf(err)
 	switch f.Code {
@@ -100,7 +100,8 @@ func violations(err error) map[string]string {
 // shownOnce keeps a page with a secret out of caches.
 func shownOnce(w http.ResponseWriter) { keepToken(w) }
 
-// addressOf returns a path of this app as an address for somebody else: with the host under which the browser reached the app.
+// addressOf returns a path of this app as a full address to give to somebody else: with the host under which the browser
+// reached the app.
 func (a *app) addressOf(r *http.Request, path string) string {
 	if origin := r.Header.Get("Origin"); strings.HasPrefix(origin, "http") {
 		return origin + path

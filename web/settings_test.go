@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestTheSettingsOfAHouse uses the pages without a script, over a whole server: an owner, and a person who joins.
+// TestTheSettingsOfAHouse uses the pages without a script, on a whole server, as an owner and as a person who joins.
 func TestTheSettingsOfAHouse(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -127,7 +127,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		if same != first || later == set {
 			t.Errorf("the new key is %s of %s, the old one was %s of %s", same, later, first, set)
 		}
-		// It moves with a new key or not at all.
+		// It moves with a new key, or not at all.
 		add("my-lab", "https://other.example.com/v1", "no\x00key", http.StatusBadRequest)
 		if still, at, problem := now("my-lab"); still != first || at != later || problem != "" {
 			t.Errorf("with a key that was refused it has %s of %s (%q)", still, at, problem)
@@ -152,7 +152,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "&lt;b&gt;Grace&lt;/b&gt; from work", "Pending invites")
 		lacks(t, page, tokenOf(t, link))
 
-		for range 2 { // to look at the page uses nothing up
+		for range 2 { // looking at the page uses nothing up
 			res, page := anyone.get(link)
 			want(t, res, http.StatusOK, "")
 			contains(t, page, "Join Home?", "as a member", `name="name"`)
@@ -509,7 +509,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 	})
 }
 
-// fieldError is the error that a page shows at a field of its form.
+// fieldError returns the error that a page shows at a field of its form.
 func fieldError(page, field string) string {
 	about := regexp.MustCompile(`id="f-` + field + `-about"[^>]*>\s*<span class="wrong">([^<]*)`).FindStringSubmatch(page)
 	if about == nil {
@@ -518,13 +518,13 @@ func fieldError(page, field string) string {
 	return about[1]
 }
 
-// in is the client for a part of its test.
+// in returns the client for a part of its test.
 func (c client) in(t *testing.T) client {
 	c.t = t
 	return c
 }
 
-// tokenOf is the token in the address of a link.
+// tokenOf returns the token in the address of a link.
 func tokenOf(t *testing.T, link string) string {
 	t.Helper()
 	u, err := url.Parse(link)
@@ -550,7 +550,7 @@ func sessionFrom(t *testing.T, c client, path string, form url.Values) string {
 	return ""
 }
 
-// memberID is the id of the member whose row has a text.
+// memberID returns the id of the member whose row contains a text.
 func memberID(t *testing.T, c client, home, text string) string {
 	t.Helper()
 	return memberIDOn(t, c, home+"/members", text)

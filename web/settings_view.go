@@ -2,7 +2,7 @@ package web
 
 import "slices"
 
-// settingsPage is one of them. Path is the last part of its address.
+// settingsPage is one page of the settings. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
 var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
@@ -15,7 +15,7 @@ func settingsTab(path string) settingsPage {
 // address returns the page's address for a house.
 func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
 
-// settingsTopics are the topics of a page of the settings.
+// settingsTopics returns the topics of a page of the settings.
 func settingsTopics(f layout) string {
 	text := mineTopic(f).String() + " " + houseTopic(f).String()
 	for _, t := range f.Also {
@@ -24,10 +24,10 @@ func settingsTopics(f layout) string {
 	return text
 }
 
-// problems are the errors of a form, by field. The one about no single field has the empty name.
+// problems holds the errors of a form, by field. An error about no single field has the empty name.
 type problems map[string]string
 
-// add records an error of a field, unless the field has one.
+// add records an error of a field, unless the field already has one.
 func (p problems) add(field, what string) {
 	if p[field] == "" {
 		p[field] = what

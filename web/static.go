@@ -20,11 +20,11 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// static has the scripts and styles of this build. They are compressed on first use, because that takes longer than most
+// static holds the scripts and styles of this build. They are compressed on first use, because that takes longer than most
 // commands of the command line, which is the same program.
 var static = sync.OnceValue(loadAssets)
 
-// assets are files at addresses that contain a hash of the content. Browsers may keep them for ever, because changed content
+// assets are files at addresses that contain a hash of the content. Browsers may keep them forever, because changed content
 // has another address.
 type assets struct {
 	// files are the files by the last part of their address: "arbe-1f3a….css".
@@ -42,7 +42,7 @@ func loadAssets() assets {
 	as := assets{files: map[string]asset{}, addresses: map[string]string{}}
 	files, err := staticFiles.ReadDir("static")
 	if err != nil {
-		panic(err) // impossible, because the files are embedded
+		panic(err) // impossible: the files are embedded
 	}
 	for _, f := range files {
 		text, err := staticFiles.ReadFile("static/" + f.Name())
@@ -93,7 +93,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []by
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = io.Copy(w, bytes.NewReader(body)) // no error to handle, because it means that the browser left
+		_, _ = io.Copy(w, bytes.NewReader(body)) // an error means that the browser left
 	}
 }
 
@@ -113,7 +113,7 @@ func packAsset(text []byte) []byte { return packWith(newPacker(gzip.BestCompress
 func newPacker(level int) *gzip.Writer {
 	z, err := gzip.NewWriterLevel(io.Discard, level)
 	if err != nil {
-		panic(err) // impossible, because the levels are constants
+		panic(err) // impossible: the levels are constants
 	}
 	return z
 }
@@ -121,7 +121,7 @@ func newPacker(level int) *gzip.Writer {
 func packWith(z *gzip.Writer, text []byte) []byte {
 	var b bytes.Buffer
 	z.Reset(&b)
-	_, _ = z.Write(text) // no error, because a buffer never fails
+	_, _ = z.Write(text) // a buffer never fails
 	_ = z.Close()
 	return b.Bytes()
 }

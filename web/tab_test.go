@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is one browser for all tests; each test has its own profile in it.
+// chromium is one browser for all tests. Each test has its own profile in it.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -45,16 +45,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tab is one browser tab. An error in its console, such as a violation of the content security policy, fails the test.
+// tab is a browser tab. An error in its console, such as a violation of the content security policy, fails the test.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
-	// allowed are the texts in errors that the test expects; nil if it expects none.
+	// allowed holds texts of expected errors, if any.
 	allowed atomic.Pointer[[]string]
 }
 
-// allow lets the console say errors with one of these texts, and no others.
+// allow makes the test expect console errors with one of these texts, and no others.
 func (b *tab) allow(texts ...string) { b.allowed.Store(&texts) }
 
 // newTab opens a tab in a fresh profile, logged in at base.
@@ -192,7 +192,7 @@ func (b *tab) until(what, script string) {
 	}
 }
 
-// untilStill waits until an element has not moved for ten looks.
+// untilStill waits until an element has not moved for ten checks.
 func (b *tab) untilStill(selector string) {
 	b.t.Helper()
 	b.until(selector+" to stay where it is", fmt.Sprintf(`(top => {

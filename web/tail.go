@@ -16,14 +16,14 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// maxReplay is how many entries a page catches up on one by one. A page that is further behind loads pages of entries.
+// maxReplay limits the entries that a page catches up on one by one. A page that is further behind loads pages of entries.
 const maxReplay = 200
 
-// Behind its last row a live page has the place of the next one: <div id="next-18">. The event of entry 18 replaces
-// that place by the row and the place of entry 19. Therefore an event that arrives twice, after a retry or over a
-// second connection, finds no place and changes nothing, and so does one that would leave a gap.
+// After its last row, a live page has the place of the next one: <div id="next-18">. The event of entry 18 replaces that
+// place by the row and the place of entry 19. So an event that arrives twice, after a retry or over a second connection,
+// finds no place and changes nothing; neither does one that would leave a gap.
 
-// followThread keeps a thread's log live, and its head and details.
+// followThread keeps a thread's log, head and details live.
 func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 	after, err := strconv.ParseInt(t.cursor, 10, 64)
 	if err != nil || after < 0 {
@@ -58,16 +58,16 @@ type liveThread struct {
 	typing *typists
 }
 
-// follow sends what happens after a position, until the reader leaves or the log ends.
+// follow sends what happens after a position until the reader leaves or the log ends.
 func (l *liveThread) follow(ctx context.Context, after int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// It begins with an entry that the browser has, because how the next row looks depends on it.
+	// Begin with an entry that the browser has, because the next row's look depends on it.
 	stream, err := l.app.services.entries.Tail(ctx, &arbev1.TailRequest{ThreadId: l.thread.Id, After: max(after-1, 0)})
 	if err != nil {
 		return l.conn.end(ctx, l.topic, "thread", err)
 	}
-	defer func() { _ = stream.Close() }() // no error to handle, because its end was reported or the reader left
+	defer func() { _ = stream.Close() }() // nothing to handle: its end was reported, or the reader left
 
 	events := make(chan *arbev1.TailResponse)
 	ended := guard.Background(func() error {
@@ -135,7 +135,7 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 	return nil
 }
 
-// entry sends one entry to its place. An entry that is not new is not sent: only the rows after it depend on it.
+// entry sends one entry to its place. It does not send known entries, which only affect the rows after them.
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
 	if !isNew {
 		_, err := l.log.Learn(ctx, e)
@@ -173,8 +173,8 @@ func (l *liveThread) paint(ctx context.Context) error {
 	})
 }
 
-// rejoin handles a page that cannot catch up entry by entry. One that is far behind loads pages of entries as they are read,
-// and one that is ahead of the log has to be opened again.
+// rejoin handles a page that cannot catch up entry by entry. A page that is far behind loads pages of entries as they are
+// read. A page that is ahead of the log must be opened again.
 func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	gap := newerPlace(l.thread.Id, after)
 	if behind < 0 {
@@ -184,8 +184,8 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	if err != nil {
 		return err
 	}
-	// A page without #live follows nothing. Only the element at this place is removed, because the page may have made
-	// another one meanwhile.
+	// A page without #live follows nothing. Only the element at this place is removed, because the page may have created
+	// another one in the meantime.
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
@@ -216,7 +216,7 @@ func (l *liveThread) typed(ctx context.Context, agent string) error {
 	return l.showTyping(ctx)
 }
 
-// typedNoMore ends what is shown of those whose time is over, and of an agent who has said something.
+// typedNoMore removes typists whose time is over, and an agent who has said something.
 func (l *liveThread) typedNoMore(ctx context.Context, said string) error {
 	before := len(l.typing.until)
 	if before == 0 {

@@ -17,10 +17,10 @@ import (
 // maxNote limits the text of a note, and maxWord a name in it, in bytes.
 const maxNote, maxWord = transcript.MaxNote, transcript.MaxWord
 
-// clip is [entry.Clip]: pages say it at every text that somebody wrote.
+// clip is a short name for [entry.Clip], which pages use for every text that somebody wrote.
 func clip(text string, n int) string { return entry.Clip(text, n) }
 
-// sentence makes a sentence of a fault's message: it begins with a capital and ends with a full stop.
+// sentence turns a fault's message into a sentence: with a capital at its beginning and a full stop at its end.
 func sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -30,7 +30,7 @@ func sentence(s string) string {
 	return stopped(string(unicode.ToUpper(c)) + s[n:])
 }
 
-// stopped ends a text as a sentence ends, and leaves its beginning, which may be a name.
+// stopped ends a text like a sentence. It leaves the beginning unchanged, which may be a name.
 func stopped(s string) string {
 	if s == "" {
 		return ""
@@ -77,13 +77,13 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// newID makes the id of something that a form creates. It is made together with the form, so that sending the form twice
-// creates one thing.
+// newID returns the id of something that a form creates. It is part of the form, so that sending the form twice creates one
+// thing.
 func newID() string { return strings.ToLower(rand.Text()) }
 
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 
-// marks are those of Markdown that a line is shown without: of code, emphasis, headings, quotes, lists, and links.
+// marks match the Markdown that is removed from a line: of code, emphasis, headings, quotes, lists, and links.
 var marks = regexp.MustCompile("`+|\\*\\*+|__+|~~|^\\s*(?:#{1,6}|>|[-*+]|\\d{1,9}[.)])\\s+")
 
 var linked = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)

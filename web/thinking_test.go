@@ -7,8 +7,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// What a model showed of its thinking while it wrote is there, folded, when its turn has ended, and after a reload; a part of
-// it that is not shown can be.
+// The thinking that a model shows while it writes stays there, folded, when its turn has ended, and after a reload. Parts
+// that are not shown can be opened.
 func TestThinkingStaysFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

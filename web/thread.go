@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// maxForks is how many forks of a thread its page lists, and maxKids how many children; shownKids of them are not folded.
+// maxForks limits the forks of a thread that its page lists, and maxKids the children. shownKids of them are not folded.
 const maxForks, maxKids, shownKids = 20, 100, 8
 
 // thread shows a thread: its last entries, or those that ?at, ?before or ?after ask for.
@@ -78,7 +78,7 @@ func detailsFolded(r *http.Request) bool {
 	return err == nil && c.Value == "folded"
 }
 
-// sandboxOf reads where a thread's commands run. It leaves out what was deleted meanwhile.
+// sandboxOf reads where a thread's commands run. It leaves out what was deleted in the meantime.
 func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) (workplace, error) {
 	b := workplace{Inherited: t.EnvironmentId == ""}
 	environment := t.EnvironmentId
@@ -102,8 +102,8 @@ func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.Hou
 	return b, nil
 }
 
-// relativesOf reads a thread's parent, its children, its forks, and the thread that it is a fork of. It leaves out what was deleted
-// meanwhile.
+// relativesOf reads a thread's parent, its children, its forks, and the thread that it is a fork of. It leaves out those
+// deleted in the meantime.
 func (a *app) relativesOf(ctx context.Context, t *arbev1.Thread) (k relatives, err error) {
 	if k.Parent, err = a.threadIfAny(ctx, t.ParentThreadId); err != nil {
 		return k, err
@@ -162,7 +162,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // because the change arrives with the live connection
+		w.WriteHeader(http.StatusNoContent) // the change arrives over the live connection
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.Id), http.StatusSeeOther)
@@ -172,7 +172,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 // deleteThread deletes a thread and its log.
 func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
-	// Read before the deletion, because the thread is gone afterwards.
+	// Read it before the deletion: afterwards the thread is gone.
 	home := "/"
 	if res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: id}); err == nil {
 		home = housePath(res.Thread.HouseId)
@@ -220,7 +220,7 @@ func splitTags(text string) []string {
 	return tags
 }
 
-// partnerOf returns the name of the bot to which a thread is a direct message; empty if it is not one to a bot of these.
+// partnerOf returns the name of the bot, among these, to which a thread is a direct message; empty if there is none.
 func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
 	for _, p := range people {
 		if p.Id == t.ParentAgentId && p.Kind == "bot" {

@@ -19,11 +19,11 @@ type threadView struct {
 	Window    window
 	// DetailsFolded reports that the reader has hidden the column of details.
 	DetailsFolded bool
-	// Partner is the name of the bot that answers everything here; empty in a thread that is no direct message to one.
+	// Partner is the name of the bot that answers everything here; empty unless the thread is a direct message to a bot.
 	Partner string
-	// Answers says who answers what is said here.
+	// Answers tells who answers messages here.
 	Answers string
-	// Queue is what waits for the coding agent that drives the thread.
+	// Queue holds the messages that wait for the coding agent that drives the thread.
 	Queue queueView
 	// People are the names that the composer's menu offers.
 	People []*arbev1.Agent
@@ -31,7 +31,7 @@ type threadView struct {
 	NewID string
 }
 
-// workplace is where a thread's commands run.
+// workplace is the place where a thread's commands run.
 type workplace struct {
 	Environment *arbev1.Environment
 	// Inherited reports that the environment is the house's default.
@@ -41,9 +41,9 @@ type workplace struct {
 
 // relatives are a thread's parent and children, what it was forked from, and what was forked from it.
 type relatives struct {
-	// Parent is nil if the thread is no child of another one, or if its parent was deleted.
+	// Parent is nil if the thread has no parent, or if its parent was deleted.
 	Parent *arbev1.Thread
-	// Source is nil if the thread is no fork, or if its source was deleted.
+	// Source is nil if the thread is not a fork, or if its source was deleted.
 	Source *arbev1.Thread
 	// Forks are the most recently active ones. More reports that there are others.
 	Forks []*arbev1.Thread
@@ -106,7 +106,7 @@ func sandboxStatusWord(s *arbev1.Sandbox) string {
 	return s.Status
 }
 
-// answered says who answers, behind what people are asked to do.
+// answered tells who answers, after what people are asked to do.
 func answered(partner string) string {
 	if partner == "" {
 		return ""

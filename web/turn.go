@@ -7,7 +7,7 @@ import (
 )
 
 // A turn of a bot is a group of rows under the bot's name: its steps, the commands that it ran, and its answer. While it
-// runs, the page has a block for it behind the last row, in #writing, which shows what is being written.
+// runs, the page has a block for it after the last row, in #writing, with the text so far.
 
 func (a *app) stopTurn(w http.ResponseWriter, r *http.Request) error {
 	req := &arbev1.StopTurnRequest{ThreadId: r.PathValue("thread"), TurnId: r.PathValue("turn")}

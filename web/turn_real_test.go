@@ -12,9 +12,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestANewcomerIsAnswered goes a newcomer's way through the whole of arbe, with a scripted model: on a machine without a key a
-// bot is mentioned, which says how to set a model; the key is pasted, and the bot answers with a command; it is stopped, and
-// tries again.
+// TestANewcomerIsAnswered takes a newcomer's way through the whole of arbe, with a scripted model. On a machine without a
+// key, a bot is mentioned and tells how to set a model. The key is pasted, and the bot answers with a command. It is stopped,
+// and tries again.
 func TestANewcomerIsAnswered(t *testing.T) {
 	t.Parallel()
 	const key = "sk-pasted-by-the-newcomer"

@@ -297,7 +297,7 @@ func TestAReply(t *testing.T) {
 	}
 }
 
-// Whoever opens a thread while its bot waits for a provider sees for whom, why and until when, and can stop it.
+// Whoever opens a thread while its bot waits for a provider sees whom it waits for, why and until when, and can stop it.
 func TestAWaitOfATurn(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -322,7 +322,7 @@ func TestAWaitOfATurn(t *testing.T) {
 	b.until("that it goes on", word+" === 'at work'")
 }
 
-// A turn with everything that one can have is readable for everyone, on a desk and on a phone.
+// A turn with everything that one can have is accessible, on a desk and on a phone.
 func TestTurnsAreAccessible(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")
@@ -368,7 +368,7 @@ func TestTurnsAreAccessible(t *testing.T) {
 	}
 }
 
-// A log repeats its last deltas to those who connect, also those of a turn that has ended.
+// A log repeats its last deltas to new connections, even those of a turn that has ended.
 func TestAnEndedTurnIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

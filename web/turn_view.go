@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// nextOf is what a reader can do after a turn that has no answer; empty after one that a person stopped.
+// nextOf returns what a reader can do after a turn without an answer; empty after one that a person stopped.
 func nextOf(end entry.TurnEnded) string {
 	if end.Outcome == entry.TurnStopped {
 		return ""
@@ -20,11 +20,11 @@ func nextOf(end entry.TurnEnded) string {
 	return advice(fault.Unavailable, end.Message, clip(end.Next, maxNote))
 }
 
-// modelReasons are the reasons of failures that a change of the house's models and keys mends.
+// modelReasons are the reasons of failures that a change of the house's models and keys can fix.
 var modelReasons = []string{"no_model", "bad_key", "no_money", "unknown_model", "unreachable", "unreadable"}
 
-// mendOf names the page on which the cause can be mended that a turn has no answer, with its path. The path is empty if there is
-// no such page.
+// mendOf returns the page on which the cause of a turn without an answer can be fixed, with its path. The path is empty if
+// there is no such page.
 func mendOf(v transcript.TurnEnd) (page, path string) {
 	end := v.End
 	switch {
@@ -38,7 +38,8 @@ func mendOf(v transcript.TurnEnd) (page, path string) {
 	return "", ""
 }
 
-// workText says what a turn did and used; empty if it did nothing: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
+// workText describes a turn's work and usage; empty if it did nothing: "worked for 40s · 3 commands · $0.02 ·
+// anthropic/claude".
 func workText(s *entry.TurnSummary) string {
 	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
 		return ""
@@ -61,7 +62,7 @@ func workText(s *entry.TurnSummary) string {
 	return strings.Join(parts, " · ")
 }
 
-// costText says what a turn cost.
+// costText formats the cost of a turn.
 func costText(u entry.TurnUsage) string {
 	const cent = 10_000
 	dollars := fmt.Sprintf("$%.2f", float64(u.CostMicros)/1e6)
@@ -76,7 +77,7 @@ func costText(u entry.TurnUsage) string {
 	return dollars
 }
 
-// callTook is how long a tool call took and tookText a command, in milliseconds; empty before their ends.
+// callTook is the duration of a tool call and tookText of a command, in milliseconds; empty before their ends.
 func callTook(v transcript.Call) string {
 	if v.Result == nil {
 		return ""

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// typingLasts is how long somebody is shown as writing after the last sign of it.
+	// typingLasts is how long somebody is shown as writing after the last signal.
 	typingLasts = 6 * time.Second
-	// maxTyping is how many people are shown by name.
+	// maxTyping limits the people who are shown by name.
 	maxTyping = 3
 )
 
-// typing passes on that the reader is writing something.
+// typing signals that the reader is writing something.
 func (a *app) typing(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.services.entries.ShowTyping(r.Context(), &arbev1.ShowTypingRequest{ThreadId: r.PathValue("thread")}); err != nil {
 		return err
@@ -26,13 +26,13 @@ func (a *app) typing(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// typists are the others who are writing in a thread. It is not safe for concurrent use.
+// typists holds the others who are writing in a thread. It is not safe for concurrent use.
 type typists struct {
 	// me is the reader, who is not shown; empty until somebody writes.
 	me string
-	// until is when each is no longer shown.
+	// until holds the times at which each stops being shown.
 	until map[string]time.Time
-	// over fires when the first of them is over.
+	// over fires at the first of these times.
 	over *time.Timer
 }
 
@@ -51,7 +51,7 @@ func (t *typists) next() {
 	}
 }
 
-// typingText says who is writing: "Ada and Bob are writing…".
+// typingText tells who is writing: "Ada and Bob are writing…".
 func typingText(names []string) string {
 	switch n := len(names); {
 	case n == 0:

@@ -13,14 +13,14 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// maxWaiting is how many events a slow browser may be behind. One that is further behind gets the whole view, so that
-// it takes no more memory.
+// maxWaiting limits how many events a slow browser may be behind. One that is further behind gets the whole view, so that it
+// takes no more memory.
 const maxWaiting = 100
 
-// A sharedWatch serves all connections that show the same part of a house: each change is received once, rendered once
-// and sent to all of them. It watches with the session of one subscriber, the leader. When the leader leaves or loses
-// access, another subscriber becomes the leader. Each connection checks by itself that its reader has access, because
-// the watch runs with the session of only one.
+// A sharedWatch serves all connections that show the same part of a house: each change is received once, rendered once and
+// sent to all of them. It watches with the session of one subscriber, the leader. When the leader leaves or loses access,
+// another subscriber becomes the leader. Each connection checks separately that its reader has access, because the watch runs
+// with the session of only one.
 type sharedWatch struct {
 	houses  arbev1connect.HouseServiceClient
 	log     *slog.Logger
@@ -39,7 +39,7 @@ type sharedWatch struct {
 	changed chan struct{}
 }
 
-// view is what pages show of something.
+// view is the part of a page that shows something.
 type view interface {
 	// cursor identifies this state of the view.
 	cursor() string
@@ -154,7 +154,7 @@ func (r *sharedWatch) take(g *subscriber) ([]string, error) {
 	if f.cursor() != g.topic.cursor || g.topic.cursor == "" {
 		e.Patches = f.whole()
 	}
-	g.topic.cursor = "" // because later states are not tracked: a subscriber that falls behind gets it all
+	g.topic.cursor = "" // later states are not tracked: a subscriber that falls behind gets everything
 	line, err := e.line()
 	return []string{line}, err
 }
@@ -168,7 +168,7 @@ func (r *sharedWatch) run() {
 		case empty:
 			return
 		case leader == nil:
-			<-r.changed // until a subscriber comes or leaves
+			<-r.changed // until a subscriber joins or leaves
 			continue
 		}
 		// The watch uses the leader's session, but outlives the leader's connection until stop is called.
@@ -229,7 +229,7 @@ func (r *sharedWatch) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // no error to handle, because its end was reported or nobody needs it
+	defer func() { _ = stream.Close() }() // nothing to handle: its end was reported, or nobody needs it
 	w := &watched{
 		threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{},
 		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{}, bots: map[string]*arbev1.Bot{},

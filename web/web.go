@@ -1,18 +1,18 @@
 // Package web is arbe in a browser: pages rendered on the server, kept live by Datastar over SSE.
 //
-// It is a client of the services like any other. Everything it shows and does goes through the generated
-// Connect clients (services.go), in-process, in the name of the person whose session the request carries;
-// so whatever a person can do here a program can do too, and what they may do is decided behind the
-// services and never here.
+// It is a client of the services like any other. Everything it shows and does goes through the generated Connect clients
+// (services.go), in-process, on behalf of the person whose session the request carries. So whatever a person can do here, a
+// program can do too, and permissions are decided behind the services, never here.
 //
-// Layout: a page is three files whose arrows run down: <page>.go answers its requests, <page>.templ is its HTML, and
-// <page>_view.go is what that shows. A request goes from the table below to a handler that returns an error; [app.page] shows
-// every error on the one error page (fail.go). Package transcript makes rows of the entries of a thread, in the same way for a
-// page (thread.go), for older entries (entries.go) and for the live tail (tail.go); row.go has the view of each.
+// Layout: a page is three files, each of which uses only the ones after it: <page>.go answers its requests, <page>.templ is
+// its HTML, and <page>_view.go holds the data that the HTML shows. A request goes from the table below to a handler that
+// returns an error; [app.page] shows every error on the one error page (fail.go). Package transcript turns the entries of a
+// thread into rows, in the same way for a page (thread.go), for older entries (entries.go) and for the live tail (tail.go);
+// row.go has the view of each.
 //
-// The rules to remember: a page is complete and useful without a script; what people wrote reaches HTML
-// only through templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar
-// expression; and a live event must be harmless when it arrives twice (tail.go says how).
+// The rules to remember: a page is complete and useful without a script; text that people wrote reaches HTML only through
+// templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar expression; and a
+// live event must be harmless when it arrives twice (tail.go explains how).
 package web
 
 import (
@@ -24,11 +24,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxForm limits a request's body, in bytes. It is that large, so that there is room for the longest chat text even if
-// a form encodes every character.
+// maxForm limits a request's body, in bytes. It leaves room for the longest chat text even if a form encodes every character.
 const maxForm = 4 << 20
 
-// Config is what the web app needs.
+// Config configures the web app.
 type Config struct {
 	// HTTPClient carries the calls to the services, in memory when they are in this process.
 	HTTPClient connect.HTTPClient
@@ -37,7 +36,7 @@ type Config struct {
 	// Secure reports that browsers reach the app only over https. Cookies are then sent over https only. Defaults to
 	// false.
 	Secure bool
-	// Previews is the address below which previews have hosts. Defaults to nil: there are no previews.
+	// Previews is the address below which previews have their hosts. If it is nil, there are no previews.
 	Previews *url.URL
 	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
@@ -166,16 +165,16 @@ func (a *app) threadRoutes() []route {
 	}
 }
 
-// policy is what a page may do.
+// policy restricts what a page may do.
 const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// hardened limits the size of requests and what a page may do.
+// hardened limits the size of requests and sets the policy of pages.
 func hardened(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. Therefore no expression contains
-		// what people wrote.
+		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. Therefore no expression contains text
+		// that people wrote.
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")

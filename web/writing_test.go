@@ -187,7 +187,7 @@ func TestATurnThatBeganFarUp(t *testing.T) {
 	b.until("what it writes, once, with its name and clock", "document.querySelectorAll('#writing article').length === 1 && document.querySelector('#writing em')?.innerText === 'was' && document.querySelector('#writing header').innerText.includes('Bee') && /^[1-4]m/.test(document.querySelector('#writing .elapsed').innerText)")
 	f.answers("turnfarup")
 	b.until("its answer", "!document.querySelector('#writing article') && [...document.querySelectorAll('#log strong')].at(-1)?.innerText === 'list' && !!document.querySelector('.answer-foot')")
-	// Why it began, and what it replies to, are known only to a page that has seen that, or looked for it.
+	// Only a page that has seen, or looked up, why it began and what it replies to knows these.
 	const shown = "[...document.querySelectorAll('#log .entry')].slice(-2).map(e => e.innerText.replace(/why\\?|Edit and ask again/g, '').replace(/↩.*/, '').replace(/\\s+/g, ' ').trim()).join('\\n')"
 	before := eval[string](b, shown)
 	b.open("/threads/turnfarup")

@@ -1,5 +1,5 @@
-// Package guard runs the functions of the pages so that their panics are errors. A panic in a goroutine without a guard ends
-// the process. Therefore every goroutine of the pages starts here.
+// Package guard runs the functions of pages so that their panics become errors. A panic in an unguarded goroutine ends the
+// process, so every goroutine of the pages starts here.
 package guard
 
 import (
@@ -16,7 +16,7 @@ func Run(f func() error) (err error) {
 	defer func() {
 		switch p := recover(); p {
 		case nil:
-		case http.ErrAbortHandler: // not a defect, because a handler ends its connection with it
+		case http.ErrAbortHandler: // not a defect: handlers end their connection with it
 			panic(p)
 		default:
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -40,8 +40,8 @@ func (g Group) Go(f func() error) { g.g.Go(func() error { return Run(f) }) }
 // Wait waits for all of them and returns the first error.
 func (g Group) Wait() error { return g.g.Wait() }
 
-// Background runs f guarded in a goroutine of its own, and sends what it returns. The channel has room for that, so
-// that the goroutine ends even if nobody receives it.
+// Background runs f guarded in its own goroutine, and sends the result. The channel is buffered, so that the goroutine ends
+// even if nobody receives it.
 func Background(f func() error) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- Run(f) }()

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Diff is a patch as people read it. It has no HTML: whoever shows it escapes its texts.
+// Diff is a patch in readable form. It has no HTML: whoever shows it must escape its texts.
 type Diff struct {
 	Files []DiffFile
 	// Added and Removed are the lines of all files.
 	Added, Removed int
-	// MoreFiles is how many files are left out behind Files.
+	// MoreFiles is the number of files left out after Files.
 	MoreFiles int
 }
 
@@ -21,16 +21,16 @@ type Diff struct {
 type DiffFile struct {
 	// Name is its path, and From the path that it had before, if it was renamed or copied.
 	Name, From string
-	// Change is "added", "deleted", "renamed", "copied" or "changed". Mode says how its permissions change; empty if they do not.
+	// Change is "added", "deleted", "renamed", "copied" or "changed". Mode describes a change of its permissions, if any.
 	Change, Mode string
-	// Binary files have no hunks. Generated ones were written by a program, as their names or first lines say.
+	// Binary files have no hunks. Generated files were written by a program, judging by their names or first lines.
 	Binary, Generated bool
-	// Added and Removed are its lines, also those that are left out. Cut is how many lines are left out.
+	// Added and Removed count its lines, including those left out. Cut is the number of lines left out.
 	Added, Removed, Cut int
 	Hunks               []DiffHunk
 }
 
-// Lines is how many lines its hunks have.
+// Lines returns the number of lines in its hunks.
 func (f DiffFile) Lines() (n int) {
 	for _, h := range f.Hunks {
 		n += len(h.Lines)
@@ -38,44 +38,44 @@ func (f DiffFile) Lines() (n int) {
 	return n
 }
 
-// DiffHunk is a run of lines that change, with those around them.
+// DiffHunk is a run of changed lines, with those around them.
 type DiffHunk struct {
-	// Heading is what the patch says of where it is, such as the name of a function.
+	// Heading is the patch's description of its location, such as the name of a function.
 	Heading string
 	Lines   []DiffLine
 }
 
-// DiffLine is one line. Kind is ' ', '+' or '-', or '\\' for a remark of git. Old and New are its numbers in the file before and
-// after; 0 where it is not.
+// DiffLine is one line. Kind is ' ', '+' or '-', or '\\' for a remark of git. Old and New are its line numbers before and
+// after the change; 0 where it does not exist.
 type DiffLine struct {
 	Kind     byte
 	Old, New int
 	Text     string
 }
 
-// DiffLimits say how much of a patch is shown.
+// DiffLimits limits how much of a patch is shown.
 type DiffLimits struct {
 	// Lines of all files, and of one.
 	Lines, FileLines int
-	// Bytes is about how large all lines and the heads of hunks may be on a page, where a character that nobody sees takes many; 0
-	// for no limit.
+	// Bytes limits the approximate size on a page of all lines and hunk headers, where an invisible character takes several
+	// bytes; 0 means no limit.
 	Bytes int
 	// Only is the number of the file whose lines are shown, from 1; 0 for all.
 	Only int
 }
 
 const (
-	// maxDiffFiles is how many files of a patch are shown, and maxDiffLine how much of a line, in bytes.
+	// maxDiffFiles limits the files of a patch that are shown, and maxDiffLine a line, in bytes.
 	maxDiffFiles, maxDiffLine = 1000, 2000
-	// maxDiffName limits a path, in bytes, and maxDiffNames about how large all of them may be on a page.
+	// maxDiffName limits a path, in bytes, and maxDiffNames the approximate size of all paths on a page.
 	maxDiffName, maxDiffNames = 1000, 512 << 10
-	// hunkSize is about how large a hunk is on a page, besides its lines, and lineSize what a line has besides its text.
+	// hunkSize is the approximate size of a hunk on a page, without its lines, and lineSize that of a line, without its text.
 	hunkSize, lineSize = 800, 80
 )
 
-// ParseDiff reads a patch in the format of git, or any unified diff. It fails for none: what it does not understand it leaves out,
-// because the patch may be damaged, or made to deceive. Its time and memory grow with the patch, and never with what the patch
-// says of itself: compressed parts are not unpacked, which is why it is not a library's.
+// ParseDiff reads a patch in git's format, or any unified diff. It never fails: it leaves out parts that it does not
+// understand, because the patch may be damaged or deceptive. Its time and memory grow with the patch, never with what the
+// patch claims: it does not unpack compressed parts, which is why no library is used.
 func ParseDiff(text string, most DiffLimits) Diff {
 	p := diffParser{most: most}
 	for line := range strings.Lines(text) {
@@ -90,7 +90,7 @@ type diffParser struct {
 	most  DiffLimits
 	shown int // lines
 	count int // files
-	// bytes is how large what is shown is on a page, and names how large the names are.
+	// bytes is the size of the shown part on a page, and names the size of the names.
 	bytes, names int
 
 	file *DiffFile
@@ -98,7 +98,7 @@ type diffParser struct {
 	before   string
 	named    bool
 	old, new int // the numbers of the next line
-	// oldLeft and newLeft are how many lines the hunk still has.
+	// oldLeft and newLeft are the numbers of lines left in the hunk.
 	oldLeft, newLeft int
 	// lines are those of the file so far, and kept those that are shown.
 	lines, kept int
@@ -162,7 +162,7 @@ var extendedHeaders = []struct {
 	{"GIT binary patch", func(p *diffParser, f *DiffFile, _ string) { f.Binary, p.binary = true, true }},
 }
 
-// executable returns the mode of a new file if that is not the usual one.
+// executable returns the mode of a new file if it is unusual.
 func executable(mode string) string {
 	if mode == "100644" {
 		return ""
@@ -200,7 +200,7 @@ func (p *diffParser) hunk(line string) {
 	p.old, p.oldLeft = lineRange(before[1:])
 	p.new, p.newLeft = lineRange(after[1:])
 	if n := len(p.file.Hunks); n > 0 && len(p.file.Hunks[n-1].Lines) == 0 {
-		p.file.Hunks = p.file.Hunks[:n-1] // so that hunks without lines, however many, take no memory
+		p.file.Hunks = p.file.Hunks[:n-1] // drop it, so that any number of hunks without lines takes no memory
 	}
 	heading = strings.ToValidUTF8(clipBytes(strings.TrimSpace(heading), 200), "\uFFFD")
 	p.file.Hunks = append(p.file.Hunks, DiffHunk{Heading: heading})
@@ -209,14 +209,14 @@ func (p *diffParser) hunk(line string) {
 // lineRange reads "12,4" or "12".
 func lineRange(text string) (from, count int) {
 	first, length, ok := strings.Cut(text, ",")
-	from, _ = strconv.Atoi(first) // 0 for what is no number: the lines have no numbers then
+	from, _ = strconv.Atoi(first) // 0 if it is not a number: then lines have no numbers
 	if count = 1; ok {
 		count, _ = strconv.Atoi(length)
 	}
 	return min(max(from, 0), 1<<30), min(max(count, 0), 1<<30)
 }
 
-// body takes a line of a hunk. It reports false for a line that is none.
+// body processes a line of a hunk. It returns false for any other line.
 func (p *diffParser) body(line string) bool {
 	kind := byte(' ')
 	if line != "" { // some programs drop the space of an empty line
@@ -263,7 +263,7 @@ func (p *diffParser) add(l DiffLine) {
 		p.bytes += hunkSize + sizeOf(h.Heading)
 	}
 	if p.most.Bytes > 0 && p.bytes > p.most.Bytes {
-		p.shown = p.most.Lines // nothing follows, so that all that is shown is the beginning of the patch
+		p.shown = p.most.Lines // stop here, so that only the beginning of the patch is shown
 		f.Cut++
 		return
 	}
@@ -299,8 +299,8 @@ func (p *diffParser) endFile() {
 	p.diff.Files = append(p.diff.Files, *f)
 }
 
-// gitName returns the name in "a/name b/name". Without quotes it is only clear if both are the same; a rename says its names in
-// lines of their own.
+// gitName returns the name in "a/name b/name". Without quotes it is unambiguous only if both are the same; a rename has its
+// names on separate lines.
 func gitName(text string) string {
 	if strings.HasPrefix(text, `"`) {
 		_, second := cutQuoted(text)
@@ -323,7 +323,7 @@ func diffName(text, prefix string) string {
 	return strings.ToValidUTF8(clipBytes(strings.TrimPrefix(text, prefix), maxDiffName), "\uFFFD")
 }
 
-// cutQuoted returns a path that git has quoted as in C, and what follows it.
+// cutQuoted returns a path that git has quoted as in C, and the rest of the text.
 func cutQuoted(text string) (name, rest string) {
 	var b strings.Builder
 	for i := 1; i < len(text); i++ {
@@ -339,7 +339,7 @@ func cutQuoted(text string) (name, rest string) {
 		default:
 			i++
 			if at := strings.IndexByte("abtnvfr", text[i]); at >= 0 {
-				b.WriteByte(byte('\a' + at)) // they follow each other
+				b.WriteByte(byte('\a' + at)) // these are consecutive
 			} else {
 				b.WriteByte(text[i])
 			}
@@ -352,7 +352,7 @@ func isOctal(text string) bool {
 	return strings.Trim(text, "01234567") == ""
 }
 
-// sizeOf returns about how large a text is on a page, which shows characters that nobody sees as their codes.
+// sizeOf returns the approximate size of a text on a page, which shows invisible characters as their codes.
 func sizeOf(text string) (n int) {
 	for _, c := range text {
 		switch {
@@ -377,7 +377,7 @@ func clipBytes(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// isGeneratedName reports whether files of a name are usually written by a program, and read by nobody.
+// isGeneratedName reports whether files of this name are usually generated and not read.
 func isGeneratedName(name string) bool {
 	switch base := path.Base(name); base {
 	case "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "go.sum", "Cargo.lock", "poetry.lock", "uv.lock", "Pipfile.lock",

@@ -1,6 +1,6 @@
-// Package markup makes HTML of text that programs, models and people wrote: of Markdown, of code, and of what commands print.
-// The HTML is safe to put into a page, whatever the text is, and takes a bounded time and size. Of patches
-// it makes data, with [ParseDiff]. It knows nothing of entries or pages.
+// Package markup converts text of programs, models and people to HTML: Markdown, code, and the output of commands. The HTML
+// is safe to put into a page, whatever the text is, and its time and size are bounded. [ParseDiff] converts patches to data.
+// The package knows nothing about entries or pages.
 package markup
 
 import (
@@ -19,21 +19,21 @@ import (
 // (TestHostileCodeCostsLittle), each block is short, and the time limit is checked between tokens.
 
 const (
-	// maxCode is the length of the longest block of code that is highlighted, in bytes.
+	// maxCode limits a highlighted block of code, in bytes.
 	maxCode = 8 << 10
-	// blockTime is how long highlighting one block may take.
+	// blockTime limits the highlighting of one block.
 	blockTime = 100 * time.Millisecond
 )
 
 // Effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is
 // shown as plain text, so that a page takes a bounded time. It is not safe for concurrent use.
 type Effort struct {
-	// code is how many more bytes of code may be highlighted.
+	// code is the number of bytes of code that may still be highlighted.
 	code int
-	// block is how long highlighting one block may take.
+	// block limits the highlighting of one block.
 	block time.Duration
 	time  time.Duration
-	// loading is how much of the time that loading lexers takes does not count.
+	// loading is how much of the time for loading lexers is not counted.
 	loading time.Duration
 	// Mentions are shown as links. Defaults to none.
 	Mentions Mentions
@@ -55,13 +55,13 @@ func EffortOf(d time.Duration) *Effort {
 //go:embed lexers/*.xml
 var lexerFiles embed.FS
 
-// registry has the tested lexers. A lexer that looks up others by name, as that of HTML does, finds only these instead
-// of chroma's untested ones.
+// registry holds the tested lexers. A lexer that looks up others by name, as the one for HTML does, finds only these, not
+// chroma's untested ones.
 var registry = sync.OnceValue(func() *chroma.LexerRegistry {
 	r := chroma.NewLexerRegistry()
 	files, err := fs.Glob(lexerFiles, "lexers/*.xml")
 	if err != nil {
-		panic(err) // impossible, because the pattern is a constant
+		panic(err) // impossible: the pattern is a constant
 	}
 	for _, name := range files {
 		r.Register(chroma.MustNewXMLLexer(lexerFiles, name))
@@ -94,13 +94,13 @@ func (e *Effort) highlight(language, text string) string {
 	return b.String()
 }
 
-// load returns a lexer, compiled. That takes long for the first page that needs it, and this time does not count, because the
-// page's other messages would be plain otherwise. It counts beyond e.loading, so that a page takes a bounded time.
+// load returns a compiled lexer. Compiling takes long for the first page that needs the lexer, so this time is not counted:
+// otherwise the page's other messages would be plain. Time beyond e.loading is counted, so that a page takes a bounded time.
 func (e *Effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
 	start := time.Now()
 	lexer := lexerOf()
 	if lexer != nil {
-		_, _ = lexer.Tokenise(nil, "") // compiles it; an error comes again with the text
+		_, _ = lexer.Tokenise(nil, "") // compiles it; the text gives the same error
 	}
 	free := min(time.Since(start), e.loading)
 	e.loading -= free

@@ -14,7 +14,7 @@ import (
 	"github.com/alecthomas/chroma/v2/lexers"
 )
 
-// unhurried returns a budget whose time does not end on a busy machine.
+// unhurried returns a budget whose time does not run out on a busy machine.
 func unhurried() *Effort {
 	e := NewEffort()
 	e.block, e.time = time.Hour, time.Hour
@@ -82,11 +82,11 @@ func TestHighlight(t *testing.T) {
 	})
 }
 
-// interrupted is how often code is highlighted again before a difference counts: a match that takes 250 ms fails, and on a
-// busy machine a short one may be interrupted for that long.
+// interrupted limits the retries of highlighting before a difference counts: a match that takes 250 ms fails, and on a busy
+// machine even a short one may be interrupted for that long.
 const interrupted = 20
 
-// The files of the lexers say what chroma's own lexers say.
+// The files of the lexers match chroma's own lexers.
 func TestLexersAreChromas(t *testing.T) {
 	t.Parallel()
 	var samples []string
@@ -121,7 +121,7 @@ func TestLexersAreChromas(t *testing.T) {
 	}
 }
 
-// hostileCode are texts of so many bytes that make regular expressions go back and forth.
+// hostileCode returns texts of this many bytes that make regular expressions backtrack.
 func hostileCode(size int) map[string]string {
 	texts := map[string]string{}
 	units := strings.Split("/* // <!-- <a| <a b= </ <? <% <script> <style> ${ #{ {{ {% [[ (( $(( \"\"\" ''' '''a <<EOF\n << =begin\n r#\" R\"( @\" $\" "+
@@ -143,8 +143,7 @@ func hostileCode(size int) map[string]string {
 	return texts
 }
 
-// Every language that is coloured stops soon after its time, whatever it is given. Add one to the list of
-// languages only if it passes.
+// Highlighting any language stops soon after its time limit, whatever the text. Add a language to the list only if it passes.
 func TestHostileCodeCostsLittle(t *testing.T) {
 	t.Parallel()
 	size := 256
@@ -157,7 +156,7 @@ func TestHostileCodeCostsLittle(t *testing.T) {
 			if lexerOf(language) == nil {
 				t.Fatal("it is not coloured")
 			}
-			NewEffort().highlight(language, "") // loads it, which is no part of what is measured
+			NewEffort().highlight(language, "") // loads it, which is not measured
 			for name, text := range hostileCode(size) {
 				if took := cpuTime(t, func() { NewEffort().highlight(language, text) }); took > limitOf(3*blockTime) {
 					t.Errorf("%s: took %v", name, took)

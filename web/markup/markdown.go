@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// maxFormatted is the length of the longest text that is rendered as Markdown, in bytes. A longer text is shown as it
-	// is, because rendering some texts takes a time that grows with the square of their length.
+	// maxFormatted is the length in bytes up to which a text is rendered as Markdown. A longer text is shown unformatted,
+	// because rendering some texts takes quadratic time.
 	maxFormatted = 32 << 10
-	// maxMarkup is the length of the longest HTML that a text may become, in bytes.
+	// maxMarkup limits the HTML of a text, in bytes.
 	maxMarkup = 1 << 20
-	// maxDepth is how deep quotes and lists may be nested, maxCells how many cells all tables together may have.
+	// maxDepth limits the nesting of quotes and lists, and maxCells the cells of all tables together.
 	maxDepth, maxCells = 40, 5000
 )
 
 // Markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer writes
 // HTML in the text as text and images as links, and the sanitizer allows only what a message needs. A text that is too
-// expensive to render is shown as it is.
+// expensive to render is shown unformatted.
 func Markdown(text string, effort *Effort) string {
 	if len(text) <= maxFormatted && formattable(text) && effort.time > 0 {
 		start := time.Now()
@@ -67,9 +67,9 @@ func formatted(text string, effort *Effort) (shown string, err error) {
 	return effort.Mentions.link(finished.Replace(messagePolicy().Sanitize(b.String()))), nil
 }
 
-// finished adds what a page needs to safe HTML: tables and code scroll in elements of their own, with the keyboard too, and
-// checkboxes have names. Plain replacement is enough, because only the renderer writes the tags that it looks for: HTML that
-// people wrote is text by now.
+// finished adds what a page needs to safe HTML: tables and code get elements that scroll, by keyboard too, and checkboxes get
+// names. Plain replacement is enough, because only the renderer writes the tags that it looks for: HTML that people wrote is
+// text by now.
 var finished = strings.NewReplacer(
 	"<pre", `<pre tabindex="0"`, "<table>", `<div class="table" tabindex="0"><table>`, "</table>", "</table></div>",
 	`<input checked="" disabled="" type="checkbox"`, `<input checked="" disabled="" type="checkbox" aria-label="Done"`,
@@ -147,7 +147,7 @@ func nesting(line string) (depth int, rest string) {
 		line = line[digits:]
 	}
 	if marks == 0 {
-		return 0, line // not nested, because deep indentation without marks is code
+		return 0, line // not nested: deep indentation without marks is code
 	}
 	return marks + columns/2, line
 }
@@ -159,7 +159,7 @@ var formatter = sync.OnceValue(func() goldmark.Markdown {
 			extension.Strikethrough, extension.Linkify, extension.TaskList,
 		),
 		goldmark.WithRendererOptions(
-			goldmarkhtml.WithHardWraps(), // because people who press Enter expect a line break
+			goldmarkhtml.WithHardWraps(), // people who press Enter expect a line break
 			renderer.WithNodeRenderers(util.Prioritized(asText{}, 100), util.Prioritized(mentionRenderer{}, 100)),
 		),
 	)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// formattedTags are the elements and attributes of a message.
+// formattedTags lists the elements and attributes of a message.
 var formattedTags = map[string]string{
 	"p": "", "br": "", "hr": "", "strong": "", "em": "", "del": "", "blockquote": "", "ul": "", "ol": "start", "li": "",
 	"pre": "class tabindex", "code": "class", "span": "class", "h1": "", "h2": "", "h3": "", "h4": "", "h5": "", "h6": "",
@@ -16,7 +16,7 @@ var formattedTags = map[string]string{
 	"a": "href rel target", "input": "type checked disabled aria-label", "div": "class tabindex",
 }
 
-// hostileMarkdown are texts of about so many bytes that make a Markdown renderer work hard.
+// hostileMarkdown returns texts of about this many bytes that make a Markdown renderer work hard.
 func hostileMarkdown(size int) map[string]string {
 	of := func(unit string) string { return strings.Repeat(unit, size/len(unit)) }
 	half := func(unit string) string { return strings.Repeat(unit, size/2/len(unit)) }
@@ -65,11 +65,11 @@ func hostileMarkdown(size int) map[string]string {
 	return texts
 }
 
-// A text as long as a page shows costs little, and one of the longest that is formatted not much.
+// A text of the length that a page shows costs little, and the longest formatted one not much.
 func TestHostileMarkdownCostsLittle(t *testing.T) {
 	t.Parallel()
 	for _, language := range registry().Names(false) {
-		NewEffort().highlight(language, "") // loads it, which is no part of what is measured
+		NewEffort().highlight(language, "") // loads it, which is not measured
 	}
 	for name, text := range hostileMarkdown(shownAtOnce) {
 		var shown string
@@ -88,7 +88,7 @@ func TestHostileMarkdownCostsLittle(t *testing.T) {
 	}
 }
 
-// A page stops to format when it has spent its time, whatever its messages are.
+// A page stops formatting when its time is used up, whatever its messages are.
 func TestAPageHasItsTimeForAllOfItsMessages(t *testing.T) {
 	t.Parallel()
 	e := NewEffort()

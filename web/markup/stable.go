@@ -2,8 +2,8 @@ package markup
 
 import "strings"
 
-// StablePart returns the length of the part of a Markdown text that does not change, whatever follows: it ends after an
-// empty line that is not in a code block, and before a line that does not continue a list.
+// StablePart returns the length of the part of a Markdown text that stays the same whatever follows: it ends after an empty
+// line that is not in a code block, and before a line that does not continue a list.
 func StablePart(text string) int {
 	end, at, empty := 0, 0, false
 	var block codeBlock
@@ -21,7 +21,7 @@ func StablePart(text string) int {
 
 // codeBlock is the code block in which a line is; fence is empty if it is in none.
 type codeBlock struct {
-	// begin is the line with which it began, and fence the marks of that.
+	// begin is its first line, and fence the marks of that line.
 	begin, fence string
 }
 
@@ -35,7 +35,7 @@ func (c *codeBlock) next(line string) {
 	}
 }
 
-// beginsBlock reports whether a line after an empty one begins a block of its own, instead of going on with a list.
+// beginsBlock reports whether a line after an empty one begins a new block, rather than continuing a list.
 func beginsBlock(line string) bool {
 	depth, _ := nesting(line)
 	return depth == 0 && line[0] != ' ' && line[0] != '\t'

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// FoldedLines is how much of a command's output a page shows before it is asked for more.
+	// FoldedLines is the number of lines of a command's output that a page shows at first.
 	FoldedLines = 24
-	// FailedLines is the same for a command that failed. It is more, because readers want to see why.
+	// FailedLines is the same for a failed command. It is larger, because readers want to see the cause.
 	FailedLines = 100
-	// foldedBytes is how much of the end of a large output is interpreted, in bytes. It need not be all, because escape
-	// sequences further up rarely matter there.
+	// foldedBytes is how much of the end of a large output is interpreted, in bytes. The rest can be skipped, because escape
+	// sequences further up rarely matter.
 	foldedBytes = 64 << 10
-	// foldedStyled and wholeStyled are the lengths of HTML after which the rest of an output has no colours and links: in
-	// the end of an output, and in a whole one.
+	// foldedStyled and wholeStyled are the lengths of HTML after which an output loses its colours and links: for the end of
+	// an output, and for a whole one.
 	foldedStyled, wholeStyled = 128 << 10, 4 << 20
 	// wholeShown bounds the HTML of a whole output, in bytes.
 	wholeShown = 8 << 20
@@ -41,7 +41,7 @@ func OutputEnd(output string, lines int) Output {
 		}
 	}
 	s := newScreen()
-	_, _ = s.Write([]byte(output)) // no error, because a screen accepts any bytes
+	_, _ = s.Write([]byte(output)) // a screen accepts any bytes
 	return s.end(lines, total)
 }
 
@@ -92,7 +92,7 @@ type LiveOutput struct {
 	screen *screen
 	// next is the offset of the next byte of output.
 	next int64
-	// Missed is how many bytes never arrived: they were printed before this reader came, or were lost.
+	// Missed is the number of bytes that never arrived: they were printed before this reader joined, or were lost.
 	Missed int64
 }
 
@@ -157,12 +157,12 @@ var (
 	black, white          = rgb{}, rgb{255, 255, 255}
 )
 
-// legible is the least contrast of text that WCAG AA accepts.
+// legible is the minimum contrast of text under WCAG AA.
 const legible = 4.5
 
-// Palette is the style sheet of these 240 colours. A program chose them for the background of its author's
-// terminal, and not for ours. Therefore a text colour is darkened or lightened until it is legible on the theme's
-// background, and a background until the theme's text is legible on it.
+// Palette is the style sheet of these 240 colours. A program chose them for its author's terminal, not for ours. Therefore a
+// text colour is darkened or lightened until it is legible on the theme's background, and a background until the theme's text
+// is legible on it.
 func Palette() string {
 	var b strings.Builder
 	for n := firstCube; n < colours; n++ {
@@ -173,7 +173,7 @@ func Palette() string {
 	return b.String()
 }
 
-// against moves c towards another colour, as little as makes it legible on other.
+// against moves c towards another colour, by as little as makes it legible on other.
 func (c rgb) against(other, towards rgb) rgb {
 	for step := 0; step <= 20; step++ {
 		var moved rgb

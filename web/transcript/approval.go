@@ -8,30 +8,30 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Approval is a bot's request for a person's yes.
+// Approval is a bot's request for a person's approval.
 type Approval struct {
 	Bot, Tool string
-	// Question: it asks a question, and is no call that would run.
+	// Question means that it is a question, not a call that would run.
 	Question bool
-	// Arguments are all that runs, and Size their bytes.
+	// Arguments are the complete arguments of the call, and Size their bytes.
 	Arguments []entry.Argument
 	Size      int
 	Answer    ApprovalAnswer
 }
 
-// Long reports whether the arguments fill more than a screen, so that they are folded. All of them are in the page.
+// Long reports whether the arguments fill more than a screen and are therefore folded. The page has all of them.
 func (a Approval) Long() bool { return a.Size > maxShown }
 
-// ApprovalAnswer is what a request still offers, or what became of it.
+// ApprovalAnswer is the state of a request: the choices that it offers, or its outcome.
 type ApprovalAnswer struct {
 	Thread, ID string
-	// Open reports that it can be answered, and Question that the answer is words.
+	// Open reports that it can be answered, and Question that the answer is text.
 	Open, Question bool
-	// Class and Words say what became of it, and Reason what the person said.
+	// Class and Words describe the outcome, and Reason is the person's comment.
 	Class, Words, Reason string
 }
 
-// permissionAsked is a card that has everything that would run, and what became of it.
+// permissionAsked is a card with everything that would run, and the outcome.
 func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.PermissionAsked) Body {
 	v := Approval{Bot: k.named(p.AgentID), Tool: entry.Clip(p.Tool, MaxWord), Question: p.Question, Arguments: entry.Arguments(p.Arguments)}
 	for _, a := range v.Arguments {
@@ -54,13 +54,13 @@ func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.Permiss
 	return v
 }
 
-// permissionAnswered is a note, because the card shows the answer, too.
+// permissionAnswered is only a note, because the card shows the answer, too.
 func permissionAnswered(_ context.Context, k *known, _ entry.Entry, p entry.PermissionAnswered) Body {
 	v := k.answerOf(p)
 	return note(v.Class, "s-"+v.Class, v.Words+" "+v.Reason)
 }
 
-// answerOf says what became of a request.
+// answerOf describes the state of a request.
 func (k *known) answerOf(p entry.PermissionAnswered) ApprovalAnswer {
 	v := ApprovalAnswer{Thread: k.thread, ID: p.ApprovalID, Reason: entry.Clip(p.Reason, MaxNote)}
 	who := cmp.Or(k.people.ByID(p.AnsweredBy).Name, "Someone who left")

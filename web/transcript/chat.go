@@ -11,32 +11,32 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// Chat is what a person or a bot said.
+// Chat is a message of a person or a bot.
 type Chat struct {
 	Thread string
 	Seq    int64
-	// HTML is the text. Rest is how many bytes of it are not shown.
+	// HTML is the text. Rest is the number of its bytes that are not shown.
 	HTML  string
 	Rest  int
 	Files []File
 
-	// ReplyTo is a chat that it replies to, if that is not directly above.
+	// ReplyTo is the chat that it replies to, unless that is directly above.
 	ReplyTo *Reply
-	// Turn is the turn that gave this answer; empty if no turn did. Summary says what that turn did, and Cut that the
-	// answer was cut off.
+	// Turn is the turn, if any, that gave this answer. Summary describes its work, and Cut reports that the answer was cut
+	// off.
 	Turn     string
 	Summary  *entry.TurnSummary
 	Cut      bool
 	Question Question
 	Thought  *Thought
-	// Fate says what became of it while it waited for a coding agent; nil for what does not wait.
+	// Fate tells what happened to it while it waited for a coding agent; nil for other chats.
 	Fate *Fate
 }
 
 // File is a file that belongs to a chat.
 type File struct {
 	Artifact, Name, Size string
-	// Width and Height are those in which an image is shown; 0 for what is not.
+	// Width and Height are the size at which an image is shown; 0 for other files.
 	Width, Height int
 	// Gone reports that the artifact was deleted.
 	Gone bool
@@ -49,18 +49,18 @@ type Reply struct {
 	Author, Text string
 }
 
-// Question is what a turn was asked. It can be edited and asked again if its position is known.
+// Question is the question of a turn. It can be edited and asked again if its position is known.
 type Question struct {
 	Thread, ID string
 	Seq        int64
 }
 
-// Thought is what a model thought, folded. It is not interpreted.
+// Thought is a model's thinking, folded. It is shown as plain text.
 type Thought struct {
 	Thread string
 	Seq    int64
 	Text   string
-	// Rest is how many bytes of it are not shown. Open: it was asked for, all of it.
+	// Rest is the number of its bytes that are not shown. Open reports that the reader asked for all of it.
 	Rest int
 	Open bool
 }
@@ -103,7 +103,7 @@ func (k *known) questionOf(id string) Question {
 	return q
 }
 
-// thoughtOf describes what a model thought before it wrote an entry; nil if it showed nothing of that.
+// thoughtOf describes a model's thinking before an entry; nil if it showed none.
 func (k *known) thoughtOf(e entry.Entry, text string) *Thought {
 	text = strings.TrimSpace(text)
 	if text == "" {

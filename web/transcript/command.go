@@ -24,14 +24,15 @@ type Command struct {
 	// Result is nil while the command runs. ResultSeq is its position in the log.
 	Result    *entry.CommandResult
 	ResultSeq int64
-	// Outcome says how it ended.
+	// Outcome describes how it ended.
 	Outcome string
 	// Fork is set when the thread was forked before the command ended. The command then does not show as running,
 	// because only the source gets its result.
 	Fork *arbev1.Origin
-	// Build is the build of the sandbox that the command waited for; nil if the sandbox existed.
+	// Build is the build of the sandbox that the command waited for; nil if the sandbox existed already.
 	Build *entry.EnvironmentPrepared
-	// House and Environment say where the recipe is changed. Environment is empty if the house's default applies.
+	// House and Environment identify the page where the recipe can be changed. Environment is empty if the house's default
+	// applies.
 	House, Environment string
 	// OtherSandbox reports that the command before it ran in another sandbox.
 	OtherSandbox bool
@@ -39,7 +40,7 @@ type Command struct {
 	Unfolded bool
 }
 
-// Class is the status class of how a command stands.
+// Class is the status class of a command's state.
 func (c Command) Class() string {
 	switch {
 	case c.Result != nil:
@@ -50,8 +51,7 @@ func (c Command) Class() string {
 	return "running"
 }
 
-// End is the end of what a command printed that has ended. It is longer when the command failed, because readers then want to
-// see why.
+// End is the end of a finished command's output. It is longer if the command failed, because readers then want to see why.
 func (c Command) End() markup.Output {
 	lines := markup.FoldedLines
 	if c.Class() == "failed" {
@@ -73,10 +73,10 @@ func (c Command) BuildFailed() bool {
 	return failed
 }
 
-// CommandEnd is a line that says how a command ended that stands further up.
+// CommandEnd is a line that tells how a command further up ended.
 type CommandEnd struct {
 	Thread string
-	// Seq is the position of the result, and Start that of the command; 0 if it is not known.
+	// Seq is the position of the result, and Start the position of the command; 0 if unknown.
 	Seq, Start           int64
 	Line, Class, Outcome string
 }
@@ -99,7 +99,7 @@ func command(_ context.Context, k *known, e entry.Entry, c entry.Command) Body {
 	return v
 }
 
-// commandOf describes a command by what the ledger has: where it began, and the build that it waited for.
+// commandOf describes a command from the ledger: where it began, and the build that it waited for.
 func (k *known) commandOf(id string) Command {
 	v := Command{Thread: k.thread, ID: id, Key: blockKey(id), House: k.house, Environment: k.environment}
 	v.Seq, _ = k.started(id)
@@ -119,8 +119,8 @@ func (k *known) end(v *Command, r entry.CommandResult, seq int64) {
 	v.OtherSandbox = last != "" && r.SandboxID != "" && r.SandboxID != last
 }
 
-// commandResult shows nothing directly behind its command, because the command's block shows the result. Further down it is a
-// line that leads to the command.
+// commandResult shows nothing directly after its command, because the command's block shows the result. Further down, it is a
+// line that links to the command.
 func commandResult(_ context.Context, k *known, e entry.Entry, r entry.CommandResult) Body {
 	start, line := k.started(r.CommandID)
 	// A bot may run several commands at once, whose results would otherwise be mixed up.

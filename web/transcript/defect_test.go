@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// A kind that cannot be shown, for the test of what that does to a page.
+// A kind that cannot be shown, to test its effect on a page.
 func init() {
 	kinds["test.panics"] = kind{said, func(context.Context, *known, entry.Entry) Body { panic("a defect") }}
 }

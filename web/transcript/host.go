@@ -6,16 +6,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Refused is a host that a command was kept from.
+// Refused is a host that a command was not allowed to reach.
 type Refused struct {
 	Words  string
 	Answer HostAnswer
 }
 
-// HostAnswer is what became of a host that was refused.
+// HostAnswer is the state of a refused host.
 type HostAnswer struct {
 	Thread, Environment, Host string
-	// Open: it can be allowed. Otherwise Words say who did that; they are empty if nobody can.
+	// Open reports that it can be allowed. Otherwise Words tells who allowed it; empty if nobody can.
 	Open  bool
 	Words string
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// Author is an agent as pages show them.
+// Author is an agent as shown on pages.
 type Author struct {
 	Name, Initial string
 	// Bot has a square instead of a disc. System, which is arbe itself, has none.
@@ -26,11 +26,11 @@ type Author struct {
 
 // People knows the agents of one house.
 type People interface {
-	// Meet finds out who the agents with these ids are. It fails if that cannot be found out now.
+	// Meet looks up the agents with these ids. It fails if that is not possible now.
 	Meet(ctx context.Context, ids ...string) error
 	// ByID returns an agent whom Meet has found.
 	ByID(id string) Author
-	// Address returns the address of whom a handle means; empty for nobody in the house.
+	// Address returns the page of the person or bot that a handle means; empty if there is none in the house.
 	Address(handle string) string
 }
 
@@ -39,24 +39,24 @@ type Artifacts interface {
 	GetArtifact(context.Context, *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error)
 }
 
-// Threads looks up what was delegated from a thread.
+// Threads looks up the threads delegated from a thread.
 type Threads interface {
 	GetThread(context.Context, *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error)
 	ListThreads(context.Context, *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error)
 }
 
-// Body is what the row of an entry shows: a [Chat], [Command], [CommandEnd], [BuildFailure], [Step], [Call], [Compaction],
+// Body is the contents of an entry's row: a [Chat], [Command], [CommandEnd], [BuildFailure], [Step], [Call], [Compaction],
 // [TurnEnd], [Approval], [Refused], [Note], [StatusNote], [WhyNote], [ForkedFrom] or [Generic].
 type Body any
 
-// maxLearned limits what a live page remembers of entries, in bytes. It reads again what it forgot.
+// maxLearned limits a live page's memory of entries, in bytes. It reads forgotten ones again.
 const maxLearned = 4 << 20
 
-// known is what a transcript knows of its thread, from the entries that its ledger has paired.
+// known is a transcript's knowledge of its thread, from the entries that its ledger has paired.
 type known struct {
 	people    People
 	artifacts Artifacts
-	// thread is its id. origin is where it was forked from; nil if it is no fork.
+	// thread is its id. origin is its source; nil if it is not a fork.
 	thread string
 	origin *arbev1.Origin
 	// house and environment are the thread's. If environment is empty, the house's default applies.
@@ -65,7 +65,7 @@ type known struct {
 	driver string
 	// unfolded shows entries in full.
 	unfolded bool
-	// children are the threads that entries of this piece say were delegated, as they are now; nil for deleted ones.
+	// children holds the current state of threads that entries of this piece delegated to; nil for deleted ones.
 	children map[string]*arbev1.Thread
 
 	// ledger pairs the entries that it has seen. running is the turn, or the run, that the row of the thread says is at work, and
@@ -87,8 +87,8 @@ type known struct {
 	lookups int
 }
 
-// brief is what a transcript remembers of an entry's payload: of long texts only what pages show of them elsewhere. It returns
-// nil for a payload that it remembers whole.
+// brief returns what a transcript remembers of an entry's payload: of long texts only the parts that pages show elsewhere. It
+// returns nil for a payload that it remembers completely.
 func brief(p entry.Payload) entry.Payload {
 	switch p := p.(type) {
 	case entry.Chat:
@@ -118,7 +118,7 @@ func brief(p entry.Payload) entry.Payload {
 	return nil
 }
 
-// started returns where a command began, and the beginning of its line; 0 if that is not known.
+// started returns the position of a command, and the beginning of its line; 0 if unknown.
 func (k *known) started(command string) (seq int64, line string) {
 	start := k.ledger.Of(entry.CommandWork, command).Opened()
 	if start == nil {
@@ -148,7 +148,7 @@ func (k *known) outcome(r entry.CommandResult) string {
 	return words
 }
 
-// chat returns a chat of which its beginning is remembered; nil if it is not known.
+// chat returns a chat whose beginning is remembered; nil if it is unknown.
 func (k *known) chat(id string) *entry.Seen { return k.ledger.Of(entry.ChatWork, id).Opened() }
 
 // hasStep reports whether the log has a step, so that its deltas are late.
@@ -171,7 +171,7 @@ func (k *known) reasonOf(e entry.Entry) string {
 	return why(t.Reason)
 }
 
-// why says in a sentence why a turn began.
+// why tells in a sentence why a turn began.
 func why(reason string) string {
 	if reason == "" {
 		return ""
@@ -179,7 +179,7 @@ func why(reason string) string {
 	return entry.Reason(reason).Explain()
 }
 
-// turn returns what is known of a turn, or of a run of the thread's coding agent, by its [entry.AnswerOf].
+// turn returns the known data of a turn, or of a run of the thread's coding agent, by its [entry.AnswerOf].
 func (k *known) turn(id string) turn {
 	t := k.unseen[id]
 	if k.running.ID == id {
@@ -232,7 +232,7 @@ func (k *known) turnsAtWork() (list []turn) {
 	return list
 }
 
-// learnRunning remembers the turn, or the run, that the row of a thread says is at work, because its beginning may be far up.
+// learnRunning remembers the turn or run in progress that the row of a thread names, because its beginning may be far up.
 func (k *known) learnRunning(thread *arbev1.Thread) {
 	switch r := thread.GetRunning(); {
 	case r.GetTurnId() != "":
@@ -258,18 +258,18 @@ func (k *known) forget() {
 	clear(k.explained)
 }
 
-// turn is what is known of a bot's turn, or of a run of the coding agent.
+// turn is the known data of a bot's turn, or of a run of the coding agent.
 type turn struct {
 	ID, Agent string
 	// Reason is the trigger in one word; empty if the turn's beginning was not seen.
 	Reason string
 	// Began is when it began, or the time of its first entry that was seen.
 	Began time.Time
-	// Ended reports that it has ended, or that it goes on in the thread of which this one is a fork.
+	// Ended reports that it has ended, or that it continues in the thread of which this one is a fork.
 	Ended bool
-	// Does says what a run does, as its last heartbeat told.
+	// Does tells what a run is doing, according to its last heartbeat.
 	Does string
-	// Waits says for whom it waits, and why; empty if it does not wait. Next is when the model is asked again.
+	// Waits tells whom it waits for and why, if it waits. Next is the time of the next try.
 	Waits string
 	Next  time.Time
 }
@@ -277,7 +277,7 @@ type turn struct {
 // known reports whether there is such a turn.
 func (t turn) known() bool { return t.ID != "" }
 
-// word says what a turn does that has written nothing: for whom it waits, and when the next try is unless that is over.
+// word tells what a turn without any text is doing: whom it waits for, and the time of the next try if that is in the future.
 func (t turn) word() string {
 	if t.Waits == "" {
 		return cmp.Or(t.Does, "at work")
@@ -296,7 +296,7 @@ func agentOfTurn(s *entry.Seen) string {
 	return s.Author
 }
 
-// turnOfEntry returns the id of the turn, or the run, that an entry is about; empty if it is about none.
+// turnOfEntry returns the id of the turn or run, if any, that an entry is about.
 func turnOfEntry(e entry.Entry) string {
 	part, _ := entry.DoesTo(e, entry.TurnWork)
 	run, _ := entry.DoesTo(e, entry.RunWork)

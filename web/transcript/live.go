@@ -15,12 +15,12 @@ import (
 const (
 	// maxScreens limits the number of commands whose output one page shows at the same time.
 	maxScreens = 16
-	// maxWriting is how many turns of one thread a page shows while they are written.
+	// maxWriting limits the turns of one thread that a page shows while they are written.
 	maxWriting = 16
 )
 
-// Change is something that changes in a page that is open: a [CommandEnded], [CommandBuilt], [CallEnded], [CallChanged],
-// [ApprovalAnswer], [OutputPainted], [BuildPainted], [TurnChange] or [TurnGone].
+// Change is a change of an open page: a [CommandEnded], [CommandBuilt], [CallEnded], [CallChanged], [ApprovalAnswer],
+// [OutputPainted], [BuildPainted], [TurnChange] or [TurnGone].
 type Change any
 
 type (
@@ -32,16 +32,16 @@ type (
 	CallEnded struct{ Call }
 	// CallChanged is a tool call that waits for a person, goes on, or is shown by a command's block.
 	CallChanged struct{ Call }
-	// OutputPainted is what a running command has printed. Missed is how many bytes of it did not arrive.
+	// OutputPainted is the output of a running command. Missed is the number of its bytes that did not arrive.
 	OutputPainted struct {
-		// Key is that of the command.
+		// Key is the command's key.
 		Key    string
 		Output markup.Output
 		Missed int64
 	}
-	// BuildPainted is what the build has printed that a command waits for.
+	// BuildPainted is the output of the build that a command waits for.
 	BuildPainted struct {
-		// Key is that of the command.
+		// Key is the command's key.
 		Key    string
 		Output markup.Output
 	}
@@ -54,8 +54,8 @@ type (
 // Show puts a change into the page. An error says that it cannot be rendered.
 type Show func(Change) error
 
-// Live is a transcript that goes on. It shows also what is not in the log yet: the output of running commands and of builds, and
-// what bots are writing. It is not safe for concurrent use.
+// Live is a transcript that continues. It also shows what is not in the log yet: the output of running commands and of
+// builds, and the unfinished texts of bots. It is not safe for concurrent use.
 type Live struct {
 	*Transcript
 	of *arbev1.Thread // the thread's row when the page began
@@ -101,7 +101,7 @@ func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) 
 	return r, l.turnEntry(ctx, e, show)
 }
 
-// Learn makes the row of an entry that the page has: how the rows after it look depends on it.
+// Learn processes an entry that the page already has, because the rows after it depend on it.
 func (l *Live) Learn(ctx context.Context, e entry.Entry) (Row, error) {
 	defer l.forget()
 	l.begin()
@@ -111,7 +111,7 @@ func (l *Live) Learn(ctx context.Context, e entry.Entry) (Row, error) {
 	return l.row(ctx, e)
 }
 
-// commandEntry shows what an entry changes in the block of a command, which shows its result and its build.
+// commandEntry shows an entry's changes in the block of a command, which shows its result and its build.
 func (l *Live) commandEntry(e entry.Entry, show Show) error {
 	if result, ok := entry.As[entry.CommandResult](e); ok {
 		l.drop(e.ID)
@@ -127,7 +127,7 @@ func (l *Live) commandEntry(e entry.Entry, show Show) error {
 	return nil
 }
 
-// callEntry shows what an entry changes in a tool call of a step, and in what asks people for something.
+// callEntry shows an entry's changes in a tool call of a step, and in requests to people.
 func (l *Live) callEntry(e entry.Entry, show Show) error {
 	if result, ok := entry.As[entry.PiToolResult](e); ok {
 		v := Call{Key: callKey(e.ID)}
@@ -148,11 +148,11 @@ func (l *Live) callEntry(e entry.Entry, show Show) error {
 	return nil
 }
 
-// turnEntry shows what an entry changes in the block of the turn at work that it belongs to.
+// turnEntry shows an entry's changes in the block of the turn in progress that it belongs to.
 func (l *Live) turnEntry(ctx context.Context, e entry.Entry, show Show) error {
 	id := turnOfEntry(e)
 	if _, first := entry.As[entry.Heartbeat](e); first {
-		delete(l.beats, id) // which were of the time before it
+		delete(l.beats, id) // heartbeats from before this entry
 	}
 	t := l.turn(id)
 	if !t.known() {
@@ -169,7 +169,7 @@ func (l *Live) turnEntry(ctx context.Context, e entry.Entry, show Show) error {
 	return l.showTurn(ctx, t, show)
 }
 
-// showTurn shows a turn at work as it is now.
+// showTurn shows the current state of a turn in progress.
 func (l *Live) showTurn(ctx context.Context, t turn, show Show) error {
 	if err := l.people.Meet(ctx, t.Agent); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (l *Live) showTurn(ctx context.Context, t turn, show Show) error {
 	return nil
 }
 
-// Delta adds a piece of what is not in the log yet, for the next [Live.Paint].
+// Delta adds a piece that is not in the log yet, for the next [Live.Paint].
 func (l *Live) Delta(ctx context.Context, d *arbev1.Delta) {
 	if step, call, ok := entry.StepDelta(d.EntryId); ok {
 		l.write(step, call, d)
@@ -222,7 +222,7 @@ func (l *Live) Delta(ctx context.Context, d *arbev1.Delta) {
 func (l *Live) write(step, call string, d *arbev1.Delta) {
 	id := entry.AnswerOf(step)
 	if l.turn(id).Ended || l.hasStep(step) {
-		return // the log has it
+		return // the log already has it
 	}
 	w := l.writing[id]
 	if w == nil {
@@ -236,7 +236,7 @@ func (l *Live) write(step, call string, d *arbev1.Delta) {
 	l.turns[id] = true
 }
 
-// beat learns what a run does from a heartbeat.
+// beat learns from a heartbeat what a run is doing.
 func (l *Live) beat(run string, d *arbev1.Delta) {
 	var h entry.Heartbeat
 	if len(d.Data) > maxChunk || json.Unmarshal(d.Data, &h) != nil || entry.RunID(h.Epoch) != run || h.Validate() != nil || l.turn(run).Ended {
@@ -248,7 +248,7 @@ func (l *Live) beat(run string, d *arbev1.Delta) {
 	}
 }
 
-// boot learns what is put in place for a run that has not begun.
+// boot learns about the preparations for a run that has not begun.
 func (l *Live) boot(run string, d *arbev1.Delta) {
 	if len(d.Data) > maxChunk || l.ledger.Of(entry.RunWork, run).First() != nil {
 		return // the log has more to say
@@ -284,8 +284,8 @@ func (l *Live) screenOf(id string) *markup.LiveOutput {
 	return screen
 }
 
-// hasFreeScreen reports whether there may be one more screen. If there are too many, it drops that of a build, because a build
-// without steps leaves no entry that would do it.
+// hasFreeScreen reports whether one more screen is allowed. If there are too many, it drops a build's screen, because a build
+// without steps leaves no entry that would.
 func (l *Live) hasFreeScreen() bool {
 	if len(l.screens) < maxScreens {
 		return true
@@ -302,7 +302,8 @@ func (l *Live) hasFreeScreen() bool {
 // Changed reports whether something changed since it was painted.
 func (l *Live) Changed() bool { return len(l.dirty)+len(l.turns) > 0 }
 
-// Paint shows what changed since the last time: output that is not in the log yet, each piece of it by itself, and turns at work.
+// Paint shows the changes since the last call: output that is not in the log yet, each piece separately, and turns in
+// progress.
 func (l *Live) Paint(ctx context.Context, show Show) error {
 	for id := range l.dirty {
 		if err := l.paintScreen(ctx, id, show); err != nil {
@@ -313,8 +314,8 @@ func (l *Live) Paint(ctx context.Context, show Show) error {
 	return l.paintTurns(ctx, show)
 }
 
-// paintScreen shows a screen. It fails if the log cannot be read, and the browser then connects again: only the server has the
-// output of a build.
+// paintScreen shows a screen. It fails if the log cannot be read. The browser then reconnects: only the server has the output
+// of a build.
 func (l *Live) paintScreen(ctx context.Context, id string, show Show) error {
 	text, missed := markup.Output{}, int64(0)
 	if err := guard.Run(func() error { text, missed = l.screens[id].Text(), l.screens[id].Missed; return nil }); err != nil {
@@ -335,7 +336,7 @@ func (l *Live) paintScreen(ctx context.Context, id string, show Show) error {
 	err := guard.Run(func() error {
 		if command, isOutput := strings.CutSuffix(id, entry.ResultID("")); isOutput && !l.printed[id] {
 			l.printed[id] = true
-			if err := show(CommandBuilt{l.commandOf(command)}); err != nil { // what its sandbox began with is over
+			if err := show(CommandBuilt{l.commandOf(command)}); err != nil { // its sandbox's build is over
 				return err
 			}
 		}
@@ -414,7 +415,7 @@ func (l *Live) findReplied(ctx context.Context, e entry.Entry) error {
 	return nil
 }
 
-// findTurn searches the last entries for a turn that began before this connection, and then the thread's row. If neither has
+// findTurn searches the last entries, and then the thread's row, for a turn that began before this connection. If neither has
 // it, its bot has no name until the step ends.
 func (l *Live) findTurn(ctx context.Context, id string) (turn, error) {
 	above, err := l.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})

@@ -12,10 +12,10 @@ type Note struct {
 	Class, Icon, Words string
 }
 
-// StatusNote says that the thread has another status.
+// StatusNote reports a change of the thread's status.
 type StatusNote struct{ To, Words string }
 
-// WhyNote is a line whose reason opens.
+// WhyNote is a line that opens to show its reason.
 type WhyNote struct{ Class, Words, Reason string }
 
 // ForkedFrom leads to where the thread was forked from.
@@ -27,15 +27,15 @@ type ForkedFrom struct {
 // Generic shows any entry: its type, and its payload.
 type Generic struct{ Type, Text string }
 
-// note is a Note whose words are not too long.
+// note returns a Note with limited text.
 func note(class, icon, words string) Note { return Note{class, icon, entry.Clip(words, MaxNote)} }
 
-// plainly is a note that says what its entry says of itself.
+// plainly returns a note with its entry's own plain text.
 func plainly[P entry.Payload](icon string) func(context.Context, *known, entry.Entry, P) Body {
 	return func(_ context.Context, _ *known, _ entry.Entry, p P) Body { return note("", icon, p.Plain()) }
 }
 
-// aboutBot is a note that says a sentence about a bot.
+// aboutBot returns a note with a sentence about a bot.
 func aboutBot[P interface {
 	entry.Payload
 	About(bot string) string
@@ -50,8 +50,8 @@ func statusChanged(_ context.Context, k *known, e entry.Entry, s entry.StatusCha
 	return StatusNote{s.To, entry.Clip(s.Plain(), MaxNote)}
 }
 
-// forked leads to where the thread was forked from, if the entry is about this fork. It may be about another, because a
-// fork of a fork has the entries of both.
+// forked links to the source of the fork, if the entry is about this fork. It may be about another, because a fork of a fork
+// has the entries of both.
 func forked(_ context.Context, k *known, _ entry.Entry, f entry.Forked) Body {
 	if k.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
 		return note("", "fork", f.Plain())
@@ -68,7 +68,7 @@ func unknown(e entry.Entry) Generic {
 	return Generic{entry.Clip(e.Type, MaxWord), entry.Clip(pretty, maxShown)}
 }
 
-// AsStored shows the beginning of an entry's payload as it is in the log.
+// AsStored shows the beginning of an entry's payload as stored in the log.
 func AsStored(e entry.Entry) Generic {
 	return Generic{entry.Clip(e.Type, MaxWord), entry.Clip(string(e.Payload[:min(len(e.Payload), 2*maxShown)]), maxShown)}
 }

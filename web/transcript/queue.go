@@ -7,17 +7,17 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Fate is what became of a message while it waited for a coding agent.
+// Fate is what happened to a message while it waited for a coding agent.
 type Fate struct {
-	// Key is the key of the element that says it.
+	// Key is the key of the element that shows it.
 	Key string
-	// Words say who edited or cancelled it; empty if nobody has.
+	// Words tells who edited or cancelled it, if anybody.
 	Words string
-	// Cancelled: the agent was not told it.
+	// Cancelled means that the agent did not get it.
 	Cancelled bool
 }
 
-// fateOf returns what became of a chat.
+// fateOf returns the fate of a chat.
 func (k *known) fateOf(id string) *Fate {
 	f := &Fate{Key: blockKey(id) + "-fate"}
 	said := k.ledger.Of(entry.ChatWork, id)
@@ -45,7 +45,7 @@ func queueCancelled(_ context.Context, k *known, e entry.Entry, q entry.QueueCan
 	return note("", "s-cancelled", k.who(e)+" cancelled "+k.quoted(q.EntryID)+"; "+k.namedDriver()+" is not told it")
 }
 
-// queueTaken shows nothing: that an agent is told what people say is what they expect.
+// queueTaken shows nothing: people expect that the agent gets their messages.
 func queueTaken(context.Context, *known, entry.Entry, entry.QueueTaken) Body { return nil }
 
 // who returns the name of an entry's author, for the beginning of a sentence, and nameOf that of an agent.

@@ -9,16 +9,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Spawned is a task that was delegated.
+// Spawned is a delegated task.
 type Spawned struct {
 	Thread, Agent, Runtime, Task string
 	Child                        Child
 }
 
-// Child is the thread in which a task is done, as it is now.
+// Child is the thread of a delegated task, in its current state.
 type Child struct {
 	Thread string
-	// Row is nil if it was deleted, or if it is not known.
+	// Row is nil if it was deleted, or if it is unknown.
 	Row  *arbev1.Thread
 	Gone bool
 	// Own reports that it is a child of the thread that shows it, and not of one from which that was forked.
@@ -33,13 +33,13 @@ func spawned(_ context.Context, k *known, e entry.Entry, s entry.AgentSpawn) Bod
 	}
 }
 
-// heartbeat shows nothing of its own: the thread says that it runs.
+// heartbeat shows nothing: the thread shows that it is running.
 func heartbeat(context.Context, *known, entry.Entry, entry.Heartbeat) Body { return nil }
 
-// runFinished shows nothing of its own: the end of the run says it.
+// runFinished shows nothing: the end of the run shows it.
 func runFinished(context.Context, *known, entry.Entry, entry.RunFinished) Body { return nil }
 
-// RunEnd is how a run ended, and what can be done then.
+// RunEnd describes how a run ended, and what can be done then.
 type RunEnd struct {
 	Thread string
 	// Class is the outcome: "completed", "failed" or "cancelled". What says it in a sentence, with the cause.
@@ -48,13 +48,13 @@ type RunEnd struct {
 	Next, Lines string
 	// Unbegun reports that the agent never began, so that nothing is lost by trying again.
 	Unbegun bool
-	// Took is how long it worked, if that is known, and Usage what its model calls used; nil if that is not known. Patch is the artifact with the changes of its working tree, and Files how many
-	// files that has.
+	// Took is its duration, if known, and Usage the usage of its model calls; nil if unknown. Patch is the artifact with the
+	// changes of its working tree, and Files the number of files in it.
 	Took  time.Duration
 	Usage *entry.TurnUsage
 	Patch string
 	Files int
-	// PatchError says why there is no patch, or what it lacks.
+	// PatchError tells why there is no patch, or what it lacks.
 	PatchError string
 }
 
@@ -75,7 +75,7 @@ func runLost(_ context.Context, k *known, e entry.Entry, o entry.SessionOrphaned
 	return v
 }
 
-// runStatus shows the end of a run, unless the entry before says why it failed.
+// runStatus shows the end of a run, unless the previous entry tells why it failed.
 func runStatus(k *known, e entry.Entry, s entry.StatusChanged) Body {
 	run := k.ledger.Of(entry.RunWork, entry.RunID(s.Epoch))
 	v := k.runEnd(e, s.Epoch)
@@ -100,7 +100,7 @@ func runStatus(k *known, e entry.Entry, s entry.StatusChanged) Body {
 	return v
 }
 
-// runEnd describes the end of a run by what the ledger has of it.
+// runEnd describes the end of a run from the ledger.
 func (k *known) runEnd(e entry.Entry, epoch int64) RunEnd {
 	v := RunEnd{Thread: k.thread}
 	run := k.ledger.Of(entry.RunWork, entry.RunID(epoch))
@@ -124,7 +124,7 @@ func (k *known) namedDriver() string {
 // maxRunLines limits the last lines of a program in a page, in characters.
 const maxRunLines = 4000
 
-// ChildEnd says how a run of a child thread ended.
+// ChildEnd describes how a run of a child thread ended.
 type ChildEnd struct {
 	Thread, Class, Words string
 	// Patch is the artifact with the changes of its working tree; empty if there is none.

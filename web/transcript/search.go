@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// searchSize is how many entries beyond a piece are searched for the other half of a command.
+	// searchSize limits the entries beyond a piece that are searched for the other half of a command.
 	searchSize = 500
 	// maxSearches limits the number of such searches for one piece, so that a page takes a bounded number of calls.
 	maxSearches = 4
-	// endOfLog stands for the position of the last entry where that is not known.
+	// endOfLog stands for the unknown position of the last entry.
 	endOfLog = math.MaxInt64
 )
 
@@ -24,7 +24,7 @@ type Log interface {
 	List(context.Context, *arbev1.ListRequest) (*arbev1.ListResponse, error)
 }
 
-// search finds in the log what a piece of it leaves open: the command of a result, or the result of a command.
+// search completes a piece of the log: it finds the command of a result, or the result of a command.
 type search struct {
 	*known
 	log Log
@@ -73,7 +73,8 @@ func (s *search) findEnds(ctx context.Context, piece []entry.Entry, tail int64) 
 	}
 	below, err := s.list(ctx, &arbev1.ListRequest{After: piece[len(piece)-1].Seq, Limit: searchSize})
 	for _, e := range below {
-		// Commands that begin below the piece are not shown in it. That a turn ended below says that its calls have ended.
+		// Commands that begin below the piece are not shown in it. The end of a turn below it means that the turn's calls
+		// have ended.
 		if part, ok := entry.DoesTo(e, entry.CommandWork); !ok || part.Stage == entry.Completes {
 			s.ledger.Learn(e)
 		}
@@ -98,7 +99,7 @@ func (s *search) list(ctx context.Context, req *arbev1.ListRequest) ([]entry.Ent
 	return Entries(res.Entries), nil
 }
 
-// updatesOldest reports whether an entry belongs to the oldest command that waits, and does not name it.
+// updatesOldest reports whether an entry belongs to the oldest waiting command without naming it.
 func updatesOldest(e entry.Entry) bool {
 	part, _ := entry.DoesTo(e, entry.CommandWork)
 	return part.Stage == entry.UpdatesOldest

@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// maxShown is how much of a text a page shows at first, in bytes.
+	// maxShown limits how much of a text a page shows at first, in bytes.
 	maxShown = 12 << 10
-	// maxLines is how many lines of a chat a page shows at first. Of a chat that exceeds one of the two, it shows at most
-	// foldedText bytes and markup.FoldedLines lines.
+	// maxLines limits the lines of a chat that a page shows at first. If a chat exceeds either limit, the page shows at most
+	// foldedText bytes and markup.FoldedLines lines of it.
 	maxLines, foldedText = 200, 2 << 10
-	// maxAnswer is the longest answer of a bot that a page shows whole, in bytes, so that what somebody has watched stays as it is.
+	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded, so that an answer that somebody has
+	// watched does not change.
 	maxAnswer = 64 << 10
 	// MaxNote limits the text of a note, and MaxWord a name in it, in bytes.
 	MaxNote, MaxWord = 2 << 10, 200
@@ -24,7 +25,7 @@ const (
 // isLong reports whether a page folds a text.
 func isLong(text string) bool { return len(text) > maxShown || strings.Count(text, "\n") > maxLines }
 
-// isVeryLong reports whether a page folds what a bot has said.
+// isVeryLong reports whether a page folds a bot's message.
 func isVeryLong(text string) bool { return len(text) > maxAnswer }
 
 // beginning returns the beginning of a long text, of whole lines if possible.
@@ -40,8 +41,8 @@ func beginning(text string) string {
 	return entry.Clip(text, foldedText)
 }
 
-// indented returns JSON with indentation. ok is false if it is not valid, or if it would become too large: it may be much larger
-// than what it is made of, because the indentation of each value grows with its depth.
+// indented returns JSON with indentation. ok is false if it is not valid, or if the result would be too large: indentation
+// grows with the depth of each value.
 func indented(text []byte) (pretty string, ok bool) {
 	const maxSize, maxDepth = 64 << 10, 32
 	if len(text) > maxSize {

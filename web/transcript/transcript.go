@@ -1,9 +1,9 @@
-// Package transcript arranges the entries of a thread as people read them: the rows of a page, what each of them shows, and what
-// an entry or a piece of live output changes in a page that is open. It has no HTML but that of package markup, and no addresses:
-// its rows are data, which the views of package web render.
+// Package transcript arranges the entries of a thread for readers: the rows of a page, their contents, and the changes that
+// an entry or a piece of live output makes to an open page. It has no HTML except from package markup, and no addresses: its
+// rows are data, which the views of package web render.
 //
-// A kind of entry is one line in kinds.go. What is shown of it is a [Body]; one file has the bodies of a family: chat.go,
-// command.go, turn.go, approval.go and note.go. [Transcript] makes the rows of a piece of the log, and [Live] goes on from there.
+// A kind of entry is one line in kinds.go. Its contents are a [Body]; each family of bodies has a file: chat.go, command.go,
+// turn.go, approval.go and note.go. [Transcript] makes the rows of a piece of the log, and [Live] continues from there.
 package transcript
 
 import (
@@ -32,15 +32,15 @@ type Row struct {
 	Joined bool
 	// FirstOfDay is set for the first row of a day, and of a piece of the log.
 	FirstOfDay bool
-	// Why says why the turn began whose first row it is; otherwise it is empty.
+	// Why tells, in the first row of a turn, why the turn began; otherwise it is empty.
 	Why string
-	// Work rows show only tool calls of a bot, so that pages can fold several in a row.
+	// Work rows show only tool calls of a bot. Pages can fold consecutive ones.
 	Work bool
 	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body Body
 }
 
-// Source is where a transcript reads.
+// Source is what a transcript reads from.
 type Source struct {
 	Log       Log
 	Artifacts Artifacts
@@ -57,7 +57,7 @@ type Transcript struct {
 	threads Threads
 	logger  *slog.Logger
 
-	// lastAuthor, lastTurn and lastAt are the head of the last row that was not a note, and lastDay is the day of the last
+	// lastAuthor, lastTurn and lastAt describe the head of the last row other than notes, and lastDay is the day of the last
 	// visible row.
 	lastAuthor, lastTurn string
 	lastAt               time.Time
@@ -99,7 +99,7 @@ func (t *Transcript) Rows(ctx context.Context, piece []entry.Entry, tail int64) 
 	rows := make([]Row, 0, len(piece))
 	for _, e := range piece {
 		if err := ctx.Err(); err != nil {
-			return nil, err // nobody gets this page, because the reader left
+			return nil, err // the reader left, so nobody gets this page
 		}
 		r, err := t.row(ctx, e)
 		if err != nil {
@@ -145,15 +145,15 @@ func (t *Transcript) row(ctx context.Context, e entry.Entry) (Row, error) {
 	switch {
 	case r.Body == nil:
 	case r.Noted:
-		t.lastAt = time.Time{} // because a note parts the rows around it
+		t.lastAt = time.Time{} // a note separates the rows around it
 	default:
 		t.head(&r)
 	}
 	return r, nil
 }
 
-// body makes what a row shows. If that fails, the payload is shown as it is stored, because one entry must not make the whole
-// page fail.
+// body returns the contents of a row. If that fails, it shows the payload as stored, because one entry must not make the
+// whole page fail.
 func (t *Transcript) body(ctx context.Context, k kind, e entry.Entry) (b Body) {
 	err := guard.Run(func() error {
 		b = k.body(ctx, t.known, e)
@@ -166,7 +166,7 @@ func (t *Transcript) body(ctx context.Context, k kind, e entry.Entry) (b Body) {
 	return b
 }
 
-// head decides whether a row has a head of its own or continues the row above.
+// head decides whether a row has its own head or continues the row above.
 func (t *Transcript) head(r *Row) {
 	e := r.Entry
 	turn := entry.AnswerOf(e.ID)
@@ -197,11 +197,11 @@ func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	return t.people.Meet(ctx, ids...)
 }
 
-// maxChildren is how many children of a thread are looked up for a piece of its log at once. Of others, some are looked up one by
-// one, and the state of the rest is not shown.
+// maxChildren limits the children of a thread that are looked up for a piece of its log at once. Some others are looked up
+// one by one, and the state of the rest is not shown.
 const maxChildren = 200
 
-// findChildren looks up the threads that entries say were delegated: all at once for a piece of the log.
+// findChildren looks up the threads of delegated tasks, all at once for a piece of the log.
 func (t *Transcript) findChildren(ctx context.Context, piece ...entry.Entry) error {
 	var ids []string
 	for _, e := range piece {
@@ -251,7 +251,7 @@ func (t *Transcript) findChildren(ctx context.Context, piece ...entry.Entry) err
 	return nil
 }
 
-// AtWork returns the turns and runs at work, oldest first, with those that the row of the thread says are at work.
+// AtWork returns the turns and runs in progress, oldest first, including those that the row of the thread names.
 func (t *Transcript) AtWork(ctx context.Context, thread *arbev1.Thread) (list []TurnAtWork, err error) {
 	t.learnRunning(thread)
 	for _, turn := range t.turnsAtWork() {

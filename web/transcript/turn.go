@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxArguments is the length of the longest arguments of a tool call that are read as JSON, in bytes. maxSummary is how much
+	// maxArguments is the length in bytes up to which a tool call's arguments are parsed as JSON. maxSummary limits how much
 	// of them a page shows on one line.
 	maxArguments, maxSummary = 16 << 10, 160
-	// maxCalls is how many tool calls of one step a page shows.
+	// maxCalls limits the tool calls of one step that a page shows.
 	maxCalls = 64
 )
 
-// Step is a step of a turn: what a bot said before its tool calls, and the calls.
+// Step is a step of a turn: the bot's text before its tool calls, and the calls.
 type Step struct {
 	Thread string
 	Seq    int64
 	Blocks []Block
-	// Folded reports that a text is not shown whole. MoreCalls is how many calls are not shown.
+	// Folded reports that a text is not fully shown. MoreCalls is the number of calls that are not shown.
 	Folded    bool
 	MoreCalls int
 	// Note says that it is incomplete.
@@ -43,7 +43,8 @@ type Block struct {
 type Call struct {
 	// Key is the call's id in the page.
 	Key, Name, Summary, Arguments string
-	// Class is "running", "waiting" for a person's yes, "completed", "failed", or "cancelled" if its turn ended before it did.
+	// Class is "running", "waiting" for a person's approval, "completed", "failed", or "cancelled" if its turn ended before
+	// it did.
 	Class  string
 	Result *CallResult
 	// InCommand reports that a command's block shows the call.
@@ -76,17 +77,17 @@ func (c Call) Word() string {
 // Compaction is a summary that replaced earlier messages for the model.
 type Compaction struct{ HTML string }
 
-// TurnEnd is the end of a turn that has no answer.
+// TurnEnd is the end of a turn without an answer.
 type TurnEnd struct {
 	Thread, House string
 	End           entry.TurnEnded
 	Class, What   string
-	// Why says why the turn began, if no row says it.
+	// Why tells why the turn began, if no row does.
 	Why      string
 	Question Question
 }
 
-// step shows a step. One that has only calls of commands is shown by their blocks.
+// step shows a step. A step that has only calls of commands is shown by their blocks.
 func step(_ context.Context, k *known, e entry.Entry, a entry.PiAssistant) Body {
 	v := Step{Thread: k.thread, Seq: e.Seq}
 	calls := 0
@@ -100,7 +101,7 @@ func step(_ context.Context, k *known, e entry.Entry, a entry.PiAssistant) Body 
 	}
 	v.MoreCalls = max(calls-maxCalls, 0)
 	switch {
-	case a.Turn == "" && a.ErrorMessage != "": // otherwise the turn's end says it
+	case a.Turn == "" && a.ErrorMessage != "": // otherwise the turn's end shows it
 		v.Note = entry.Clip(a.ErrorMessage, MaxNote)
 	case a.StopReason == entry.PiAborted:
 		v.Note = "Stopped here."
@@ -160,7 +161,7 @@ func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown 
 	return shown, false
 }
 
-// callOf describes a tool call. result is the id of the entry that has its result, or will.
+// callOf describes a tool call. result is the id of the entry that has, or will have, its result.
 func (k *known) callOf(result string, b entry.PiBlock) Call {
 	v := Call{Key: callKey(result), Name: toolName(b.Name), Class: "running"}
 	v.Summary, v.Arguments = argumentsText(b.Arguments)
@@ -176,7 +177,7 @@ func (k *known) callOf(result string, b entry.PiBlock) Call {
 	return v
 }
 
-// awaitsAnswer reports whether a call waits for a person's yes.
+// awaitsAnswer reports whether a call waits for a person's approval.
 func (k *known) awaitsAnswer(call *entry.Progress) bool {
 	asked, ok := entry.Latest[entry.PermissionAsked](call)
 	return ok && k.ledger.Of(entry.ApprovalWork, asked.ApprovalID).Completed() == nil
@@ -201,7 +202,7 @@ func compaction(_ context.Context, k *known, _ entry.Entry, c entry.PiCompaction
 	return Compaction{markup.Markdown(text, k.effort)}
 }
 
-// turnStarted shows nothing: the first row of the turn says why it began.
+// turnStarted shows nothing: the first row of the turn tells why it began.
 func turnStarted(context.Context, *known, entry.Entry, entry.TurnStarted) Body { return nil }
 
 func turnSteered(_ context.Context, k *known, _ entry.Entry, s entry.TurnSteered) Body {
@@ -242,8 +243,8 @@ func callResult(r entry.PiToolResult) (v *CallResult, class string) {
 	return v, "completed"
 }
 
-// argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character, because
-// people could otherwise read another call than the one that runs.
+// argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character. Otherwise
+// people could read a different call from the one that runs.
 func argumentsText(arguments json.RawMessage) (summary, text string) {
 	if len(arguments) > maxArguments || !json.Valid(arguments) {
 		text = entry.Literal(entry.Clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxBlocks is how many parts of a step that is being written are shown, and maxWritten how much of the unfinished end
-	// of each, in bytes: for example of a long block of code. Twice as much is still rendered as Markdown.
+	// maxBlocks limits the parts of an unfinished step that are shown, and maxWritten the unfinished end of each, in bytes:
+	// for example of a long block of code. Twice as much is still rendered as Markdown.
 	maxBlocks, maxWritten = 64, 12 << 10
-	// pieceSize is about how much of a text is rendered at once.
+	// pieceSize is roughly how much of a text is rendered at once.
 	pieceSize = 16 << 10
-	// freeTail is how much is sent with each paint. After a larger one the next is later.
+	// freeTail is how much each paint may send. After a larger paint, the next one is later.
 	freeTail = 8 << 10
-	// maxFinished is about how much finished HTML of a part a page gets at once, and has before its beginning is removed.
-	// Otherwise a model that writes very fast would stop the browsers of all who watch.
+	// maxFinished is roughly how much finished HTML of a part a page gets at once, and keeps before its beginning is removed.
+	// Otherwise a model that writes very fast would freeze the browsers of all watchers.
 	maxFinished = 128 << 10
 	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
 	maxChunk = 64 << 10
@@ -32,12 +32,12 @@ const (
 	paintTime = 60 * time.Millisecond
 )
 
-// TurnAtWork is a turn of a bot, or a run of a coding agent, that has not ended, with the step that is being written.
+// TurnAtWork is a turn of a bot, or a run of a coding agent, in progress, with its unfinished step.
 type TurnAtWork struct {
 	// Key is the id of its block in the page.
 	Thread, Turn, Key string
 	Author            Author
-	// Run reports that it is a run. Word says what it does now.
+	// Run reports that it is a run. Word describes what it is doing.
 	Run    bool
 	Word   string
 	Began  time.Time
@@ -46,18 +46,18 @@ type TurnAtWork struct {
 	Cut bool
 }
 
-// WrittenBlock is a part of a step that is being written.
+// WrittenBlock is a part of an unfinished step.
 type WrittenBlock struct {
 	// Key is its id in the page. Kind is "text", "thinking", "call", or empty if nothing of it has arrived.
 	Key, Kind string
-	// HTML is the finished part of a text and End its end. What a page has of HTML stays as it is, and End is replaced.
+	// HTML is the finished part of a text and End its end. A page keeps the HTML that it has, and replaces End.
 	HTML, End string
 	// Text is thinking, which is not interpreted: what was added to it.
 	Text string
 	Call Call
 }
 
-// TurnChange is what differs between a turn at work and what the page has of it.
+// TurnChange is the difference between a turn in progress and the page's version of it.
 type TurnChange struct {
 	TurnAtWork
 	// New reports that the page does not have the block, so that the other fields do not matter.
@@ -67,7 +67,7 @@ type TurnChange struct {
 	Changes []BlockChange
 }
 
-// BlockChange is what differs in one part: it is New, it is Replaced, or something was added to it.
+// BlockChange is the difference in one part: it is New, Replaced, or something was added to it.
 type BlockChange struct {
 	New, Replaced bool
 	// Trimmed reports that the page removes the beginning of the part, and EndChanged that its end differs.
@@ -94,7 +94,7 @@ func (k *known) workOf(t turn, w *written) TurnAtWork {
 	return v
 }
 
-// show adds a part of the step, and says what the turn does if it is the last one.
+// show adds a part of the step and, for the last part, what the turn is doing.
 func (v *TurnAtWork) show(i int, b *writtenBlock, effort *markup.Effort) {
 	v.Cut = v.Cut || b.cut
 	part := WrittenBlock{Key: v.Key + "-" + strconv.Itoa(i), Kind: b.kind}
@@ -117,7 +117,7 @@ func (v *TurnAtWork) show(i int, b *writtenBlock, effort *markup.Effort) {
 
 func turnKey(turn string) string { return "w" + blockKey(turn) }
 
-// written is the step that a turn's model is writing, as far as its deltas have arrived. It is not safe for concurrent use.
+// written is the unfinished step of a turn, as far as its deltas have arrived. It is not safe for concurrent use.
 type written struct {
 	// step is the id of the step's entry, and call the part of the deltas' id that differs from call to call of the model.
 	step, call string
@@ -126,11 +126,11 @@ type written struct {
 	// line is the beginning of an incomplete line. skip is set up to the end of a line whose beginning is missing.
 	line []byte
 	skip bool
-	// missed reports that something before the blocks did not arrive.
+	// missed reports that a part before the blocks did not arrive.
 	missed bool
 	// over reports that the log has the step.
 	over bool
-	// retry says for whom the turn waits, until the answer goes on.
+	// retry tells whom the turn waits for, until the answer continues.
 	retry  string
 	blocks []writtenBlock
 	// painted reports that the page has the turn's block, with word as what it does and cut as whether something is left
@@ -138,7 +138,7 @@ type written struct {
 	painted bool
 	word    string
 	cut     bool
-	// parts is how many of the blocks the page has a place for.
+	// parts is the number of blocks that the page has a place for.
 	parts int
 	// pausedUntil is when it may be painted again.
 	pausedUntil time.Time
@@ -154,7 +154,7 @@ func (w *written) take(step, call string, offset int64, data []byte) {
 	}
 	switch {
 	case offset+int64(len(data)) <= w.offset:
-		return // it came twice
+		return // a duplicate
 	case offset < w.offset:
 		data = data[w.offset-offset:]
 	case offset > w.offset:
@@ -215,7 +215,7 @@ func (w *written) chunk(line []byte) {
 // isNowIn ends the preview of a step that the log has. The step is kept, because deltas of it may still be on their way.
 func (w *written) isNowIn() { *w = written{step: w.step, call: w.call, offset: w.offset, over: true} }
 
-// change is what a page that has what was painted last lacks of v.
+// change returns the difference between v and the last paint.
 func (w *written) change(v TurnAtWork) TurnChange {
 	c := TurnChange{TurnAtWork: v, New: w == nil || !w.painted}
 	if c.New {
@@ -231,7 +231,7 @@ func (w *written) change(v TurnAtWork) TurnChange {
 	return c
 }
 
-// paint records that the page has what v shows.
+// paint records that the page now shows v.
 func (w *written) paint(v TurnAtWork) {
 	w.painted, w.word, w.cut, w.parts = true, v.Word, v.Cut, len(w.blocks)
 	size := 0
@@ -259,7 +259,7 @@ type writtenBlock struct {
 	name string
 	// cut reports that a part of the text is left out.
 	cut bool
-	// finished is the HTML that does not change any more and was not sent, and end that of text.
+	// finished is final HTML that was not yet sent, and end the HTML of text.
 	finished, end string
 	// onPage is about how much finished HTML the page has, in bytes. If trim is set, the next paint removes its beginning.
 	onPage int
@@ -281,7 +281,7 @@ func (b *writtenBlock) add(text string) {
 	if at := strings.IndexByte(rest, '\n'); at >= 0 {
 		rest = rest[at+1:]
 	}
-	// What is left of a code block stays one.
+	// The rest of a code block is still a code block.
 	block := markup.OpenBlock(b.text[:len(b.text)-len(rest)])
 	if rest = strings.ToValidUTF8(rest, ""); block != "" {
 		rest = entry.Clip(block, MaxWord) + "\n" + rest
@@ -301,8 +301,8 @@ func (b *writtenBlock) render(effort *markup.Effort) {
 	}
 }
 
-// finish renders what does not change any more as Markdown, so that a paint takes the time of the last paragraph, and so that
-// what readers have read stays as it is.
+// finish renders the final part as Markdown, so that a paint takes only the time for the last paragraph, and text that
+// readers have read does not change.
 func (b *writtenBlock) finish(effort *markup.Effort) {
 	for {
 		n := markup.StablePart(b.text[:min(len(b.text), pieceSize)])

@@ -1,8 +1,8 @@
-// Command lexers writes the lexers that markup uses into files of their own, in the directory that it is started in.
+// Command lexers writes the lexers that markup uses into separate files in the current directory.
 //
-// Package markup does not import chroma's package of lexers, because that reads all of its 250 lexers whenever the program
-// starts. This takes longer than everything else in the start of a command, and nearly all of them are never used. It
-// reads these files when it first needs them.
+// Package markup does not import chroma's package of lexers, because that loads all of its 250 lexers at every start of the
+// program. This takes longer than everything else in the start of a command, and nearly all of them are never used. Instead,
+// markup reads these files when it first needs them.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/alecthomas/chroma/v2/lexers"
 )
 
-// languages are the lexers that are used, by chroma's names. Add one only if it passes TestHostileCodeCostsLittle.
+// languages lists the lexers in use, by chroma's names. Add one only if it passes TestHostileCodeCostsLittle.
 var languages = []string{
 	"Awk", "Bash", "Bash Session", "C", "C#", "C++", "CSS", "Clojure", "Dart", "Diff", "Docker", "Elixir", "Erlang", "Go",
 	"GraphQL", "HTML", "Haskell", "INI", "JSON", "Java", "JavaScript", "Kotlin", "Lua", "Makefile", "Nginx configuration file",
@@ -44,12 +44,12 @@ func main() {
 	}
 }
 
-// sorted puts the states of a lexer in order, because chroma writes them in the changing order of a map.
+// sorted orders the states of a lexer, because chroma writes them in the random order of a map.
 func sorted(text string) string {
 	const end = "    </state>\n"
 	head, states, _ := strings.Cut(text, "  <rules>\n")
 	list := strings.SplitAfter(states, end)
-	slices.Sort(list[:len(list)-1]) // the last one is what follows the states
+	slices.Sort(list[:len(list)-1]) // the last element follows the states
 	return head + "  <rules>\n" + strings.Join(list, "") + "\n"
 }
 
