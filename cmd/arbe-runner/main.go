@@ -1,4 +1,5 @@
-// The program arbe-runner runs one coding agent inside a sandbox; see package runner. It is embedded in arbe, which puts it there.
+// The program arbe-runner runs one coding agent inside a sandbox; see package runner. It is embedded in arbe, which uploads
+// it.
 package main
 
 import (
@@ -12,7 +13,7 @@ import (
 )
 
 func main() {
-	// A box that is stopped ends its processes so; the run is then found to be lost, and can be continued.
+	// A stopped box ends its processes this way; the run is then found to be lost, and can be continued.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := runner.Main(ctx, os.Args[1:], os.Environ(), all.Named)
 	stop()

@@ -16,13 +16,13 @@ import (
 // localProfile is the reserved name for the server of this machine, which needs no profile.
 const localProfile = "local"
 
-// profile is a server somewhere else, and the credential to show it.
+// profile is a server elsewhere, and the credential for it.
 type profile struct {
 	Host  string `json:"host"`
 	Token string `json:"token"`
 }
 
-// profiles are the servers that this user logged in to, in a file that only this user can read.
+// profiles are the servers that this user logged in to, stored in a file that only this user can read.
 type profiles struct {
 	// Current is the one to use when none is named; empty is this machine's server.
 	Current string             `json:"current,omitempty"`
@@ -45,7 +45,7 @@ func (p *profiles) named(name string) (profile, error) {
 	return found, nil
 }
 
-// profilesFile is where the profiles are; empty when the user has no home. Relative paths are ignored, as the XDG
+// profilesFile returns the path of the profiles; empty if the user has no home. Relative paths are ignored, as the XDG
 // specification demands: otherwise the file would depend on the working directory.
 func (a *app) profilesFile() string {
 	switch {
@@ -59,8 +59,8 @@ func (a *app) profilesFile() string {
 	return ""
 }
 
-// profiles reads the profiles; none is no error. A file that others can read or write is refused, because it holds
-// credentials and decides where they go.
+// profiles reads the profiles; a missing file is not an error. A file that others can read or write is refused, because it
+// holds credentials and decides where they go.
 func (a *app) profiles() (*profiles, error) {
 	p := &profiles{All: map[string]profile{}, path: a.profilesFile()}
 	if p.path == "" {

@@ -16,13 +16,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// recipe is the config of an environment as files and --json have it.
+// recipe is the config of an environment, as in files and --json.
 type recipe struct {
 	Driver string `json:"driver,omitempty" yaml:"driver"`
 	Image  string `json:"image,omitempty" yaml:"image"`
 	Repo   string `json:"repo,omitempty" yaml:"repo"`
 	Ref    string `json:"ref,omitempty" yaml:"ref"`
-	// Repositories are further ones.
+	// Repositories are additional repositories.
 	Repositories []recipeRepository `json:"repositories,omitempty" yaml:"repositories"`
 	// Git are secrets for the hosts of repositories.
 	Git       []recipeGit       `json:"git,omitempty" yaml:"git"`
@@ -96,7 +96,7 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 	return r
 }
 
-// config is the recipe as the contract has it.
+// config converts the recipe to the contract.
 func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 	l := &arbev1.Limits{MemoryMb: r.Limits.MemoryMB, DiskMb: r.Limits.DiskMB, Pids: r.Limits.PIDs, Cpus: r.Limits.CPUs}
 	for _, d := range []struct {
@@ -144,8 +144,8 @@ func readEnvironment(from io.Reader) (f environmentFile, err error) {
 	return f, readYAML(from, &f, maxEnvironmentFile, "the environment", "arbe env show shows what an environment looks like")
 }
 
-// readYAML reads a file that a person wrote, YAML or JSON of at most limit bytes. what is in it, and example says what shows
-// how it is written.
+// readYAML reads a file written by a person, in YAML or JSON, of at most limit bytes. what names its contents, and example
+// tells where to see the format.
 func readYAML(from io.Reader, to any, limit int64, what, example string) error {
 	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
@@ -167,7 +167,7 @@ var (
 	wrongType    = regexp.MustCompile("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
 )
 
-// explainYAML says what is wrong with a file. It replaces the library's words, because these name Go's types.
+// explainYAML tells what is wrong with a file. It replaces the library's message, which names Go's types.
 func explainYAML(err error) string {
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Sprintf("line %s: there is no field %q", m[1], m[2])
@@ -179,7 +179,7 @@ func explainYAML(err error) string {
 	return "this is neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: ")
 }
 
-// text is the file for an editor, with what each field is for.
+// text returns the file for an editor, with comments on the fields.
 func (f environmentFile) text() ([]byte, error) {
 	var doc yaml.Node
 	if err := doc.Encode(f); err != nil {
@@ -190,13 +190,13 @@ func (f environmentFile) text() ([]byte, error) {
 		"image":           "an OCI image; empty is the driver's own base",
 		"repo":            "a git repository that is cloned into new sandboxes",
 		"ref":             "its branch, tag or commit; empty is the default branch",
-		"repositories":    "further ones: a list of {url, ref, depth, folder}",
+		"repositories":    "additional repositories: a list of {url, ref, depth, folder}",
 		"git":             "secrets that open repositories, by host: a list of {host, secret, user}; they never enter a sandbox",
-		"setup":           "a shell script that is run once in a new sandbox, after the clone; empty is the repository's own",
-		"start":           "a shell script that is run each time a sandbox has started",
+		"setup":           "a shell script that runs once in a new sandbox, after the clone; empty is the repository's own",
+		"start":           "a shell script that runs each time a sandbox has started",
 		"directory":       "where commands start, below the working tree",
-		"labels":          "words of your own",
-		"idle":            "when a sandbox without a command is stopped, such as 2h",
+		"labels":          "labels of your choice",
+		"idle":            "how long a sandbox may be idle before it is stopped, such as 2h",
 		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing",
 		"limits":          "of a sandbox; 0 is the driver's default",
 		"egress":          "which hosts of the internet sandboxes reach; from their next command on",
@@ -206,7 +206,7 @@ func (f environmentFile) text() ([]byte, error) {
 		"command_timeout": "how long one command may take, such as 10m",
 	})
 	var b bytes.Buffer
-	b.WriteString("# An environment: what sandboxes are built from. Sandboxes that exist stay as they are.\n")
+	b.WriteString("# An environment: what sandboxes are built from. Existing sandboxes do not change.\n")
 	err := writeYAML(&b, &doc)
 	return b.Bytes(), err
 }
@@ -217,7 +217,7 @@ func writeYAML(to io.Writer, doc *yaml.Node) error {
 	return errors.Join(encode.Encode(doc), encode.Close())
 }
 
-// comment puts comments above the keys of a mapping, and of those in it.
+// comment adds comments above the keys of a mapping, and of nested ones.
 func comment(n *yaml.Node, comments map[string]string) {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if text := comments[n.Content[i].Value]; text != "" {

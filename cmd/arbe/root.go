@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// topics are the pages of help that belong to no verb.
+// topics are the help pages that belong to no verb.
 var topics = []func() *cobra.Command{
 	environmentTopic,
 	serversTopic,
@@ -47,7 +47,7 @@ func newRoot(a *app) *cobra.Command {
 		Use:   "arbe [command]",
 		Short: "Say something in a thread, and work happens",
 		Long: "arbe runs threads: people and bots talk in them, commands and coding agents work in\n" +
-			"sandboxes, and everyone sees it live and finds it again.",
+			"sandboxes, and everyone sees it live and can return to it.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,9 +61,9 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(wrongFlag)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only, and say nothing on stderr but errors")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only ids, and only errors on stderr")
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
-	flags.StringVar(&a.profileFlag, "profile", "", "server and credential that arbe login keeps (default $ARBE_PROFILE)")
+	flags.StringVar(&a.profileFlag, "profile", "", "server and credential stored by arbe login (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
 	root.SetUsageFunc(usage)
 	makeGroup(root)
@@ -75,7 +75,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 		return about(cmd, args)
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // because ours is in the table
+	root.CompletionOptions.DisableDefaultCmd = true // ours is in the table
 	for _, part := range verbs {
 		root.AddGroup(&cobra.Group{ID: part.title, Title: part.title + ":"})
 		for _, verb := range part.verbs {
@@ -85,7 +85,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 	}
 	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
-		panic(err) // cannot happen, because the flag is defined above
+		panic(err) // cannot happen: the flag is defined above
 	}
 	for _, topic := range topics {
 		root.AddCommand(topic())
@@ -98,7 +98,7 @@ func newRoot(a *app) *cobra.Command {
 			asText(cmd, args)
 			return
 		}
-		_ = a.printJSON(viewHelp(cmd)) // the error is ignored, because cobra takes none here
+		_ = a.printJSON(viewHelp(cmd)) // cobra accepts no error here
 	})
 	return root
 }

@@ -21,14 +21,14 @@ func runTask(a *app) *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
 		Use:   "run [TASK…] [-]",
-		Short: "Give a coding agent a task, and print what it does",
-		Long: "Give a coding agent a task, in a thread and a sandbox of its own. What it says and does is printed here until it\n" +
+		Short: "Give a coding agent a task, and print its work",
+		Long: "Give a coding agent a task, in a separate thread and sandbox. Its work is printed here until it\n" +
 			"has ended; everyone in the house sees it in the thread. - adds stdin to TASK. Without TASK, all of it is read\n" +
 			"from stdin.\n" +
 			"\n" +
 			"With --repo, the agent works on a git repository: in the house's environment with that repository, or in a new one. With\n" +
 			"--thread, that thread delegates the task and gets its result. --detach prints the id of the task's\n" +
-			"thread and returns at once. The agent goes on when arbe is interrupted: arbe thread stop stops it.\n" +
+			"thread and returns at once. The agent continues when arbe is interrupted: arbe thread stop stops it.\n" +
 			"\n" +
 			"It exits with 0 when the agent has completed the task, with 10 when it failed, and with 11 when someone stopped it.",
 		Example: "  arbe run 'fix the failing test'\n" +
@@ -76,7 +76,7 @@ func runTask(a *app) *cobra.Command {
 	return cmd
 }
 
-// delegatedFrom completes a request with the ids of what it names.
+// delegatedFrom replaces names in a request by ids.
 func (a *app) delegatedFrom(ctx context.Context, c *arbe.Client, house string, req *arbev1.DelegateRequest) (err error) {
 	if req.ParentThreadId = first(req.ParentThreadId, a.getenv("ARBE_THREAD")); req.ParentThreadId != "" {
 		parent, err := a.getThread(ctx, c, req.ParentThreadId)
@@ -116,7 +116,7 @@ func (a *app) environmentOfRepo(ctx context.Context, c *arbe.Client, house, repo
 	if err != nil {
 		return "", err
 	}
-	a.say("made the environment " + made.GetEnvironment().GetId() + " for " + repo)
+	a.say("created the environment " + made.GetEnvironment().GetId() + " for " + repo)
 	return made.GetEnvironment().GetId(), nil
 }
 
@@ -153,13 +153,13 @@ func (a *app) watchRun(ctx context.Context, c *arbe.Client, thread string, epoch
 	return nil
 }
 
-// isBoot reports whether a delta says what is put in place for a run.
+// isBoot reports whether a delta is about the preparation of a run.
 func isBoot(d *arbev1.Delta) bool {
 	_, is := entry.BootOf(d.GetEntryId())
 	return is
 }
 
-// sayBoot says which step the launch of a run has come to.
+// sayBoot prints which step the launch of a run has reached.
 func (a *app) sayBoot(output []byte) {
 	for _, step := range entry.BootSteps(output) {
 		a.say(step + " …")
@@ -173,7 +173,7 @@ func endsRun(e *arbev1.Entry, epoch int64) bool {
 	return ok && s.Epoch == epoch && s.To != "running"
 }
 
-// runView is a run as programs see it.
+// runView is a run, as JSON.
 type runView struct {
 	ThreadID   string     `json:"thread_id"`
 	Epoch      int64      `json:"epoch"`
@@ -205,7 +205,7 @@ func lastRun(ctx context.Context, c *arbe.Client, thread string) (*arbev1.Run, e
 		return nil, err
 	}
 	if len(page.GetRuns()) == 0 {
-		return nil, fault.New(fault.Precondition, "no coding agent has run in this thread", "see what it does with: arbe thread show "+thread)
+		return nil, fault.New(fault.Precondition, "no coding agent has run in this thread", "see the thread with: arbe thread show "+thread)
 	}
 	return page.GetRuns()[0], nil
 }
@@ -222,7 +222,7 @@ func (a *app) showRun(ctx context.Context, c *arbe.Client, thread string) error 
 	return runCode(r)
 }
 
-// runWords is a run in a few lines.
+// runWords describes a run in a few lines.
 func runWords(r *arbev1.Run) string {
 	text := fmt.Sprintf("run %d %s", r.GetEpoch(), r.GetStatus())
 	if r.GetFinishedAt() != nil && r.GetStartedAt() != nil {
@@ -249,7 +249,7 @@ func runWords(r *arbev1.Run) string {
 	return text
 }
 
-// runCode is the exit code of a run.
+// runCode returns the exit code for a run.
 func runCode(r *arbev1.Run) error {
 	switch r.GetStatus() {
 	case entry.RunFailed:

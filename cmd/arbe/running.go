@@ -14,15 +14,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A server that runs on this machine leaves its address and a key in its data directory (cli.json), and a pointer to
-// that directory among the user's own files, so that the command line finds it from every directory. A pointer holds no
-// credential. A server that was killed leaves its pointer behind. So the lock that a server holds on its data directory
-// decides whether it runs, instead of a file or a process id. Otherwise a key could go to a program that happens to
-// listen where a server was before.
+// A server that runs on this machine leaves its address and a key in its data directory (cli.json), and a pointer to that
+// directory among the user's own files, so that the command line finds it from every directory. A pointer holds no
+// credential. A killed server leaves its pointer behind. So not a file or a process id but the lock on the data directory
+// decides whether a server is running. Otherwise a key could go to a program that happens to listen where a server was
+// before.
 
-// localServer is what cli.json says about a server on this machine.
+// localServer is the data of cli.json about a server on this machine.
 type localServer struct {
-	// Host is the address that it listens on, and URL the one that browsers use.
+	// Host is the address that it listens on, and URL its address for browsers.
 	Host  string `json:"host"`
 	URL   string `json:"url"`
 	Token string `json:"token"`
@@ -31,12 +31,12 @@ type localServer struct {
 	runs    bool
 }
 
-// errNoServer says that no server was ever started on a data directory.
+// errNoServer reports that no server was ever started on a data directory.
 var errNoServer = errors.New("no server was started here")
 
-// serverOf returns the server of a data directory, whether it runs or not. Without one the error is [errNoServer]. Unless
-// trusted, files that other users own or can read are refused: a directory that somebody else prepared must not
-// decide where this user's requests go.
+// serverOf returns the server of a data directory, whether it is running or not. If there is none, the error is
+// [errNoServer]. Unless trusted, it refuses files that other users own or can read: a directory prepared by somebody else
+// must not decide where this user's requests go.
 func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 	path := filepath.Join(dataDir, "cli.json")
 	text, err := readPrivate(path, trusted)
@@ -70,7 +70,7 @@ const maxPrivateFile = 1 << 20
 
 // readPrivate reads a file that, unless it is trusted, this user owns and nobody else can read or write.
 func readPrivate(path string, trusted bool) ([]byte, error) {
-	flags := os.O_RDONLY | syscall.O_NONBLOCK // so that opening a pipe in its place does not wait
+	flags := os.O_RDONLY | syscall.O_NONBLOCK // do not block if a pipe is in its place
 	if !trusted {
 		flags |= syscall.O_NOFOLLOW // otherwise a link that somebody else made could lead to another file of this user
 	}
@@ -95,7 +95,7 @@ func readPrivate(path string, trusted bool) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxPrivateFile))
 }
 
-// writePrivate replaces a file, whole or not at all, with one that this user alone can read.
+// writePrivate replaces a file completely, or not at all, with one that only this user can read.
 func writePrivate(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -117,7 +117,7 @@ type pointer struct {
 	DataDir string `json:"data_dir"`
 }
 
-// pointers is the directory of this user's pointers; empty when the user has no home.
+// pointers returns the directory of this user's pointers; empty if the user has no home.
 func (a *app) pointers() string {
 	if state := a.getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 		return filepath.Join(state, "arbe", "servers")
@@ -128,8 +128,8 @@ func (a *app) pointers() string {
 	return ""
 }
 
-// announce leaves a pointer to the server of a data directory, and returns a function that removes it. A failure is no
-// error, because the server works without a pointer too.
+// announce writes a pointer to the server of a data directory, and returns a function that removes it. A failure is not an
+// error, because the server works without a pointer.
 func (a *app) announce(dataDir string) (withdraw func()) {
 	dir := a.pointers()
 	dataDir, err := filepath.Abs(dataDir)
@@ -144,20 +144,19 @@ func (a *app) announce(dataDir string) (withdraw func()) {
 		err = writePrivate(path, append(text, '\n'))
 	}
 	if err != nil {
-		a.say("arbe commands find this server from its directory only: %v", err)
+		a.say("arbe commands find this server only from its directory: %v", err)
 		return func() {}
 	}
 	return func() { os.Remove(path) }
 }
 
-// runningServers returns the servers that run on this machine as this user, and removes the pointers to servers that
-// run no more.
+// runningServers returns this user's running servers on this machine, and removes the pointers to others.
 func (a *app) runningServers() (servers []localServer) {
 	dir := a.pointers()
 	if dir == "" {
 		return nil
 	}
-	files, _ := os.ReadDir(dir) // the error is ignored, because without the directory there are no pointers
+	files, _ := os.ReadDir(dir) // without the directory there are no pointers
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name())
 		text, err := readPrivate(path, false)

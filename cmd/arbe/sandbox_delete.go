@@ -14,7 +14,7 @@ func sandboxDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete SANDBOX",
 		Short: "Delete a sandbox, after saving its files",
-		Long: "Delete a sandbox and everything that runs in it. Its files are saved first: what its repositories have beyond\n" +
+		Long: "Delete a sandbox and everything that runs in it. Its files are saved first: the changes of its repositories since\n" +
 			"their commits, or other files up to 64 MB. The threads on it get a new one with their next command, with these\n" +
 			"files. If they cannot be saved, nothing is deleted, unless you --discard them. Deleting a dead one succeeds. On a\n" +
 			"terminal it asks first.",

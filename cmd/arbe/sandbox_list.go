@@ -58,13 +58,13 @@ func sandboxList(a *app) *cobra.Command {
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&all, "all", false, "list dead ones too")
-	cmd.Flags().BoolVar(&reconcile, "reconcile", false, "ask their providers first which of them still exist")
+	cmd.Flags().BoolVar(&reconcile, "reconcile", false, "first ask their providers which of them still exist")
 	cmd.Flags().StringVar(&driver, "driver", "", "list only those of this driver, such as local or daytona")
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	return cmd
 }
 
-// reconcileSandboxes asks for all sandboxes of a house, and says what is not as it was known.
+// reconcileSandboxes checks all sandboxes of a house with their providers, and reports changes.
 func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house string) error {
 	done, err := c.Sandboxes.ReconcileSandboxes(ctx, &arbev1.ReconcileSandboxesRequest{HouseId: house})
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house stri
 		case "gone":
 			a.say("sandbox %s is gone; its threads get another one with their next command", s.GetSandbox().GetId())
 		case "unknown":
-			a.say("sandbox %s could not be asked for, and stays as it is", s.GetSandbox().GetId())
+			a.say("the provider of sandbox %s did not answer about it; nothing changes", s.GetSandbox().GetId())
 		}
 	}
 	return nil

@@ -16,9 +16,9 @@ import (
 func sandboxLogs(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logs SANDBOX",
-		Short: "Show how a sandbox was built, and what is saved of it",
-		Long: "Show the steps with which a sandbox was built, each with its time and the end of what it printed, and what is saved\n" +
-			"of its files.",
+		Short: "Show how a sandbox was built, and which of its files are saved",
+		Long: "Show the steps of building a sandbox, each with its time and the end of its output, and which of its files are\n" +
+			"saved.",
 		Args:              takes(1, 1, "the id of one sandbox"),
 		ValidArgsFunction: a.proposesFirst(a.sandboxes),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -73,7 +73,7 @@ func viewSandboxLog(id string, l *arbev1.GetSandboxLogResponse) sandboxLogView {
 func (v sandboxLogView) text(a *app) string {
 	var b strings.Builder
 	if len(v.Steps) == 0 {
-		b.WriteString("nothing is known of how it was built\n")
+		b.WriteString("it is not known how it was built\n")
 	}
 	for _, s := range v.Steps {
 		fmt.Fprintf(&b, "%s  %.1fs", oneLine(s.Name), float64(s.DurationMS)/1000)

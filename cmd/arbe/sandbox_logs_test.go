@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A setup script of a hostile repository prints what it likes, and a folder has any name.
+// A hostile repository's setup script prints anything, and its folders have any name.
 func TestASandboxLogDoesNotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	saved := time.Now()

@@ -17,7 +17,7 @@ import (
 
 func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 
-// speaking returns a verb that says something in a thread. line is what people type for it, for the examples.
+// speaking returns a verb that says something in a thread. line is the command line of the verb, for the examples.
 func (a *app) speaking(name, line string) *cobra.Command {
 	var f sayFlags
 	cmd := &cobra.Command{
@@ -27,10 +27,10 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"defaults to $ARBE_THREAD. It may be the @handle of a bot or a person: then TEXT is said in your direct message to them,\n" +
 			"which arbe creates the first time. Only its people see it in lists; everyone in the house who has its id may read it.\n\n" +
 			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
-			"/think LEVEL at its beginning, also behind mentions, says how hard the bots think that answer: " + entry.EffortWords + ".\n" +
-			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
+			"/think LEVEL at its beginning, or after mentions, sets how hard the answering bots think: " + entry.EffortWords + ".\n" +
+			"Any other word after a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
 			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
-			"--file sends a file with it, which becomes an artifact of the thread. Models that see are shown images.",
+			"--file sends a file with it; it becomes an artifact of the thread. Models with vision see images.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
 			"  " + line + " @arbe 'what is new?'\n" +
@@ -42,20 +42,20 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&f.req.ReplyTo, "reply-to", "", "id of the entry that this answers")
-	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
+	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT literally, even if it looks like a command")
 	filesFlag(cmd, &f.paths)
-	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin another direct message")
+	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin a new direct message")
 	return cmd
 }
 
-// sayFlags are what the flags of a verb that says something say.
+// sayFlags holds the flags of a verb that says something.
 type sayFlags struct {
 	req     arbev1.SayRequest
 	paths   []string
 	another bool
 }
 
-// say says the text of the arguments in their thread, and prints where it stands.
+// say says the text of the arguments in their thread, and prints the position of the entry.
 func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
 	req, thread := &f.req, ""
 	if len(args) == 2 {
@@ -68,7 +68,7 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 		return err
 	}
 	if _, isCommand := entry.ParseCommand(req.Text); isCommand && !req.Literal && len(f.paths) > 0 {
-		return fault.New(fault.Invalid, "a command takes no files", "say it with --literal, or leave out --file")
+		return fault.New(fault.Invalid, "a command cannot have files", "say it with --literal, or leave out --file")
 	}
 	files, err := filesAt(f.paths)
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 	if !utf8.ValidString(req.Text) {
 		return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
 	}
-	// Last, so that a text which is refused begins no direct message.
+	// Do this last, so that a refused text begins no direct message.
 	if strings.HasPrefix(thread, "@") {
 		req.ThreadId, err = a.directMessage(ctx, c, thread, f.another)
 	} else {
@@ -103,8 +103,8 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 	})
 }
 
-// directMessage returns the id of the caller's direct message to a bot or a person. It creates one the first time, and if another is
-// wanted.
+// directMessage returns the id of the caller's direct message to a bot or a person. It creates one the first time, and if a
+// new one is requested.
 func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, another bool) (string, error) {
 	req := arbev1.CreateThreadRequest{Reuse: !another}
 	if err := a.place(ctx, c, handle, &req); err != nil {
@@ -114,8 +114,8 @@ func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, 
 	return created.GetThread().GetId(), err
 }
 
-// text is the argument itself, or stdin if the argument is -. It reads one byte more of stdin than an entry may have,
-// so that a longer text is refused instead of cut.
+// text returns the argument or, if that is -, stdin. It reads one byte more of stdin than an entry may have, so that a longer
+// text is refused rather than cut.
 func (a *app) text(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil

@@ -39,14 +39,14 @@ func TestScripts(t *testing.T) {
 	play(t, "testdata/script", server, longThread(t, server, 2500))
 }
 
-// TestScriptsOfSeveralHouses plays the scripts that create houses. They have a server of their own, because the other
-// scripts rely on being in one house.
+// TestScriptsOfSeveralHouses plays the scripts that create houses. They have their own server, because the other scripts rely
+// on being in one house.
 func TestScriptsOfSeveralHouses(t *testing.T) {
 	t.Parallel()
 	play(t, "testdata/houses", startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com"), "")
 }
 
-// TestScriptsAlone plays scripts that affect the whole server, one server to them alone.
+// TestScriptsAlone plays scripts that affect the whole server, each with its own server.
 func TestScriptsAlone(t *testing.T) {
 	t.Parallel()
 	play(t, "testdata/alone", startUp(t), "")
@@ -59,14 +59,13 @@ func TestANewcomersJourney(t *testing.T) {
 	play(t, "testdata/journey", here, "", "SERVER2="+there.host, "DATA2="+there.dataDir)
 }
 
-// play plays the scripts of a directory against a server with a long thread. variables are further ones of their
-// environment.
+// play plays the scripts of a directory against a server with a long thread. variables are added to their environment.
 func play(t *testing.T, dir string, server *upServer, long string, variables ...string) {
 	t.Helper()
 	playWith(t, dir, server, long, nil, variables...)
 }
 
-// playWith is [play] with further commands.
+// playWith is [play] with additional commands.
 func playWith(t *testing.T, dir string, server *upServer, long string, commands map[string]func(*testscript.TestScript, bool, []string), variables ...string) {
 	t.Helper()
 	all := map[string]func(*testscript.TestScript, bool, []string){

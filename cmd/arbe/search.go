@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// hitView is an entry that a search found, as programs see it.
+// hitView is an entry that a search found, as JSON.
 type hitView struct {
 	ThreadID   string    `json:"thread_id"`
 	ThreadName string    `json:"thread_name"`
@@ -32,8 +32,8 @@ func search(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search WORD…",
 		Short: "Search what was said and done in a house",
-		Long: "Search the messages, answers, commands and their output of a house, the latest first. All words must be there; an\n" +
-			"entry also has a word if one of its words begins with it. Filters between the words narrow the search:\n\n" +
+		Long: "Search the messages, answers, commands and their output of a house, latest first. An entry must have all words; it\n" +
+			"also has a word if one of its words begins with it. Filters between the words narrow the search:\n\n" +
 			"  from:ann from:@arbe from:me   who wrote it\n" +
 			"  in:THREAD                     a thread, by its id or name\n" +
 			"  type:message                  message, answer, command or output\n" +

@@ -21,7 +21,7 @@ func (a *app) secretNames(ctx context.Context, c *arbe.Client) (found []thing, e
 	return found, err
 }
 
-// usedBy says what uses a secret, on one line; "-" if nothing does.
+// usedBy tells what uses a secret, on one line; "-" if nothing does.
 func usedBy(s *arbev1.Secret) string {
 	var uses []string
 	for _, u := range s.GetUses() {

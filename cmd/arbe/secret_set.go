@@ -14,7 +14,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxSecret is the longest value that the server takes, in bytes.
+// maxSecret limits a value, in bytes, as the server does.
 const maxSecret = 64 << 10
 
 // secretSet takes no value as an argument, because other users of the machine can read arguments, and shells keep them.
@@ -23,9 +23,9 @@ func secretSet(a *app) *cobra.Command {
 	var noCheck bool
 	cmd := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Set a secret, from stdin or as you type it",
+		Short: "Set a secret, from stdin or typed",
 		Long: "Set a secret of a house: a named value that the server uses for the house, such as the key of a model provider.\n" +
-			"The value is read from stdin; on a terminal it is asked for and not shown. No verb prints it again. A line break\n" +
+			"The value is read from stdin; on a terminal, arbe asks for it without showing it. No verb prints it again. A line break\n" +
 			"after a single line is left out; a value of several lines is stored exactly.\n\n" +
 			"A key of models (ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, and those of servers that the house\n" +
 			"added) is tried first, which costs nothing. A wrong one changes nothing. --no-check stores it untried.\n\n" +
@@ -90,7 +90,7 @@ func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
 	case value == "":
 		return nil, fault.New(fault.Invalid, "there is no value", fmt.Sprintf("give it on stdin: arbe secret set %s < file", oneLine(name)))
 	case len(value) > maxSecret:
-		return nil, fault.New(fault.Invalid, "the value has more than 64 KiB", "store what is larger as an artifact")
+		return nil, fault.New(fault.Invalid, "the value has more than 64 KiB", "store larger values as artifacts")
 	}
 	return []byte(value), nil
 }

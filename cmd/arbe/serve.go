@@ -12,11 +12,11 @@ func serve(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Start a server on your own PostgreSQL (DATABASE_URL)",
 		Long: "Start a server on an operator's PostgreSQL, version 15 or later. DATABASE_URL names it, as a role that\n" +
-			"may create tables and roles: the server uses it to migrate, and serves as a role of its own.\n\n" +
-			"It prints no login link unless --login-link asks for one, so that none is in the log of a service: arbe login\n" +
-			"makes one on this machine.\n\n" +
+			"may create tables and roles: the server uses it to migrate, and serves under its own role.\n\n" +
+			"It prints no login link unless --login-link asks for one, so that the log of a service has none: arbe login\n" +
+			"creates one on this machine.\n\n" +
 			"SIGTERM or Ctrl-C stops it in order: /readyz fails, no more commands are started, and it waits up to\n" +
-			"drain_timeout for those that run. Commands that have not ended by then keep running in their sandboxes, and\n" +
+			"drain_timeout for running ones. Commands that have not ended by then keep running in their sandboxes, and\n" +
 			"the next server on this data directory continues with them if it starts within sandbox_grace. So a restart\n" +
 			"or an upgrade interrupts nobody. A second signal ends the wait, and a third one the process.",
 		Args: takes(0, 0, ""),

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// lines is what a process writes.
+// lines collects the output of a process.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -15,7 +15,7 @@ import (
 // upServer is an arbe up in a process of its own, with its own data directory and port.
 type upServer struct {
 	dataDir, addr string
-	// settings are further variables of its environment.
+	// settings holds more variables of its environment.
 	settings []string
 	// host and token are those in its cli.json.
 	host, token string
@@ -31,7 +31,7 @@ func startUp(t testing.TB, settings ...string) *upServer {
 	return startUpAt(t, "127.0.0.1", settings...)
 }
 
-// startUpAt starts arbe up at an address of its own, as on another machine.
+// startUpAt starts arbe up at a separate address, as on another machine.
 func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
@@ -95,7 +95,7 @@ func (s *upServer) kill(t *testing.T) {
 	s.cmd = nil
 }
 
-// answers reports whether the server has written where it is and can be reached there.
+// answers reports whether the server has written its address and can be reached there.
 func (s *upServer) answers() bool {
 	text, err := os.ReadFile(filepath.Join(s.dataDir, "cli.json"))
 	if err != nil {

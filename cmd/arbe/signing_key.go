@@ -10,14 +10,14 @@ func signingKey(a *app) *cobra.Command {
 	return group(a, "signing-key", "Rotate the key that signs threads' tokens", signingKeyRotate)
 }
 
-// signingKeyRotate makes a new signing key in the database itself, so that it works without a server.
+// signingKeyRotate creates a new signing key directly in the database, so that it works without a server.
 func signingKeyRotate(a *app) *cobra.Command {
 	var dropOld, yes bool
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make a new key that signs threads' tokens",
-		Long: "Make a new key that signs the tokens of threads, in the database of DATABASE_URL or of the arbe up that runs\n" +
-			"here. Servers do so by themselves every 30 days. Tokens of the old key stay valid until they expire, unless\n" +
+		Short: "Create a new key for signing threads' tokens",
+		Long: "Create a new key for signing the tokens of threads, in the database of DATABASE_URL or of the arbe up that runs\n" +
+			"here. Servers do this every 30 days. Tokens of the old key stay valid until they expire, unless\n" +
 			"--drop-old ends them at once: use it after a leak.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,9 +37,9 @@ func signingKeyRotate(a *app) *cobra.Command {
 				return a.printJSON(map[string]bool{"rotated": true, "dropped_old": dropOld})
 			}
 			if dropOld {
-				a.say("a new key signs; all earlier tokens of threads have ended")
+				a.say("there is a new signing key; all earlier tokens of threads have ended")
 			} else {
-				a.say("a new key signs; tokens of the old one stay valid until they expire")
+				a.say("there is a new signing key; tokens of the old one stay valid until they expire")
 			}
 			return nil
 		},

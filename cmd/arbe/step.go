@@ -10,11 +10,11 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxLine is about how many characters a line about a step has.
+// maxLine is roughly the length of a line about a step, in characters.
 const maxLine = 100
 
-// stepLines are what an entry of a bot's turn says of its progress, in lines of one step each: its tool calls, their
-// results, and what it waits for. Other entries have none.
+// stepLines describes an entry's progress of a bot's turn, one line per step: its tool calls, their results, and its waits.
+// Other entries have no lines.
 func stepLines(e *arbev1.Entry) []string {
 	payload, _ := decode(e)
 	switch p := payload.(type) {
@@ -45,7 +45,8 @@ func stepLines(e *arbev1.Entry) []string {
 	return nil
 }
 
-// failedText is what of a failed call's result says why. Of a command it is the end: its last line and its exit code.
+// failedText returns the part of a failed call's result that explains the failure. For a command it is the end: its last line
+// and its exit code.
 func failedText(p entry.PiToolResult) string {
 	lines := strings.Split(strings.TrimSpace(p.Text()), "\n")
 	if p.ToolName == entry.RunCommandTool && strings.HasPrefix(lines[len(lines)-1], "[") {
@@ -54,7 +55,7 @@ func failedText(p entry.PiToolResult) string {
 	return strings.Join(lines, " ")
 }
 
-// callLine is a tool call in one line: the command itself if it runs one, the path if it is about a file.
+// callLine describes a tool call in one line: the command if it runs one, the path if it is about a file.
 func callLine(c entry.PiBlock) string {
 	var command struct {
 		Command string `json:"command"`
@@ -75,7 +76,7 @@ func callLine(c entry.PiBlock) string {
 	return c.Name
 }
 
-// clipLine is the beginning of a text, as one line.
+// clipLine returns the beginning of a text, on one line.
 func clipLine(text string) string {
 	text = oneLine(strings.Join(strings.Fields(text), " "))
 	if runes := []rune(text); len(runes) > maxLine {

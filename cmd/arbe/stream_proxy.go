@@ -20,7 +20,7 @@ func streamProxy(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stream-proxy --upstream URL",
 		Short: "Forward requests for streams and models to a server",
-		Long: "Forward requests for streams and models to a server, for sandboxes whose network reaches this machine and not\n" +
+		Long: "Forward requests for streams and models to a server, for sandboxes whose network reaches this machine but not\n" +
 			"the server. It changes nothing, buffers nothing, and holds no secret; other paths are not found.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -15,17 +15,17 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// defaultHost is where arbe up serves when nobody says otherwise.
+// defaultHost is the default address of arbe up.
 const defaultHost = "http://127.0.0.1:8420"
 
-// target is a server and the credential to show it.
+// target is a server and the credential for it.
 type target struct {
-	// Host is the address to call, and URL the one for browsers.
+	// Host is the address to call, and URL the address for browsers.
 	Host, URL string
 	Token     string
 	// Profile is the profile that both come from, if any.
 	Profile string
-	// Why says what chose the server, and Credential where the token comes from; it is empty without a token.
+	// Why tells what chose the server, and Credential where the token comes from; it is empty without a token.
 	Why, Credential string
 }
 
@@ -48,8 +48,8 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 //  4. the server of .arbe in the working directory
 //  5. the server that runs on this machine as this user
 //
-// The credential is ARBE_TOKEN, unless --profile names a profile; otherwise it is the one that is kept for this server.
-// A kept credential must not go to another host, because that host could use it.
+// The credential is ARBE_TOKEN, unless --profile names a profile; otherwise it is the one stored for this server. A stored
+// credential must not go to another host, which could use it.
 func (a *app) target() (target, error) {
 	if a.chosen == nil {
 		t, err := a.choose()
@@ -94,7 +94,7 @@ func (a *app) choose() (target, error) {
 	return a.onThisMachine()
 }
 
-// atHost is the server at an address, with the credential that is kept for this address, if any.
+// atHost returns the server at an address, with the credential stored for this address, if any.
 func (a *app) atHost(host, why string) (target, error) {
 	host, err := cleanHost(host)
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *app) atHost(host, why string) (target, error) {
 	saved, err := a.profiles()
 	if err != nil {
 		if a.getenv("ARBE_TOKEN") != "" {
-			return t, nil // the profiles are not needed, because the token is known
+			return t, nil // the profiles are not needed: the token is known
 		}
 		return target{}, err
 	}
@@ -133,7 +133,7 @@ func (a *app) atHost(host, why string) (target, error) {
 	return t, nil
 }
 
-// ofProfile is the server of a profile.
+// ofProfile returns the server of a profile.
 func (a *app) ofProfile(name, why string) (target, error) {
 	if name == localProfile {
 		return a.onThisMachine()
@@ -153,7 +153,7 @@ func (a *app) ofProfile(name, why string) (target, error) {
 	return target{Host: host, URL: host, Token: p.Token, Profile: name, Why: fmt.Sprintf("%s (%s)", why, name), Credential: "profile " + name}, nil
 }
 
-// ofDataDir is the server of a data directory that is named.
+// ofDataDir returns the server of a named data directory.
 func (a *app) ofDataDir(dir, why string) (target, error) {
 	s, err := serverOf(dir, true)
 	switch {
@@ -167,7 +167,7 @@ func (a *app) ofDataDir(dir, why string) (target, error) {
 	return s.target(why), nil
 }
 
-// onThisMachine is the server of the working directory, else the one that runs as this user.
+// onThisMachine returns the server of the working directory, or else the one that runs as this user.
 func (a *app) onThisMachine() (target, error) {
 	s, err := serverOf(defaultDataDir, false)
 	// A directory that came with somebody's files must not name a server elsewhere, because a credential would go
@@ -193,7 +193,7 @@ func (a *app) onThisMachine() (target, error) {
 	}
 }
 
-// target returns the server as a target. If it does not run, the target has no credential, because another program may
+// target returns the server as a target. If it is not running, the target has no credential, because another program may
 // listen at its address by now.
 func (s localServer) target(why string) target {
 	t := target{Host: s.Host, URL: first(s.URL, s.Host), Why: why}
@@ -203,13 +203,13 @@ func (s localServer) target(why string) target {
 	return t
 }
 
-// origin says where a server's key is kept.
+// origin tells where a server's key is stored.
 func (s localServer) origin() string { return filepath.Join(s.dataDir, "cli.json") }
 
-// defaultDataDir is the data directory of arbe up when none is named.
+// defaultDataDir is the default data directory of arbe up.
 const defaultDataDir = ".arbe"
 
-// dataDir is the data directory of this machine's arbe up.
+// dataDir returns the data directory of this machine's arbe up.
 func (a *app) dataDir() string {
 	return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR"), defaultDataDir)
 }
@@ -217,8 +217,8 @@ func (a *app) dataDir() string {
 // namesDataDir reports whether the person named the data directory.
 func (a *app) namesDataDir() bool { return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR")) != "" }
 
-// cleanHost returns the address of a server as a full one. Without a scheme it is https, so that no credential is sent
-// in the clear, and http for this machine, where arbe up serves without TLS.
+// cleanHost completes the address of a server. The default scheme is https, so that no credential is sent in the clear, and
+// http for this machine, where arbe up serves without TLS.
 func cleanHost(host string) (string, error) {
 	if !strings.Contains(host, "://") {
 		scheme := "https://"

@@ -16,9 +16,9 @@ func threadAnswering(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "answering THREAD [BOT]",
 		Short: "Show or choose which bot answers without being mentioned",
-		Long: "Show which bots would answer something that is said in a thread without mentioning anybody, or choose the one that\n" +
-			"does. The bot that is the only one in the first message of a thread answers in it, until somebody chooses another one.\n" +
-			"Whoever is mentioned or replied to answers in any case.",
+		Long: "Show which bots would answer a message without a mention in a thread, or choose the one that\n" +
+			"does. If the first message of a thread mentions a single bot, that one answers in it until somebody chooses another.\n" +
+			"A bot that is mentioned or replied to answers in any case.",
 		Example: "  arbe thread answering th4w7q2m9xab\n" +
 			"  arbe thread answering th4w7q2m9xab @reviewer\n" +
 			"  arbe thread answering th4w7q2m9xab --nobody",
@@ -32,7 +32,7 @@ func threadAnswering(a *app) *cobra.Command {
 			req := &arbev1.UpdateThreadRequest{Id: t.GetId(), AnsweringAgentId: new("")}
 			switch {
 			case nobody && len(args) == 2:
-				return fault.New(fault.Invalid, "there is a bot, and --nobody", "leave out one of them")
+				return fault.New(fault.Invalid, "a bot and --nobody are both given", "leave out one of them")
 			case len(args) == 2:
 				b, note, err := a.getBot(ctx, c, t.GetHouseId(), args[1])
 				if err != nil {
@@ -50,7 +50,7 @@ func threadAnswering(a *app) *cobra.Command {
 	return cmd
 }
 
-// answererView is a bot that would answer, as programs see it.
+// answererView is a bot that would answer, as JSON.
 type answererView struct {
 	BotID       string `json:"bot_id"`
 	Bot         string `json:"bot"`
@@ -59,7 +59,7 @@ type answererView struct {
 	Explanation string `json:"explanation"`
 }
 
-// showAnswering lists what something without a mention would mean for bots if it were said in a thread.
+// showAnswering lists what a message without a mention would mean for the bots of a thread.
 func (a *app) showAnswering(ctx context.Context, c *arbe.Client, t *arbev1.Thread) error {
 	res, err := c.Entries.WhoAnswers(ctx, &arbev1.WhoAnswersRequest{ThreadId: t.GetId()})
 	if err != nil {

@@ -17,10 +17,10 @@ func threadCancel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel [THREAD] [COMMAND]",
 		Short: "Cancel the run of a thread and its commands, or one command",
-		Long: fmt.Sprintf("Cancel one command of a thread, or all that run or wait, and the run of the coding agent that works in it.\n"+
+		Long: fmt.Sprintf("Cancel one command of a thread, or all running and waiting ones and the run of its coding agent.\n"+
 			"COMMAND is the id of the command's entry. THREAD defaults to $ARBE_THREAD. The command receives SIGINT,\n"+
 			"after %s SIGTERM, and after %s more SIGKILL, together with everything that it started. A coding agent ends\n"+
-			"with its children, and the changes of its working tree are kept. The thread shows how it ended.", entry.CancelGrace, entry.CancelGrace),
+			"with its child processes, and the changes of its working tree are kept. The thread shows how it ended.", entry.CancelGrace, entry.CancelGrace),
 		Example: "  arbe thread cancel th4w7q2m9x\n" +
 			"  arbe thread cancel th4w7q2m9x 2f0c7a52-8f3e-4a52-9d0e-6f1f7f2a7c11",
 		Args:              takes(0, 2, "a thread and a command"),
@@ -65,7 +65,7 @@ func (a *app) cancel(ctx context.Context, c *arbe.Client, req *arbev1.CancelComm
 		cancelled = []string{req.CommandId}
 	}
 	if len(cancelled) == 0 && !stopped {
-		a.say("nothing runs or waits there")
+		a.say("nothing is running or waiting there")
 	}
 	rows := make([]row, len(cancelled))
 	for i, id := range cancelled {
@@ -83,7 +83,7 @@ func cancelRun(ctx context.Context, c *arbe.Client, threadID string) (stopped bo
 	return done.GetStopped(), err
 }
 
-// commandView is a command as programs see it in a list.
+// commandView is a command of a list, as JSON.
 type commandView struct {
 	ID string `json:"id"`
 }

@@ -19,10 +19,10 @@ func threadCreate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [PARENT]",
 		Short: "Create a thread",
-		Long: "Create a thread. PARENT says where: the id or name of a house; the id or name of a thread, for a child of\n" +
+		Long: "Create a thread. PARENT is its place: the id or name of a house; the id or name of a thread, for a child of\n" +
 			"it; or the @handle of a bot or the id of an agent, for a direct message. Without PARENT, the thread is in your\n" +
 			"house.\n\n" +
-			"The house's open direct message to a bot is used again, unless you ask for a new one, or give it an id or a name.",
+			"An open direct message to a bot is reused, unless you ask for a new one, or give it an id or a name.",
 		Example: "  arbe thread create --name 'fix the build'\n" +
 			"  id=$(arbe thread create -q)\n" +
 			"  arbe thread create @arbe",
@@ -52,7 +52,7 @@ func threadCreate(a *app) *cobra.Command {
 	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it, by id or name")
 	flags.StringSliceVar(&req.Tags, "tag", nil, "a label (may be repeated)")
 	flags.BoolVar(&req.Pinned, "pin", false, "pin it")
-	flags.BoolVar(&another, "new", false, "begin another direct message, even if there is one")
+	flags.BoolVar(&another, "new", false, "begin a new direct message, even if there is one")
 	a.completes(cmd, "env", a.environments)
 	a.completes(cmd, "agent", a.agents)
 	return cmd
@@ -71,8 +71,8 @@ func (a *app) namedInHouse(ctx context.Context, c *arbe.Client, req *arbev1.Crea
 	return err
 }
 
-// place says in req where a new thread will live. A bot is known by its @handle, an agent by its uuid, a house by being one of the caller's;
-// anything else is a thread, whose house the new one shares.
+// place sets where a new thread will be. A bot is recognized by its @handle, an agent by its uuid, a house by being one of
+// the caller's; anything else is a thread, whose house the new one shares.
 func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arbev1.CreateThreadRequest) (err error) {
 	if strings.HasPrefix(parent, "@") {
 		if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
@@ -91,7 +91,7 @@ func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arb
 			return nil
 		}
 		above, err := a.getThread(ctx, c, parent)
-		if strings.ContainsRune(parent, ' ') && fault.CodeOf(err) == fault.NotFound { // people think of the new one's name
+		if strings.ContainsRune(parent, ' ') && fault.CodeOf(err) == fault.NotFound { // it may be meant as the new thread's name
 			return fault.Newf(fault.NotFound, "to give the new thread that name, use --name", "no thread and no house is named %q", parent)
 		} else if err != nil {
 			return err

@@ -11,13 +11,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadDelete has no default thread, because what cannot be undone must be named.
+// threadDelete has no default thread, because an irreversible action needs an explicit name.
 func threadDelete(a *app) *cobra.Command {
 	var yes, ignoreNotFound bool
 	cmd := &cobra.Command{
 		Use:   "delete THREAD",
 		Short: "Delete a thread with its log and its children",
-		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone. On a\n" +
+		Long: "Delete a thread with its log and its children; its forks keep the shared log. This cannot be undone. On a\n" +
 			"terminal it asks first. A thread that does not exist is an error, unless --ignore-not-found makes\n" +
 			"a repeated deletion succeed.",
 		Args:              takes(1, 1, "one thread, by id or name"),

@@ -21,7 +21,7 @@ type listing struct {
 	follow bool
 }
 
-// pageSize is how many entries are requested at once: the most that a server returns.
+// pageSize is the number of entries per request: the most that a server returns.
 const pageSize = 1000
 
 func threadEntriesList(a *app) *cobra.Command {
@@ -29,8 +29,8 @@ func threadEntriesList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [THREAD]",
 		Short: "Print the log of a thread, and follow it",
-		Long: "Print the log of a thread. THREAD defaults to $ARBE_THREAD. With --follow, new entries are printed as they\n" +
-			"come, across lost connections and server restarts, until Ctrl-C.",
+		Long: "Print the log of a thread. THREAD defaults to $ARBE_THREAD. --follow prints new entries as they\n" +
+			"arrive, across lost connections and server restarts, until Ctrl-C.",
 		Example: "  arbe thread entries list th4w7q2m9x --tail 20 --follow\n" +
 			"  arbe thread entries list th4w7q2m9x --type chat --json | jq -r .payload.text",
 		Args:              takes(0, 1, "one thread"),
@@ -52,13 +52,13 @@ func threadEntriesList(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&l.from, "from", 1, "first position to print")
-	flags.IntVar(&l.tail, "tail", 0, "only the last `N` entries of what is there; 0 is all")
+	flags.IntVar(&l.tail, "tail", 0, "only the last `N` existing entries; 0 is all")
 	flags.StringSliceVar(&l.types, "type", nil, "only entries of this type, or of a group of types such as signal (may be repeated)")
 	flags.BoolVarP(&l.follow, "follow", "f", false, "keep printing new entries until Ctrl-C")
 	return cmd
 }
 
-// wants reports whether an entry's type is asked for: "signal" asks for "signal.thread.status_changed" too.
+// wants reports whether an entry's type is requested: "signal" includes "signal.thread.status_changed".
 func (l *listing) wants(e *arbev1.Entry) bool {
 	return len(l.types) == 0 || slices.ContainsFunc(l.types, func(t string) bool {
 		return e.GetType() == t || strings.HasPrefix(e.GetType(), t+".")
@@ -70,7 +70,7 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	if l.tail > 0 {
 		return l.printLast(ctx, c, p)
 	}
-	end := int64(-1) // where the log ended at the start, because a busy log might never be read to its end
+	end := int64(-1) // the log's end at the start: a busy log might never be read to its current end
 	for at = l.from - 1; ; {
 		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: l.thread, After: at, Limit: pageSize, Types: l.types})
 		if err != nil {
@@ -92,8 +92,8 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	}
 }
 
-// printLast prints the last entries that are asked for. It searches from the log's end, so that a long log is not read
-// whole.
+// printLast prints the last requested entries. It searches backwards from the log's end, so that it does not read all of a
+// long log.
 func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter) (end int64, err error) {
 	var pages [][]*arbev1.Entry // the last one first
 	missing := l.tail
@@ -135,7 +135,7 @@ func (l *listing) printOne(ctx context.Context, p *entryPrinter, e *arbev1.Entry
 	return p.entry(ctx, e)
 }
 
-// followFrom prints what comes after a position until Ctrl-C.
+// followFrom prints new entries after a position until Ctrl-C.
 func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *entryPrinter) error {
 	for event, err := range p.app.follow(ctx, c, l.thread, at) {
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// beginTime is how long a reader waits for a bot to begin on something that was said within justNow.
+// beginTime limits how long a reader waits for a bot to begin on a message from within justNow.
 const beginTime, justNow = 5 * time.Second, 10 * time.Second
 
 func threadEntriesRead(a *app) *cobra.Command {
@@ -25,9 +25,9 @@ func threadEntriesRead(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "read [THREAD]",
 		Short: "Print a thread as a conversation, until its bots have answered",
-		Long: "Print a thread as a conversation: what people and bots said, and in one line each what they did. THREAD defaults\n" +
-			"to $ARBE_THREAD. While a bot is at work, its answer is printed as it is written. It ends when no bot is at work,\n" +
-			"or with --follow on Ctrl-C. That a model thought is a line, too; --thinking prints what it showed of that.\n" +
+		Long: "Print a thread as a conversation: the messages of people and bots, and their actions in one line each. THREAD defaults\n" +
+			"to $ARBE_THREAD. While a bot is working, its answer is printed as it is written. It ends when no bot is working,\n" +
+			"or with --follow on Ctrl-C. Thinking of a model is a line, too; --thinking prints all that the model showed.\n" +
 			"\n" +
 			"With --json it prints the entries, as arbe thread entries list does.",
 		Example: "  arbe thread entries read th4w7q2m9x\n" +
@@ -48,7 +48,7 @@ func threadEntriesRead(a *app) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries; 0 is all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing until Ctrl-C")
-	cmd.Flags().BoolVar(&thinking, "thinking", false, "print what models thought")
+	cmd.Flags().BoolVar(&thinking, "thinking", false, "print the thinking of models")
 	return cmd
 }
 
@@ -56,22 +56,22 @@ func threadEntriesRead(a *app) *cobra.Command {
 type reading struct {
 	entryPrinter
 	follow bool
-	// thinking: what models thought is printed whole.
+	// thinking means that the thinking of models is printed completely.
 	thinking bool
 
-	// working are the turns that have not ended, with their bots; a bot may be empty if its turn began before what was read.
+	// working holds the turns in progress, with their bots; a bot may be empty if its turn began before the first entry read.
 	working map[string]string
-	// ended are the turns that have ended, about which something may still be noted.
+	// ended holds finished turns, which may still get notes.
 	ended map[string]bool
-	// said is when someone said the last thing that no bot has begun on; zero if there is none.
+	// said is the time of the last message that no bot has begun on; zero if there is none.
 	said time.Time
 	// spoke is the id of that entry.
 	spoke string
-	// ran are the commands whose results were printed.
+	// ran holds the commands whose results were printed.
 	ran map[string]bool
 }
 
-// errNobodyWorks ends the reading because no bot is at work.
+// errNobodyWorks ends the reading because no bot is working.
 var errNobodyWorks = errors.New("no bot is at work")
 
 func (r *reading) run(ctx context.Context, last int) error {
@@ -122,12 +122,12 @@ func (r *reading) run(ctx context.Context, last int) error {
 	return nil
 }
 
-// take prints an entry, and notes which bots are at work.
+// take prints an entry, and tracks which bots are working.
 func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	payload, _ := decode(e)
 	r.follows(e)
 	if _, forked := payload.(entry.Forked); forked {
-		// What was said and begun before it goes on in the source alone, so its end never comes here.
+		// Messages and turns from before the fork continue only in the source, so their ends never arrive here.
 		clear(r.working)
 		r.said = time.Time{}
 	}
@@ -137,7 +137,7 @@ func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	return r.print(ctx, e, payload)
 }
 
-// follows notes which turn an entry shows at work or ended, and what was said that no bot has begun on.
+// follows tracks which turns begin and end, and messages that no bot has begun on.
 func (r *reading) follows(e *arbev1.Entry) {
 	turn, ofTurn := doesTo(e, entry.TurnWork)
 	switch {
@@ -212,7 +212,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 	return r.line(clipLine(payload.Plain()))
 }
 
-// thought says that a model thought, or what.
+// thought tells that a model thought, or prints its thinking.
 func (r *reading) thought(text string) []string {
 	switch words := len(strings.Fields(text)); {
 	case words == 0:
@@ -230,7 +230,7 @@ func (r *reading) thought(text string) []string {
 	}
 }
 
-// speech prints what someone said, without what was printed of it while a bot wrote it.
+// speech prints a message, without the part that was printed while a bot wrote it.
 func (r *reading) speech(ctx context.Context, e *arbev1.Entry, turn, text string) error {
 	if turn != "" && r.writes == turn {
 		draft := r.draft
@@ -252,7 +252,7 @@ func (r *reading) speech(ctx context.Context, e *arbev1.Entry, turn, text string
 	return err
 }
 
-// write prints a piece of what a bot writes, or of a command's output, which is left out of a conversation.
+// write prints a piece of a bot's text. It skips pieces of a command's output, which a conversation leaves out.
 func (r *reading) write(ctx context.Context, d *arbev1.Delta) error {
 	turn := arbe.TurnOf(d)
 	_, works := r.working[turn]

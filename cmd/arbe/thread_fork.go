@@ -14,9 +14,9 @@ func threadFork(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork [THREAD]",
 		Short: "Continue from an entry of a thread in a new thread",
-		Long: "Create a thread that shares the log of another thread up to an entry, and continues on its own. It stays\n" +
-			"whole when the other thread is deleted. It has the same driver, environment and tags, but no sandbox: its\n" +
-			"first command gets one of its own. Commands of the other thread are not run again.",
+		Long: "Create a thread that shares the log of another thread up to an entry, and continues on its own. It keeps\n" +
+			"that log when the other thread is deleted. It has the same driver, environment and tags, but no sandbox: its\n" +
+			"first command gets its own. Commands of the other thread are not run again.",
 		Example: "  arbe thread fork t7k2m9q4x1ab --at 12\n" +
 			"  id=$(arbe thread fork t7k2m9q4x1ab -q)",
 		Args:              takes(0, 1, "one thread"),

@@ -15,13 +15,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The queue of a thread that a coding agent drives: what was said, and the agent was not given yet.
+// The queue of a thread that a coding agent drives: messages that the agent was not given yet.
 
 func threadQueue(a *app) *cobra.Command {
 	return group(a, "queue", "List, edit, move and cancel the messages that wait for a coding agent", queueList, queueEdit, queueMove, queueCancel)
 }
 
-// queuedView is a message that waits, as programs see it.
+// queuedView is a waiting message, as JSON.
 type queuedView struct {
 	ID       string    `json:"id"`
 	Seq      int64     `json:"seq"`
@@ -38,7 +38,7 @@ func viewQueued(m *arbev1.QueuedMessage) queuedView {
 	return queuedView{m.GetEntryId(), m.GetSeq(), m.GetAuthorAgentId(), m.GetSaidAt().AsTime(), m.GetText(), m.GetClipped(), len(m.GetAttachments()), m.GetEditedByAgentId(), m.GetVersion()}
 }
 
-// showQueue prints what waits in a thread.
+// showQueue prints the waiting messages of a thread.
 func (a *app) showQueue(ctx context.Context, c *arbe.Client, t *arbev1.Thread, messages []*arbev1.QueuedMessage, total int32) error {
 	agents, err := allAgents(ctx, c, t.GetHouseId())
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *app) showQueue(ctx context.Context, c *arbe.Client, t *arbev1.Thread, m
 		rows = append(rows, row{m.GetEntryId(), viewQueued(m), []string{strconv.FormatInt(m.GetSeq(), 10), by, a.when(m.GetSaidAt().AsTime()), m.GetText()}})
 	}
 	if more := int(total) - len(messages); more > 0 {
-		a.say("%d more wait behind these", more)
+		a.say("%d more are waiting after these", more)
 	}
 	return a.list([]string{"SEQ", "BY", "SAID", "MESSAGE"}, rows)
 }
@@ -65,9 +65,9 @@ func (a *app) showQueue(ctx context.Context, c *arbe.Client, t *arbev1.Thread, m
 func queueList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [THREAD]",
-		Short: "List what waits for the coding agent of a thread",
-		Long: "List what was said to the coding agent of a thread and it was not given yet, in the order in which it will be.\n" +
-			"An agent that takes messages while it works is given them at once; another one when it has done what it works on.\n" +
+		Short: "List the messages that wait for the coding agent of a thread",
+		Long: "List the messages that the coding agent of a thread was not given yet, in the order in which it will get them.\n" +
+			"An agent that accepts messages while it works gets them at once; any other when it has finished its current work.\n" +
 			"THREAD defaults to $ARBE_THREAD.",
 		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -84,7 +84,7 @@ func queueList(a *app) *cobra.Command {
 	}
 }
 
-// changeQueue changes the message that a person named, as it is in the queue now, and prints what waits then. before is another
+// changeQueue changes the message that a person named, at its current version, and prints the new queue. before is another
 // message, or empty.
 func (a *app) changeQueue(ctx context.Context, c *arbe.Client, thread, message, before string, change func(req *arbev1.ChangeQueueRequest, before string)) error {
 	t, err := a.getThread(ctx, c, thread)
@@ -112,8 +112,8 @@ func (a *app) changeQueue(ctx context.Context, c *arbe.Client, thread, message, 
 	return a.showQueue(ctx, c, t, changed.GetMessages(), changed.GetTotal())
 }
 
-// queuedMessage returns the id and the version of a message that a person named by its position in the log or by its id. Of one that
-// does not wait, it returns the id, and the server says why it does not.
+// queuedMessage returns the id and the version of a message that a person named by its position in the log or by its id. If
+// it is not waiting, it returns only the id, and the server explains why.
 func queuedMessage(ctx context.Context, c *arbe.Client, thread string, messages []*arbev1.QueuedMessage, ref string) (id string, version int64, err error) {
 	seq, _ := strconv.ParseInt(strings.TrimPrefix(ref, "#"), 10, 64)
 	for _, m := range messages {
@@ -136,8 +136,8 @@ const namesMessage = "MESSAGE is its position in the log, as arbe thread queue l
 func queueEdit(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "edit THREAD MESSAGE TEXT",
-		Short: "Change the text of a message that waits",
-		Long: "Change the text of a message that waits. The log keeps what was said. TEXT is Markdown; - reads it from stdin.\n" +
+		Short: "Change the text of a waiting message",
+		Long: "Change the text of a waiting message. The log keeps the original. TEXT is Markdown; - reads it from stdin.\n" +
 			namesMessage + "\n" +
 			"It fails if the agent already has the message, or if somebody else changed it at the same time.",
 		Example: "  arbe thread queue edit th4w7q2m9x 12 'run the tests first'",
@@ -159,21 +159,21 @@ func queueMove(a *app) *cobra.Command {
 	var last bool
 	cmd := &cobra.Command{
 		Use:   "move THREAD MESSAGE",
-		Short: "Move a message that waits before another one, or to the end",
-		Long:  "Move a message that waits before another one, or to the end.\n" + namesMessage,
+		Short: "Move a waiting message before another one, or to the end",
+		Long:  "Move a waiting message before another one, or to the end.\n" + namesMessage,
 		Example: "  arbe thread queue move th4w7q2m9x 14 --before 12\n" +
 			"  arbe thread queue move th4w7q2m9x 12 --last",
 		Args: takes(2, 2, "a thread and a message"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if last == (before != "") {
-				return fault.New(fault.Invalid, "it is not said where the message is to go", "give --before with a message, or --last")
+				return fault.New(fault.Invalid, "no new place for the message is given", "give --before with a message, or --last")
 			}
 			return a.changeQueue(ctx, c, args[0], args[1], before, func(req *arbev1.ChangeQueueRequest, before string) {
 				req.Change = &arbev1.ChangeQueueRequest_Move_{Move: &arbev1.ChangeQueueRequest_Move{BeforeEntryId: before}}
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&before, "before", "", "the message that is to come next after it")
+	cmd.Flags().StringVar(&before, "before", "", "the message that is to follow it")
 	cmd.Flags().BoolVar(&last, "last", false, "make it the last")
 	return cmd
 }
@@ -181,8 +181,8 @@ func queueMove(a *app) *cobra.Command {
 func queueCancel(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel THREAD MESSAGE",
-		Short: "Cancel a message that waits",
-		Long: "Cancel a message that waits: the agent is not told it. The log keeps what was said. To stop an agent that has it,\n" +
+		Short: "Cancel a waiting message",
+		Long: "Cancel a waiting message: the agent does not get it. The log keeps the original. To stop an agent that has it,\n" +
 			"use arbe thread stop.\n" + namesMessage,
 		Example: "  arbe thread queue cancel th4w7q2m9x 12",
 		Args:    takes(2, 2, "a thread and a message"), ValidArgsFunction: a.proposesFirst(a.threads),

@@ -17,8 +17,8 @@ func threadResult(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "result [THREAD]",
 		Short: "Show how the last run of a coding agent ended",
-		Long: "Show the result of a thread's last run, or why the run has no result. THREAD\n" +
-			"defaults to $ARBE_THREAD. It exits with 0 if the run was completed or goes on, with 10 if it failed, and with 11\n" +
+		Long: "Show the result of a thread's last run, or why it has none. THREAD\n" +
+			"defaults to $ARBE_THREAD. It exits with 0 if the run was completed or continues, with 10 if it failed, and with 11\n" +
 			"if someone stopped it.",
 		Example: "  arbe thread result th4w7q2m9x --json | jq -r .result",
 		Args:    takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
@@ -37,7 +37,7 @@ func threadResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume [THREAD]",
 		Short: "Let the coding agent of a thread continue",
-		Long: "Let the coding agent that drives a thread continue, with what was said since it rested. Anyone in the house may,\n" +
+		Long: "Let the coding agent that drives a thread continue, with the messages since its last run. Anyone in the house may,\n" +
 			"hours later and on any machine. With --fresh it continues in a new sandbox, with its session rebuilt from the log.\n" +
 			"THREAD defaults to $ARBE_THREAD.",
 		Example: "  arbe thread resume th4w7q2m9x --follow",
@@ -58,11 +58,11 @@ func threadResume(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "continue in a new sandbox")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what the agent does until it has ended")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print the agent's work until it has ended")
 	return cmd
 }
 
-// reconciledView is what came of a look at a thread, as programs see it.
+// reconciledView is the result of checking a thread, as JSON.
 type reconciledView struct {
 	ThreadID string `json:"thread_id"`
 	From     string `json:"from"`
@@ -84,8 +84,8 @@ func (v reconciledView) words() string {
 func threadReconcile(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reconcile [THREAD]",
-		Short: "Look now whether the run of a thread has ended without a word",
-		Long: "Look now whether the run of a thread has ended without a word, as is done regularly: its sandbox is gone, or its\n" +
+		Short: "Check now whether the run of a thread has ended without a report",
+		Long: "Check now whether the run of a thread has ended without a report, as servers do regularly: its sandbox is gone, or its\n" +
 			"runner has been silent for too long. THREAD defaults to $ARBE_THREAD.",
 		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -108,9 +108,9 @@ func threadPrune(a *app) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Look at all running threads of a house for runs that have ended without a word",
-		Long: "Look at all running threads of a house for runs that have ended without a word, and end them. With --dry-run it\n" +
-			"says what it would do, and does nothing.",
+		Short: "Check all running threads of a house for runs that have ended without a report",
+		Long: "Check all running threads of a house for runs that have ended without a report, and end them. With --dry-run it\n" +
+			"prints what it would do, and does nothing.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			id, err := a.inHouse(ctx, c, house)
@@ -141,10 +141,10 @@ func threadPrune(a *app) *cobra.Command {
 // The exit codes of arbe thread diagnose.
 const exitRunFailed, exitRunStalled = 2, 3
 
-// stalledAfter is how long nothing may happen in a thread before its run counts as stalled.
+// stalledAfter is how long a thread may be silent before its run counts as stalled.
 const stalledAfter = 2 * time.Minute
 
-// diagnosisView says where the last run of a thread stands, as programs see it.
+// diagnosisView is the state of a thread's last run, as JSON.
 type diagnosisView struct {
 	ThreadID string   `json:"thread_id"`
 	Status   string   `json:"status"`
@@ -157,8 +157,8 @@ type diagnosisView struct {
 func threadDiagnose(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diagnose [THREAD]",
-		Short: "Say where the last run of a coding agent stands, why, and what to do",
-		Long: "Say where the last run of the coding agent that drives a thread stands, why, and what to do. THREAD defaults to\n" +
+		Short: "Tell the state of a coding agent's last run, why, and what to do",
+		Long: "Tell the state of the last run of the coding agent that drives a thread, why, and what to do. THREAD defaults to\n" +
 			"$ARBE_THREAD. It exits with 0 if all is well, with 2 if the run failed, and with 3 if nothing happens although it\n" +
 			"should.",
 		Args: takes(0, 1, "one thread"), ValidArgsFunction: a.proposesFirst(a.threads),
@@ -193,7 +193,7 @@ func threadDiagnose(a *app) *cobra.Command {
 	}
 }
 
-// diagnosis returns where a thread stands, and the exit code for it.
+// diagnosis returns the state of a thread, and the exit code for it.
 func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int) {
 	v = diagnosisView{ThreadID: t.GetId(), Status: t.GetStatus()}
 	silent := time.Since(t.GetLastActivityAt().AsTime())
@@ -204,7 +204,7 @@ func diagnosis(t *arbev1.Thread, runs []*arbev1.Run) (v diagnosisView, code int)
 		v.Stage, v.Why, v.Next = "dispatch", "the run has not begun for "+silent.Round(time.Second).String(), "see what its sandbox does on the thread's page; arbe x runs a command in it"
 		code = exitRunStalled
 	case len(runs) == 0:
-		v.Stage = "dispatch: the sandbox and the agent are being made ready"
+		v.Stage = "dispatch: the sandbox and the agent are being prepared"
 	default:
 		r := runs[0]
 		v.Run = new(viewRun(r))

@@ -28,7 +28,7 @@ func threadShow(a *app) *cobra.Command {
 	}
 }
 
-// describe lists what is known of a thread, a line each.
+// describe lists the data of a thread, one per line.
 func (a *app) describe(t *arbev1.Thread) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -57,7 +57,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	return b.String()
 }
 
-// origin says where a thread was forked from; empty when it is no fork.
+// origin tells where a thread was forked from; empty if it is not a fork.
 func origin(t *arbev1.Thread) string {
 	from := t.GetForkedFrom()
 	if from == nil {

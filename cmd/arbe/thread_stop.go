@@ -13,8 +13,8 @@ import (
 func threadStop(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop [THREAD] [TURN]",
-		Short: "Stop what bots do in a thread: a turn, or all of them and the run of its coding agent",
-		Long: "Stop one turn of a bot in a thread, or all that run or wait, with the run of the coding agent that drives it. TURN is the turn_id of the entries with which the\n" +
+		Short: "Stop the bots of a thread: one turn, or all turns and the run of its coding agent",
+		Long: "Stop one turn of a bot in a thread, or all running and waiting turns and the run of the coding agent that drives\n" + "it. TURN is the turn_id of the entries with which the\n" +
 			"turn began and ended. THREAD defaults to $ARBE_THREAD. A turn ends within a second, and what the bot wrote is\n" +
 			"kept. Commands that it runs are cancelled.",
 		Example:           "  arbe thread stop th4w7q2m9x",
@@ -41,7 +41,7 @@ func threadStop(a *app) *cobra.Command {
 			if len(done.GetTurnIds()) == 0 && stopped {
 				a.say("told the coding agent to stop")
 			} else if len(done.GetTurnIds()) == 0 {
-				a.say("no bot is at work there")
+				a.say("no bot is working there")
 			}
 			rows := make([]row, len(done.GetTurnIds()))
 			for i, id := range done.GetTurnIds() {
@@ -62,7 +62,7 @@ func stopRun(ctx context.Context, c *arbe.Client, req *arbev1.StopTurnRequest) (
 	return done.GetStopped(), err
 }
 
-// turnView is a turn as programs see it.
+// turnView is a turn, as JSON.
 type turnView struct {
 	ID string `json:"id"`
 }

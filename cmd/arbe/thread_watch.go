@@ -20,7 +20,7 @@ const maxWatched = 200
 // clearScreen clears a terminal's screen, and moves the cursor to its beginning.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchThreads prints a house's list of threads, and then what changes of it.
+// watchThreads prints a house's list of threads, and then its changes.
 func (a *app) watchThreads(ctx context.Context, c *arbe.Client, of *arbev1.ListThreadsRequest, limit int) error {
 	if of.ParentThreadId+of.ForkedFromThreadId+of.Tag+of.Status != "" {
 		return fault.New(fault.Invalid, "--watch shows the whole list", "leave out --parent, --forks-of, --tag and --status")
@@ -51,11 +51,11 @@ func (a *app) watchThreads(ctx context.Context, c *arbe.Client, of *arbev1.ListT
 	return nil
 }
 
-// threadWatch is a list of threads that is watched.
+// threadWatch is a watched list of threads.
 type threadWatch struct {
 	app     *app
 	threads map[string]*arbev1.Thread
-	// drawn says that the whole list has arrived. Before that, only a part of it would be drawn.
+	// drawn reports that the whole list has arrived. Before that, only a part of it would be drawn.
 	drawn bool
 }
 
@@ -67,7 +67,7 @@ func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 	switch t, gone := event.GetThread(), event.GetGone(); {
 	case t != nil:
 		if had := w.threads[t.GetId()]; had != nil && !screen && proto.Equal(had, t) {
-			return nil // not shown again, because it is a repeat after a reconnect
+			return nil // a repetition after a reconnect
 		}
 		w.threads[t.GetId()] = t
 		if !screen {

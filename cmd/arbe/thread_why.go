@@ -18,9 +18,9 @@ import (
 func threadWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why THREAD ENTRY",
-		Short: "Say why which bot answered an entry, or did not",
-		Long: "Say of each bot of the house whether it answered an entry, and why. ENTRY is the position of the entry, or\n" +
-			"its id. A bot that nothing asked has no entry in the thread; the list says so.",
+		Short: "Tell which bots answered an entry, or did not, and why",
+		Long: "Tell for each bot of the house whether it answered an entry, and why. ENTRY is the position of the entry, or\n" +
+			"its id. A bot that was not asked has no entry in the thread; the list says so.",
 		Example:           "  arbe thread why th4w7q2m9x 12",
 		Args:              takes(2, 2, "a thread and an entry"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
@@ -29,7 +29,7 @@ func threadWhy(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Before the entries are read, so that these say what was decided by then.
+			// Read this before the entries, so that they include everything decided by then.
 			decisions, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: t.GetId(), Decisions: true})
 			if err != nil {
 				return err
@@ -82,7 +82,7 @@ func entriesFrom(ctx context.Context, c *arbe.Client, thread, ref string) (about
 	return about, later, nil
 }
 
-// whyView is what one bot did about an entry, as programs see it.
+// whyView is a bot's reaction to an entry, as JSON.
 type whyView struct {
 	BotID string `json:"bot_id"`
 	Bot   string `json:"bot"`
@@ -94,8 +94,8 @@ type whyView struct {
 	TurnID      string `json:"turn_id,omitempty"`
 }
 
-// whyRows are what the bots of a house did about an entry, as the later entries and the decisions say. A bot may be there
-// several times, as each retry is a turn of its own.
+// whyRows returns the reactions of a house's bots to an entry, from later entries and the decisions. A bot may have several
+// rows, because each retry is a separate turn.
 func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, decisions *arbev1.GetThreadResponse) []row {
 	w := whyTable{about: about, handles: map[string]string{}, spoke: map[string]bool{}, begun: map[string]string{}, told: map[string]bool{}}
 	for _, b := range bots {
@@ -107,7 +107,7 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 	for _, waiting := range decisions.GetWaiting() {
 		if slices.Contains(waiting.GetEntryIds(), about.GetId()) && !w.spoke[waiting.GetAgentId()] {
 			w.add(whyView{BotID: waiting.GetAgentId(), Answer: "waits", Reason: waiting.GetReason(), TurnID: waiting.GetTurnId(),
-				Explanation: explain(waiting.GetReason()) + " It waits to see whether anyone else speaks."})
+				Explanation: explain(waiting.GetReason()) + " It is waiting in case someone else speaks first."})
 		}
 	}
 	for _, b := range bots {
@@ -118,13 +118,13 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 	return w.rows
 }
 
-// whyTable gathers what bots did about an entry.
+// whyTable collects the reactions of bots.
 type whyTable struct {
 	about   *arbev1.Entry
 	handles map[string]string // by bot
-	spoke   map[string]bool   // the bots that a row is about
-	begun   map[string]string // by turn: why it began
-	told    map[string]bool   // the turns that a row names
+	spoke   map[string]bool   // bots with a row
+	begun   map[string]string // the reason of each turn
+	told    map[string]bool   // turns with a row
 	rows    []row
 }
 
@@ -135,7 +135,7 @@ func (w *whyTable) add(v whyView) {
 	w.rows = append(w.rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
 }
 
-// read takes what a later entry says.
+// read processes a later entry.
 func (w *whyTable) read(e *arbev1.Entry) {
 	id := w.about.GetId()
 	payload, _ := decode(e)
@@ -164,15 +164,15 @@ func (w *whyTable) read(e *arbev1.Entry) {
 	}
 }
 
-// answered adds a turn that answered the entry although something else began it: one that waited for silence also answers what was
-// said meanwhile.
+// answered adds a turn that answered the entry although something else began it: a turn that waited for silence also answers
+// what was said in the meantime.
 func (w *whyTable) answered(bot, turn string, asked []string) {
 	if slices.Contains(asked, w.about.GetId()) && !w.told[turn] {
 		w.add(whyView{BotID: bot, Answer: "started", Reason: w.begun[turn], Explanation: explain(w.begun[turn]), TurnID: turn})
 	}
 }
 
-// addSilent adds a bot that did nothing about the entry.
+// addSilent adds a bot that did not react to the entry.
 func (w *whyTable) addSilent(b *arbev1.Bot, undecided bool) {
 	if undecided {
 		w.add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})

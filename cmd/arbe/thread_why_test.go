@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// An entry may have been passed to a turn that waited for silence, whose first entry alone is named where it begins.
+// An entry may have gone to a turn that waited for silence, whose beginning names only the first entry.
 func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
 	t.Parallel()
 	logged := func(id, author string, p entry.Payload) *arbev1.Entry {
@@ -31,7 +31,7 @@ func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
 	}
 }
 
-// What has not been decided is never reported as a decision.
+// An undecided entry is never reported as decided.
 func TestWhySaysWhatIsNotDecidedYet(t *testing.T) {
 	t.Parallel()
 	about := &arbev1.Entry{Id: "two", Seq: 2, Type: "chat", Payload: `{"text":"hi"}`}

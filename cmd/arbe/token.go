@@ -2,7 +2,7 @@ package main
 
 import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
-// showToken prints a token, alone unless --json asks for more.
+// showToken prints only the token, unless --json asks for more.
 func (a *app) showToken(t *arbev1.ThreadToken) error {
 	view := tokenView{
 		Token: t.GetToken(), ThreadID: t.GetThreadId(), AgentID: t.GetAgentId(), Scopes: t.GetScopes(), ExpiresAt: t.GetExpiresAt().AsTime(),

@@ -13,10 +13,10 @@ func tokenCreate(a *app) *cobra.Command {
 	var req arbev1.CreateThreadTokenRequest
 	cmd := &cobra.Command{
 		Use:   "create [THREAD]",
-		Short: "Create a token of one thread",
+		Short: "Create a token for one thread",
 		Long: "Create a token with which a program reads and appends to one thread's log, and nothing else, and print\n" +
-			"it. What is said with it wakes no bot. It is valid for two hours, but not longer than the thread runs; arbe token renew creates the next one.\n" +
-			"An owner may make one for a bot of the house.",
+			"it. Messages sent with it wake no bot. It is valid for two hours, but not longer than the thread runs; arbe token renew\n" + "creates the next one.\n" +
+			"An owner may create one for a bot of the house.",
 		Args:              takes(0, 1, "at most one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// tokenRevoke has no default thread, because what cannot be undone must be named.
+// tokenRevoke has no default thread, because an irreversible action needs an explicit name.
 func tokenRevoke(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{

@@ -20,9 +20,9 @@ import (
 func up(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start arbe here, with a database of its own",
+		Short: "Start arbe here, with its own database",
 		Long: "Start arbe on this machine with everything it needs: a PostgreSQL in the data directory, a house\n" +
-			"named Home, and local sandboxes. It runs until Ctrl-C, which also ends what runs in the sandboxes. The next\n" +
+			"named Home, and local sandboxes. It runs until Ctrl-C, which also ends everything in the sandboxes. The next\n" +
 			"start finds all data again.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +34,7 @@ func up(a *app) *cobra.Command {
 				return fault.New(fault.Invalid, "arbe up brings its own database", "use arbe serve with --database-url")
 			}
 			if cfg.DatabaseURL != "" {
-				a.say("the database of %s is not used: arbe up brings its own, arbe serve takes yours", origins["database_url"].Origin)
+				a.say("the database of %s is not used: arbe up brings its own; arbe serve uses yours", origins["database_url"].Origin)
 				cfg.DatabaseURL = ""
 			}
 			return a.runServer(cmd.Context(), cfg, true)
@@ -44,9 +44,8 @@ func up(a *app) *cobra.Command {
 	return cmd
 }
 
-// runServer starts a server, says where it is, with a login link if that is asked for, and keeps it until the person
-// ends it. The first signal drains it and stops it in order, a second one ends the draining, and a further one ends the
-// process at once.
+// runServer starts a server, prints its address, with a login link if requested, and keeps it running until the person ends
+// it. The first signal drains and stops it in order, a second one ends the draining, and another ends the process at once.
 func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error {
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
@@ -62,7 +61,7 @@ func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error
 	if err := a.show(view.URL, view, view.text); err != nil {
 		return errors.Join(err, s.Stop())
 	}
-	a.say("stop it with Ctrl-C; arbe login makes a login link")
+	a.say("stop it with Ctrl-C; arbe login creates a login link")
 	err = s.Wait(ctx)
 	a.say("stopping; a second signal stops it at once")
 	if err == nil {
@@ -90,9 +89,9 @@ func (v runningView) text() string {
 	return text
 }
 
-// settingFlags gives a verb a flag for each of the named settings, or for all of them when none is named. The data
-// directory's flag is every verb's already. Secrets have none, because other users of the machine can read the arguments
-// of a process; the address of a database has one, which takes no password.
+// settingFlags gives a verb a flag for each named setting, or for all of them if none is named. Every verb already has the
+// data directory's flag. Secrets have no flag, because other users of the machine can read a process's arguments; the address
+// of a database has one, which accepts no password.
 func settingFlags(cmd *cobra.Command, named ...string) {
 	for _, s := range server.Settings {
 		if flag := flagOf(s.Name); flag != "data-dir" && (!s.Secret || s.Name == "database_url") && (len(named) == 0 || slices.Contains(named, s.Name)) {
@@ -121,5 +120,5 @@ func hasPassword(u *url.URL) bool {
 	return has || u.Query().Has("password") || u.Scheme == "" && strings.Contains(u.String(), "password")
 }
 
-// flagOf is the flag of a setting.
+// flagOf returns the flag of a setting.
 func flagOf(setting string) string { return strings.ReplaceAll(setting, "_", "-") }

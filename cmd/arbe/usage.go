@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage prints how a verb is called, what verbs it has, and its flags. It replaces cobra's own for two reasons. A group
-// of ours can be called and has verbs, and cobra prints a line for each. And a changed template would be run by
-// text/template, which calls methods by their names, so that the linker would keep every exported method in the program.
+// usage prints how to call a verb, its subverbs, and its flags. It replaces cobra's own for two reasons. Our groups can be
+// called and also have verbs, and cobra prints a line for each. And cobra would run a changed template with text/template,
+// which calls methods by name, so that the linker would keep every exported method in the program.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
-	local, inherited := cmd.LocalFlags(), cmd.InheritedFlags() // first, because they complete the flags that UseLine looks at
+	local, inherited := cmd.LocalFlags(), cmd.InheritedFlags() // first, because they complete the flags that UseLine reads
 	b.WriteString("Usage:")
 	if cmd.Runnable() {
 		b.WriteString("\n  " + cmd.UseLine())

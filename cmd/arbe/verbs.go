@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// verbs are the top-level verbs, in the groups and the order in which help lists them.
+// verbs lists the top-level verbs, in the groups and the order of the help.
 var verbs = []struct {
 	title string
 	verbs []func(*app) *cobra.Command
@@ -25,11 +25,11 @@ func threadEntries(a *app) *cobra.Command {
 }
 
 func approval(a *app) *cobra.Command {
-	return group(a, "approval", "List and show the calls of tools that wait for a person's yes", approvalList, approvalShow)
+	return group(a, "approval", "List and show the tool calls that wait for a person's approval", approvalList, approvalShow)
 }
 
 func artifact(a *app) *cobra.Command {
-	return group(a, "artifact", "List, read, store and delete artifacts: what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
+	return group(a, "artifact", "List, read, store and delete artifacts: files that outlive sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
 }
 
 func house(a *app) *cobra.Command {
@@ -41,7 +41,7 @@ func member(a *app) *cobra.Command {
 }
 
 func invite(a *app) *cobra.Command {
-	return group(a, "invite", "List and revoke the invites of a house (arbe member invite makes one)", inviteList, inviteRevoke)
+	return group(a, "invite", "List and revoke the invites of a house (arbe member invite creates one)", inviteList, inviteRevoke)
 }
 
 func agent(a *app) *cobra.Command {
@@ -82,5 +82,5 @@ func key(a *app) *cobra.Command {
 }
 
 func token(a *app) *cobra.Command {
-	return group(a, "token", "Create, renew and revoke tokens of one thread", tokenCreate, tokenRenew, tokenRevoke)
+	return group(a, "token", "Create, renew and revoke tokens for one thread", tokenCreate, tokenRenew, tokenRevoke)
 }

@@ -10,8 +10,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The views are what --json prints: the contract's messages with the contract's names, numbers as
-// numbers, times as RFC 3339 text. A field that is not set is left out, unless it says otherwise.
+// The views are the output of --json: the contract's messages with the contract's names, numbers as numbers, times as RFC
+// 3339 text. A field that is not set is left out, unless its comment says otherwise.
 
 type agentView struct {
 	ID      string `json:"id"`
@@ -74,7 +74,7 @@ type threadView struct {
 	ID             string      `json:"id"`
 	HouseID        string      `json:"house_id"`
 	StreamID       string      `json:"stream_id"`
-	Name           string      `json:"name"` // always there; empty is untitled
+	Name           string      `json:"name"` // always present; empty is untitled
 	Status         string      `json:"status"`
 	Parent         parentView  `json:"parent"`
 	AgentID        string      `json:"agent_id,omitempty"`
@@ -82,11 +82,11 @@ type threadView struct {
 	EnvironmentID  string      `json:"environment_id,omitempty"`
 	SandboxID      string      `json:"sandbox_id,omitempty"`
 	Tags           []string    `json:"tags,omitempty"`
-	Tail           int64       `json:"tail"` // always there; 0 is an empty log
+	Tail           int64       `json:"tail"` // always present; 0 is an empty log
 	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
 	ForkedFrom     *originView `json:"forked_from,omitempty"`
 	Running        *workView   `json:"running,omitempty"`
-	OpenApprovals  int32       `json:"open_approvals"` // always there
+	OpenApprovals  int32       `json:"open_approvals"` // always present
 	CreatedAt      time.Time   `json:"created_at"`
 	UpdatedAt      time.Time   `json:"updated_at"`
 	LastActivityAt time.Time   `json:"last_activity_at"`
@@ -139,7 +139,7 @@ func optional(ts *timestamppb.Timestamp) *time.Time {
 	return &t
 }
 
-// entryView has all its fields always; author_agent_id is null for what arbe itself wrote.
+// entryView always has all its fields; author_agent_id is null for entries of arbe itself.
 type entryView struct {
 	Seq           int64           `json:"seq"`
 	ID            string          `json:"id"`
@@ -204,11 +204,11 @@ type endpointView struct {
 	Models       []string `json:"models"`
 	DefaultModel string   `json:"default_model,omitempty"`
 	Problem      string   `json:"problem,omitempty"`
-	// HouseDefault is the model here that is the house's default; absent if that is elsewhere.
+	// HouseDefault is the house's default model if it is here; otherwise absent.
 	HouseDefault string `json:"house_default,omitempty"`
 }
 
-// viewEndpoint shows an endpoint of a list; nil is no list.
+// viewEndpoint shows an endpoint of a list; nil means no list.
 func viewEndpoint(e *arbev1.ModelEndpoint, of *arbev1.ListModelsResponse) endpointView {
 	v := endpointView{Name: e.GetName(), Provider: e.GetProvider(), BaseURL: e.GetBaseUrl(), Dialect: e.GetDialect(), Source: e.GetSource(), SecretName: e.GetSecretName(),
 		Own: e.GetOwn(), Models: e.GetModels(), DefaultModel: e.GetDefaultModel(), Problem: e.GetProblem()}

@@ -20,9 +20,9 @@ func waitFor(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait [-t THREAD] [COMMAND]",
 		Short: "Wait for the end of a command",
-		Long: "Wait until a command has ended, and exit with its exit code. COMMAND is the id of its entry, of which the beginning\n" +
-			"suffices; the default is the latest one that runs in the thread. arbe exits with 125 if the command did not run, with 130\n" +
-			"if it was cancelled, and with 124 if --timeout passes first. The command runs on then.",
+		Long: "Wait until a command has ended, and exit with its exit code. COMMAND is the id of its entry, or the beginning of\n" +
+			"that; the default is the latest running one of the thread. arbe exits with 125 if the command did not run, with 130\n" +
+			"if it was cancelled, and with 124 if --timeout passes first. The command then runs on.",
 		Example: "  arbe x -t th4w7q2m9x --detach -- make all\n" +
 			"  arbe wait -t th4w7q2m9x",
 		Args: cobra.MaximumNArgs(1),
@@ -74,7 +74,7 @@ func waitFor(a *app) *cobra.Command {
 	return cmd
 }
 
-// exitWaited is the exit code of arbe wait if its time has passed, as of timeout(1).
+// exitWaited is the exit code of arbe wait after a timeout, as for timeout(1).
 const exitWaited = 124
 
 // errWaited reports that the time of arbe wait has passed.

@@ -51,16 +51,16 @@ func x(a *app) *cobra.Command {
 }
 
 var xLong = "Run a command in a thread's sandbox, which is created if the thread has none. The output is printed here\n" +
-	"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
+	"as it arrives, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
 	"\n" +
-	"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
+	"On a terminal the command's stdout and stderr are one, so that their lines keep the order in\n" +
 	"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
 	"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
 	"goes away (head), the command is cancelled, and arbe exits with 141. On a terminal and with --json,\n" +
-	"output that comes too fast to follow is left out.\n" +
+	"output that is too fast to follow is left out.\n" +
 	"\n" +
-	"What arbe itself has to say begins with \"arbe:\". If stderr is not a terminal, it has only what the command\n" +
-	"prints, unless arbe fails; then it says why. The exit code tells the rest: 124 is a command that timed out,\n" +
+	"Messages of arbe itself begin with \"arbe:\". If stderr is not a terminal, it has only the command's output,\n" +
+	"unless arbe fails; then it has the cause. The exit code tells the rest: 124 is a command that timed out,\n" +
 	"125 one that did not run or whose output is not complete, 130 one that was cancelled.\n" +
 	"\n" +
 	"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
@@ -68,8 +68,8 @@ var xLong = "Run a command in a thread's sandbox, which is created if the thread
 	"\n" +
 	"With -it the command has a terminal, which is this one: shells, editors and prompts work, and every key goes to it,\n" +
 	"Ctrl-C too. Without PROGRAM it is a shell. At the beginning of a line, ~. leaves the terminal. When arbe is gone for a\n" +
-	"minute, the command is ended; with --keep it stays, and arbe attach returns to it. The thread gets what the terminal\n" +
-	"showed when the command has ended, and never what was typed.\n" +
+	"minute, the command ends; with --keep it stays, and arbe attach returns to it. When the command has ended, the thread\n" +
+	"gets the terminal's output, but never the keys typed.\n" +
 	"\n" +
 	"--detach prints the id of the command as soon as it is in the thread. arbe wait waits for its end.\n" +
 	"\n" +
@@ -78,11 +78,11 @@ var xLong = "Run a command in a thread's sandbox, which is created if the thread
 	"\n" +
 	"When arbe is killed, the command keeps running and its output goes to the thread; arbe thread cancel\n" +
 	"cancels it. When the server restarts, the command keeps running too, and arbe still gets all of its\n" +
-	"output. If its stdin is cut off, the command is ended: at once when the server restarts, and after a\n" +
+	"output. If its stdin is cut off, the command ends: at once when the server restarts, and after a\n" +
 	"minute when arbe was killed. It would otherwise mistake the cut for the end of its input. Then arbe\n" +
 	"exits with 125, as always when the output is not complete."
 
-// xFlags are what the flags of arbe x say.
+// xFlags holds the flags of arbe x.
 type xFlags struct {
 	thread, line, directory    string
 	env                        []string
@@ -90,7 +90,7 @@ type xFlags struct {
 	noStdin, tty, keep, detach bool
 }
 
-// run runs the command that the flags and arguments name.
+// run runs the command of the flags and arguments.
 func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) error {
 	req, err := f.request(args)
 	if err != nil {
@@ -115,14 +115,14 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 		e.stdin = a.in
 	}
 	e.wantedTerminal = !f.noStdin && isTerminal(a.in)
-	// Ctrl-C is meant for the command, and a reader that goes away cancels it.
+	// Ctrl-C is meant for the command. If the reader of the output goes away, that cancels the command.
 	ctx, end := handleInterrupts(ctx, e.interrupt)
 	defer end()
 	return e.run(ctx)
 }
 
-// request is the request for a command, without its thread. Its id is chosen here, so that the command can be cancelled before its
-// server has answered.
+// request returns the request for a command, without its thread. Its id is chosen here, so that the command can be cancelled
+// before its server has answered.
 func (f *xFlags) request(args []string) (*arbev1.RunCommandRequest, error) {
 	req := &arbev1.RunCommandRequest{Id: uuid.NewString(), Directory: f.directory}
 	switch {
@@ -133,7 +133,7 @@ func (f *xFlags) request(args []string) (*arbev1.RunCommandRequest, error) {
 	case f.timeout < 0:
 		return nil, fault.New(fault.Invalid, "--timeout is negative", "give a duration such as 90s or 10m")
 	case f.keep && !f.tty, f.detach && f.tty && !f.keep:
-		return nil, fault.New(fault.Invalid, "--keep and --detach are about a terminal, or about a command without", "give -it --keep, -it --keep --detach or --detach")
+		return nil, fault.New(fault.Invalid, "--keep is for a terminal, and --detach for a command without one", "give -it --keep, -it --keep --detach or --detach")
 	case f.line != "":
 		req.What = &arbev1.RunCommandRequest_Command{Command: f.line}
 	default:
@@ -145,10 +145,10 @@ func (f *xFlags) request(args []string) (*arbev1.RunCommandRequest, error) {
 	return req, nil
 }
 
-// loginShell is the command of a terminal that names none.
+// loginShell is the default command of a terminal.
 const loginShell = "command -v bash >/dev/null && exec bash; exec sh"
 
-// commandEnvironment takes the values of --env: variables, and at most one environment.
+// commandEnvironment parses the values of --env: variables, and at most one environment.
 func (a *app) commandEnvironment(ctx context.Context, c *arbe.Client, req *arbev1.RunCommandRequest, values []string) (err error) {
 	for _, value := range values {
 		name, value, variable := strings.Cut(value, "=")
@@ -178,8 +178,8 @@ func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
 }
 
-// hasInput reports whether there may be something to read for a command. A terminal does not count, because the person
-// types commands there, and neither does the null device, because nothing comes from it.
+// hasInput reports whether there may be input for a command. A terminal does not count, because the person types commands
+// there; neither does the null device, which has no data.
 func hasInput(in io.Reader) bool {
 	f, ok := in.(*os.File)
 	if !ok || isTerminal(f) {
@@ -190,7 +190,7 @@ func hasInput(in io.Reader) bool {
 	return err == nil && (nullErr != nil || !os.SameFile(have, null))
 }
 
-// cancelSteps are the signals that a command gets one after the other when it is cancelled.
+// cancelSteps are the signals that a cancelled command gets one after another.
 var cancelSteps = []struct {
 	signal arbev1.Signal
 	says   string

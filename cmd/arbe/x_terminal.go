@@ -19,7 +19,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// errLeftTerminal reports that the person left the terminal, and not the command.
+// errLeftTerminal reports that the person left the terminal, while the command runs on.
 var errLeftTerminal = errors.New("the terminal was left")
 
 // runTerminal runs a command with this terminal.
@@ -39,10 +39,10 @@ func (a *app) runTerminal(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 func (a *app) withTerminal(ctx context.Context, keep bool, thread, command string, run func(context.Context, arbe.Terminal, ...arbe.RunOption) (*arbe.Result, error)) error {
 	in, isFile := a.in.(*os.File)
 	if !isFile || !isTerminal(in) || !isTerminal(a.out) {
-		return fault.New(fault.Invalid, "-it needs a terminal, and stdin or stdout is not one", "leave it out, and pipe what the command reads and prints")
+		return fault.New(fault.Invalid, "-it needs a terminal, and stdin or stdout is not one", "leave it out, and pipe the command's input and output")
 	}
 	if a.json {
-		return fault.New(fault.Invalid, "a terminal shows no JSON", "leave out --json or -it")
+		return fault.New(fault.Invalid, "a terminal has no JSON output", "leave out --json or -it")
 	}
 	fd := int(in.Fd())
 	before, err := term.MakeRaw(fd)
@@ -95,7 +95,7 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 	return a.endTerminal(ctx, keep, thread, command, result, err)
 }
 
-// endTerminal says what became of a command whose terminal is no longer shown, and returns its exit code.
+// endTerminal tells what happens to a command whose terminal is no longer shown, and returns its exit code.
 func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string, result *arbe.Result, err error) error {
 	if context.Cause(ctx) == errLeftTerminal && result == nil {
 		if keep {
@@ -137,7 +137,7 @@ func sizeOf(fd int) *arbev1.TerminalSize {
 	return &arbev1.TerminalSize{Rows: uint32(min(rows, 10_000)), Columns: uint32(min(columns, 10_000))}
 }
 
-// escapable reads what is typed, and calls leave when ~. is typed at the beginning of a line, as in ssh. ~~ there is ~.
+// escapable reads the person's keys, and calls leave for ~. at the beginning of a line, as in ssh. ~~ there is ~.
 type escapable struct {
 	in      io.Reader
 	leave   func()

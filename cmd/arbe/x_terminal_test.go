@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestATerminalInASandbox types into arbe x -it on a terminal of its own.
+// TestATerminalInASandbox types into arbe x -it on a real terminal.
 func TestATerminalInASandbox(t *testing.T) {
 	t.Parallel()
 	server := startUp(t)
@@ -34,7 +34,7 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.resizes(41, 101)
 		s.types("until test \"$(stty size)\" = '41 101'; do sleep 0.05; done; echo it is lar'ger'\r")
 		s.shows("it is larger\r\n")
-		// The program itself says that it is ready: a key that the shell got before it would leave the program running.
+		// The program itself reports that it is ready: a key that the shell got before it would leave the program running.
 		s.types("trap 'echo inter'rupted INT; sh -c \"echo rea''dy; exec sleep 1000\"\r")
 		s.shows("ready\r\n")
 		s.types("\x03")
@@ -152,7 +152,7 @@ func (s *upServer) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// arbe runs an arbe, and returns what it prints.
+// arbe runs arbe, and returns its output.
 func (s *upServer) arbe(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := s.command(args...)
@@ -165,7 +165,7 @@ func (s *upServer) arbe(t *testing.T, args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// typist is an arbe on a terminal, and who types there.
+// typist is an arbe on a terminal, and the person who types there.
 type typist struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -176,7 +176,7 @@ type typist struct {
 
 	mu      sync.Mutex
 	shown   bytes.Buffer
-	seen    int // how much of it was looked for
+	seen    int // how much of it was searched
 	changed chan struct{}
 }
 
