@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxArchived limits the number of files of an archive, and maxEntries that of all its entries, also of those that are left out.
+	// maxArchived limits the files of an archive, and maxEntries all its entries, including those left out.
 	maxArchived, maxEntries = 50_000, 200_000
-	// maxPath is the longest path and the longest link of a system, in bytes.
+	// maxPath is the system's limit on paths and links, in bytes.
 	maxPath = 4095
 )
 
-// cleanArchive copies a tar archive, compressed, and returns how many files it has and how many were left out. Programs
-// of a sandbox wrote it, so it may contain anything. Only files, links and directories below the folder are copied,
+// cleanArchive copies a tar archive, compressed, and returns how many files it has and how many were left out. Programs of a
+// sandbox wrote it, so it may contain anything. cleanArchive copies only files, links and directories below the folder,
 // nothing below a link, and no hooks of repositories, which git would run.
 func cleanArchive(to io.Writer, from io.Reader) (files, left int, err error) {
 	packed := gzip.NewWriter(to)
@@ -44,7 +44,7 @@ type cleaning struct {
 	links, regular map[string]bool // by their clean names
 	// seen is the number of entries so far.
 	seen, files, left int
-	// size is that of files and their names.
+	// size is the size of files and their names.
 	size int64
 }
 
@@ -90,7 +90,7 @@ func (c *cleaning) next() error {
 	return c.copy(clean)
 }
 
-// copy copies what is allowed.
+// copy copies an entry if it is allowed.
 func (c *cleaning) copy(clean *tar.Header) error {
 	if clean.Typeflag != tar.TypeDir {
 		if c.files++; c.files > maxArchived {
@@ -107,7 +107,7 @@ func (c *cleaning) copy(clean *tar.Header) error {
 	return err
 }
 
-// damaged is the error for what is no archive. What reading it failed with is that itself.
+// damaged is the error for an invalid archive. An error of reading it is returned unchanged.
 func damaged(err error) error {
 	if f := (*fault.Error)(nil); errors.As(err, &f) {
 		return err
@@ -134,8 +134,8 @@ func (c *cleaning) allows(h *tar.Header, name string) bool {
 	return false
 }
 
-// besides copies an archive without what is in some folders, and what would be in the way of them. left is how many files and links
-// are left out.
+// besides copies an archive without the contents of some folders, and without anything in their way. left is the number of
+// files and links left out.
 func besides(folders []string, to io.Writer, from io.Reader) (left int, err error) {
 	in, out := tar.NewReader(from), tar.NewWriter(to)
 	for {

@@ -92,7 +92,7 @@ func TestWhatAnArchiveOfASandboxMayHave(t *testing.T) {
 	}
 }
 
-// What a program prints as an archive costs the server as much as it is long, and little memory.
+// Output that a program presents as an archive costs the server time in proportion to its length, and little memory.
 func TestAnArchiveThatIsMadeToCost(t *testing.T) {
 	for name, entry := range map[string]func(i int) tar.Header{
 		"names that are long": func(i int) tar.Header {
@@ -125,7 +125,7 @@ func TestAnArchiveThatIsMadeToCost(t *testing.T) {
 			_, _, err := cleanArchive(io.Discard, limited)
 			took, held := time.Since(began), limited.memory-before
 			raw.CloseWithError(io.ErrClosedPipe)
-			// A slow machine takes half a minute for each; what costs its square would take hours.
+			// A slow machine takes half a minute for each; quadratic time would be hours.
 			if took > 4*time.Minute || held > maxSaved+16<<20 {
 				t.Errorf("96 MiB took %v, and held %d MiB", took, held>>20)
 			}
@@ -136,7 +136,7 @@ func TestAnArchiveThatIsMadeToCost(t *testing.T) {
 	}
 }
 
-// until ends after so many bytes, and notes the memory that is in use then.
+// until ends after this many bytes, and records the memory in use at that point.
 type until struct {
 	io.Reader
 	left, memory int
@@ -152,7 +152,7 @@ func (u *until) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// memory is what is in use.
+// memory returns the memory in use.
 func memory() int {
 	runtime.GC()
 	var m runtime.MemStats

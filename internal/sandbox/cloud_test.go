@@ -23,7 +23,7 @@ type cloud struct {
 	dirs    map[string]string
 	created int
 
-	// creating is asked before a box is made, executing before a command runs; either may wait or fail.
+	// creating is called before a box is created, and executing before a command runs; either may wait or fail.
 	creating  func(context.Context, sandbox.Spec) error
 	executing func(context.Context, sandbox.Command) error
 	// mute makes the provider unreachable for Probe.
@@ -34,7 +34,7 @@ func newCloud(t *testing.T) *cloud {
 	return &cloud{t: t, boxes: map[string]sandbox.Box{}, dirs: map[string]string{}}
 }
 
-// live are the boxes there are, and made is how many were made ever.
+// live holds the existing boxes, and made counts all that were ever created.
 func (c *cloud) live() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *cloud) made() int {
 	return c.created
 }
 
-// lose makes a box disappear behind everybody's back.
+// lose makes a box disappear without telling anyone.
 func (c *cloud) lose(ref string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 
 // This file reads a repository's own setup, for recipes without a setup script.
 
-// defaultFiles are where a repository may say it, in the order in which they are looked for.
+// defaultFiles are the files in which a repository may describe its setup, in the order of lookup.
 var defaultFiles = []string{"arbe.json", ".devcontainer/devcontainer.json", ".devcontainer.json"}
 
 // maxDefaults limits the size of such a file.
 const maxDefaults = 256 << 10
 
-// notUsed are fields of these files that other tools use and arbe does not: an image is needed before the repository is
+// notUsed lists fields of these files that other tools use and arbe ignores: an image is needed before the repository is
 // cloned, and the other fields are about editors and other containers.
 var notUsed = []string{"image", "build", "dockerComposeFile", "features", "containerEnv", "remoteEnv", "workspaceFolder", "postStartCommand", "onCreateCommand", "updateContentCommand"}
 
-// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because no
-// member of the house has reviewed it.
+// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because no member of
+// the house has reviewed it.
 func (p *preparing) ownSetup() (own script, err error) {
 	list := p.recipe.checkouts()
 	if len(list) == 0 {
@@ -43,7 +43,7 @@ func (p *preparing) ownSetup() (own script, err error) {
 		}
 		command, unused, err := parseDefaults(text)
 		if err != nil {
-			return script{}, fault.Newf(fault.Precondition, "correct it in the repository, or give the environment a setup script of its own",
+			return script{}, fault.Newf(fault.Precondition, "correct it in the repository, or give the environment its own setup script",
 				"the sandbox could not be prepared: %s of the repository cannot be read: %v", name, err)
 		}
 		if command == "" {
@@ -62,7 +62,7 @@ func (p *preparing) ownSetup() (own script, err error) {
 // read returns a file of the box; nil if there is none.
 func (p *preparing) read(name string) ([]byte, error) {
 	file, err := p.driver.Download(p.ctx, p.ref, name)
-	if code := fault.CodeOf(err); code == fault.NotFound || code == fault.Invalid { // Invalid: it is no regular file
+	if code := fault.CodeOf(err); code == fault.NotFound || code == fault.Invalid { // Invalid: not a regular file
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func parseDefaults(text []byte) (command string, unused []string, err error) {
 	return command, unused, nil
 }
 
-// commandOf returns a command that is written as a line, as a program with its arguments, or as several of them by name.
+// commandOf returns a command that is written as a line, as a program with its arguments, or as an object of several.
 func commandOf(raw json.RawMessage, outermost bool) (string, error) {
 	var line string
 	var argv []string

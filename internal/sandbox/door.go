@@ -10,9 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Door returns the origin at which programs in the sandbox reach the server's doors for them, such as
-// http://arbe.internal: streams, and models. They need a thread token of the sandbox's house. It is empty if they reach no
-// door.
+// Door returns the origin at which programs in the sandbox reach the server's doors for them, such as http://arbe.internal:
+// streams, and models. They need a thread token of the sandbox's house. It is empty if they cannot reach any door.
 func (p Handle) Door() string {
 	if driver, ok := p.driver.(Doored); ok {
 		return driver.Door()
@@ -20,10 +19,10 @@ func (p Handle) Door() string {
 	return p.door
 }
 
-// doorTime is how long a check of the door may take.
+// doorTime limits a check of the door.
 const doorTime = 20 * time.Second
 
-// checkDoor asks the door $1 for a stream without a credential, by whichever program there is, and prints what that says. Its
+// checkDoor asks the door $1 for a stream without a credential, with whichever program exists, and prints the answer. Its
 // host is $2 and its port $3, for bash.
 const checkDoor = `
 url=$1/api/stream/door
@@ -34,7 +33,7 @@ elif command -v node >/dev/null; then node -e 'fetch(process.argv[1]).then(r => 
 elif command -v bash >/dev/null; then bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET /api/stream/door HTTP/1.0\r\nHost: %s\r\n\r\n" "$1" >&3 && head -n 1 <&3' - "$2" "$3"
 else echo no program; fi 2>&1`
 
-// unauthorized is how programs say that the door asked them for a credential, as it asks everyone without one.
+// unauthorized is how programs report that the door asked them for a credential, as it asks everyone without one.
 var unauthorized = regexp.MustCompile(`\b401\b`)
 
 // CheckDoor checks from inside the sandbox that [Handle.Door] leads to this server. The error is a [fault.Unavailable] that

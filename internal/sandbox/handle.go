@@ -20,13 +20,13 @@ type Handle struct {
 	door   string // that of [Config]
 }
 
-// Timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. A limit above the
+// Timeout returns the time limit of a command: the requested one or, if that is zero, the recipe's. A limit above the
 // operator's maximum is a [fault.Invalid].
 func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
 	return p.maxima.timeout(asked, p.recipe)
 }
 
-// Most returns a time limit, or the operator's maximum if that is less.
+// Most caps a time limit at the operator's maximum.
 func (p Handle) Most(limit time.Duration) time.Duration { return p.maxima.time(limit) }
 
 // Directory returns where a command starts: dir itself or, if dir is relative, dir below the environment's directory.

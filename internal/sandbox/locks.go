@@ -15,15 +15,15 @@ const (
 	// lockRetry is the pause between two attempts to get a lock that another server holds. Waiting in the database
 	// instead would block the connection that all builds share.
 	lockRetry = 100 * time.Millisecond
-	// lockTimeout limits one query, because the others wait for the connection.
+	// lockTimeout limits one query, because others wait for the connection.
 	lockTimeout = 10 * time.Second
 	// lockKey is the key of the advisory lock on a sandbox.
 	lockKey = "hashtextextended('arbe.sandbox.' || $1, 0)"
 )
 
-// locks are this server's advisory locks on the boxes that it builds, so that no other server builds them too. One
-// connection holds all of them, because builds take long and there may be many. It is outside the pool, whose
-// connections are needed meanwhile. A connection that breaks releases its locks.
+// locks are this server's advisory locks on the boxes that it builds, so that no other server builds them too. One connection
+// holds all of them, because builds take long and there may be many. It is outside the pool, whose connections are needed for
+// other work. A connection that breaks releases its locks.
 //
 // It is safe for concurrent use.
 type locks struct {
@@ -31,7 +31,7 @@ type locks struct {
 
 	mu   sync.Mutex
 	conn *pgx.Conn       // nil if no lock is held
-	held map[string]bool // by conn, because the database grants a lock again to the connection that holds it
+	held map[string]bool // by conn, because the database grants a lock again to its holder
 }
 
 // lock waits until nobody else, on this or another server, builds the box of this sandbox. If the database is
@@ -101,7 +101,7 @@ func (l *locks) unlock(ctx context.Context, conn *pgx.Conn, id string) {
 	}
 	delete(l.held, id)
 	if _, err := conn.Exec(ctx, "select pg_advisory_unlock("+lockKey+")", id); err != nil {
-		conn.Close(ctx) // which releases the lock too; otherwise it would stay
+		conn.Close(ctx) // this also releases the lock, which would otherwise stay
 	}
 	l.closeUnusedLocked(ctx)
 }

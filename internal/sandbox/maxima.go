@@ -11,17 +11,17 @@ import (
 
 // Maxima are the operator's limits: no recipe and no command gets more. A zero field means no limit.
 //
-// A recipe that asks for more is refused when it is saved. If the operator lowers a maximum later, the recipe is
-// reduced when a sandbox is built from it, and the thread's log says so.
+// A recipe that exceeds them cannot be saved. If the operator lowers a maximum later, recipes are reduced when a sandbox is
+// built from them, and the thread's log says so.
 type Maxima struct {
 	Limits
-	// CommandTime is the longest time for one command or one step of a preparation.
+	// CommandTime limits one command, or one step of a preparation.
 	CommandTime time.Duration
-	// Egress is the most that the policy of a box may have. Defaults to [egress.Open].
+	// Egress is the most permissive policy of a box. Defaults to [egress.Open].
 	Egress egress.Mode
 }
 
-// egress returns a policy that allows no more than the operator does.
+// egress restricts a policy to what the operator allows.
 func (m Maxima) egress(p egress.Policy) egress.Policy {
 	switch {
 	case m.Egress == egress.None:
@@ -41,7 +41,7 @@ func (m Maxima) Bound(l Limits) Limits {
 	return l
 }
 
-// bound is Bound, and also returns what was reduced. A new field of [Limits] needs a line here; otherwise it would have
+// bound is like Bound, but also returns what was reduced. A new field of [Limits] needs a line here; otherwise it would have
 // no maximum.
 func (m Maxima) bound(l Limits) (Limits, []excess) {
 	var over []excess
@@ -61,7 +61,7 @@ func (m Maxima) bound(l Limits) (Limits, []excess) {
 	return l, over
 }
 
-// reduce returns a recipe with nothing above its maximum, and what was reduced.
+// reduce caps a recipe at the maxima, and returns what was reduced.
 func (m Maxima) reduce(r Recipe) (Recipe, []excess) {
 	var over []excess
 	r.Limits, over = m.bound(r.Limits)
@@ -85,7 +85,7 @@ func (m Maxima) check(r Recipe) error {
 		"config.limits.%s: %s is more than the %s that the operator allows", over[0].name, over[0].asked, over[0].most)
 }
 
-// time returns d, or the maximum if that is less.
+// time caps d at the maximum.
 func (m Maxima) time(d time.Duration) time.Duration {
 	if m.CommandTime > 0 {
 		return min(d, m.CommandTime)
@@ -93,8 +93,8 @@ func (m Maxima) time(d time.Duration) time.Duration {
 	return d
 }
 
-// timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. It refuses one that
-// is too large, because the command would be ended earlier than its author expects.
+// timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. It refuses a limit that
+// is too large, because the command would end earlier than its author expects.
 func (m Maxima) timeout(asked time.Duration, r Recipe) (time.Duration, error) {
 	if asked == 0 {
 		return m.time(r.commandTimeout()), nil

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// slots limit how many boxes one server builds at the same time, and share that among the houses. A box may take half
-// an hour, most of which depends on a slow registry or a setup script.
+// slots limits how many boxes one server builds concurrently, and shares the limit among houses. A box may take half an hour,
+// most of which depends on a slow registry or a setup script.
 //
 // A house gets another slot only while more slots are free than it has. One house alone therefore gets half of them and
-// leaves the other half; the next house gets half of those; and a house that has none gets one as long as one is free.
-// Among those whose house may have one, the first to wait gets the next slot.
+// leaves the other half; the next house gets half of those; and a house without a slot gets one as long as one is free. Among
+// eligible houses, the first to wait gets the next slot.
 //
 // It is safe for concurrent use.
 type slots struct {
@@ -45,7 +45,7 @@ func (s *slots) acquire(ctx context.Context, house string) (release func(), err 
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, w); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-	} else { // it got a slot at the same time, which would otherwise be lost
+	} else { // it got a slot at the same moment, which would otherwise be lost
 		s.releaseLocked(house)
 	}
 	return nil, ctx.Err()

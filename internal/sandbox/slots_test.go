@@ -6,15 +6,15 @@ import (
 	"testing/synctest"
 )
 
-// house is one that asks for slots.
+// house is a house that asks for slots.
 type house struct {
 	t    *testing.T
 	s    *slots
 	name string
-	held []func() // what releases each slot that it got
+	held []func() // release functions of its slots
 }
 
-// acquire asks for n slots, one after the other, and returns how many the house gets without waiting.
+// acquire asks for n slots, one after another, and returns how many the house gets without waiting.
 func (h *house) acquire(n int) (got int) {
 	for range n {
 		ctx, giveUp := context.WithCancel(h.t.Context())
@@ -38,7 +38,7 @@ func (h *house) acquire(n int) (got int) {
 	return got
 }
 
-// wait asks for one slot, sends the house's name when it gets it, and gives it back after that.
+// wait asks for one slot, sends the house's name when it gets it, and then releases it.
 func (h *house) wait(got chan<- string) {
 	go func() {
 		if release, err := h.s.acquire(h.t.Context(), h.name); err == nil {
@@ -49,7 +49,7 @@ func (h *house) wait(got chan<- string) {
 	synctest.Wait()
 }
 
-// release gives back the n slots that it got first.
+// release releases the n slots that it got first.
 func (h *house) release(n int) {
 	for _, release := range h.held[:n] {
 		release()
@@ -65,7 +65,7 @@ func TestSlotsAreSharedAmongTheHouses(t *testing.T) {
 		of := func(name string) *house { return &house{t: t, s: s, name: name} }
 		a, b, c, d, e := of("a"), of("b"), of("c"), of("d"), of("e")
 
-		// Each house gets half of what the others left, and one as long as there is one.
+		// Each house gets half of what the others left, and at least one while there is one.
 		for _, want := range []struct {
 			of    *house
 			slots int
@@ -74,7 +74,7 @@ func TestSlotsAreSharedAmongTheHouses(t *testing.T) {
 				t.Errorf("house %s gets %d slots, want %d", want.of.name, got, want.slots)
 			}
 		}
-		// Those who gave up do not wait any more.
+		// Those who gave up no longer wait.
 		if len(s.waiting) != 0 {
 			t.Errorf("%d wait", len(s.waiting))
 		}
@@ -91,7 +91,7 @@ func TestSlotsAreSharedAmongTheHouses(t *testing.T) {
 		if name := <-got; name != "a" {
 			t.Errorf("%s gets the next", name)
 		}
-		// All that was held is free again.
+		// All slots are free again.
 		b.release(2)
 		d.release(1)
 		if s.free != 8 || len(s.held) != 0 || len(s.waiting) != 0 {

@@ -10,19 +10,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/egress"
 )
 
-// Surroundings is what commands of a thread run in, as far as that is known without building or starting anything.
+// Surroundings describes the place in which a thread's commands run, as far as it is known without building or starting
+// anything.
 type Surroundings struct {
 	Environment Environment
-	// Offline: commands reach no network.
+	// Offline means that commands reach no network.
 	Offline bool
-	// Egress says what they reach if they are not offline.
+	// Egress is what they can reach if they are not offline.
 	Egress egress.Policy
-	// CommandTime is the time limit of a command that names none.
+	// CommandTime is the default time limit of a command.
 	CommandTime time.Duration
 }
 
-// Surroundings returns those of a thread: of its sandbox, or if it has none, of the one that its first command would get. A
-// thread without an environment is a [fault.Precondition].
+// Surroundings returns a thread's surroundings: of its sandbox or, if it has none, of the one that its first command would
+// get. If the thread has no environment, the error is a [fault.Precondition].
 func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID string) (s Surroundings, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.threads.GetTx(ctx, tx, threadID)

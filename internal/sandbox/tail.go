@@ -6,20 +6,18 @@ import (
 	"sync"
 )
 
-// tailSize is how much of the end of an output is kept, in bytes. It is the end, because the error of a step that fails
-// is there.
+// tailSize is how much of the end of an output is kept, in bytes: the end has the error of a failed step.
 const tailSize = 8 << 10
 
-// tail is a writer that keeps the end of what is written to it. It is safe for concurrent use, because both outputs of
-// a command may go to one. The zero value is empty.
+// tail is a writer that keeps the end of its input. It is safe for concurrent use, because both outputs of a command may go
+// to one. The zero value is empty.
 type tail struct {
 	mu      sync.Mutex
 	kept    []byte
 	dropped int
 }
 
-// Write never fails. It drops bytes only when twice tailSize has come together, so that a long output is not moved at
-// each write.
+// Write never fails. It drops bytes only when it has twice tailSize, so that a long output is not moved at each write.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,37 +15,37 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// maxTouchEach is the time between two notes that a sandbox is in use, unless sandboxes count as idle sooner than usual.
+// maxTouchEach is the longest time between two records that a sandbox is in use.
 const maxTouchEach = 30 * time.Second
 
-// Tree is what is known of a sandbox's working tree, and of how the sandbox was built.
+// Tree is the known state of a sandbox's working tree, and how the sandbox was built.
 type Tree struct {
 	// UsedAt is when something last ran in the sandbox, to within half a minute, and SavedAt when its tree was saved. They are zero
 	// if that never happened.
 	UsedAt, SavedAt time.Time
-	// Saved is what was saved.
+	// Saved lists the saved parts.
 	Saved []SavedPart
-	// Steps are how the sandbox was built.
+	// Steps are the steps in which the sandbox was built.
 	Steps []entry.PreparationStep
 
-	// commits are the commits at which repositories were cloned, by their folders. The server noted them, so that a program in the
-	// sandbox cannot change to what a patch applies.
+	// commits holds the cloned commits of repositories, by folder. The server recorded them, so that a program in the sandbox
+	// cannot change the base of a patch.
 	commits map[string]string
 }
 
-// SavedPart is a saved part of a working tree: what a repository has beyond a commit, or an archive of other files.
+// SavedPart is a saved part of a working tree: the changes of a repository since a commit, or an archive of other files.
 type SavedPart struct {
-	// Folder is where it is, below the working tree; "." is the tree itself.
+	// Folder is its path in the working tree; "." is the tree itself.
 	Folder string `json:"folder"`
-	// Commit is what the patch applies to; empty for an archive.
+	// Commit is the base of the patch; empty for an archive.
 	Commit string `json:"commit,omitempty"`
-	// Artifact is the patch or archive; empty if there was nothing to save. By is the sandbox whose it is.
+	// Artifact is the patch or archive; empty if there was nothing to save. By is the sandbox that it was saved from.
 	Artifact string `json:"artifact,omitempty"`
 	By       string `json:"by,omitempty"`
-	// Files is how many files it has, and Commits how many commits that only the sandbox had it replaces.
+	// Files is the number of its files, and Commits the number of unpushed commits that it replaces.
 	Files   int `json:"files,omitempty"`
 	Commits int `json:"commits,omitempty"`
-	// Missing says what it lacks; empty for nothing.
+	// Missing tells what it lacks, if anything.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func (t Tree) of(folder string) (SavedPart, bool) {
 	return SavedPart{Folder: folder}, false
 }
 
-// Tree returns what is known of the working tree of a sandbox of the scope's house.
+// Tree returns the known state of the working tree of a sandbox of the scope's house.
 func (s *Sandboxes) Tree(ctx context.Context, scope db.Scope, id string) (t Tree, err error) {
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		t, err = s.treeTx(ctx, tx, id)
@@ -79,13 +79,13 @@ func (s *Sandboxes) treeTx(ctx context.Context, tx pgx.Tx, id string) (t Tree, e
 	return t, errors.Join(json.Unmarshal(row.Commits, &t.commits), json.Unmarshal(row.Saved, &t.Saved), json.Unmarshal(row.Steps, &t.Steps))
 }
 
-// TouchTx notes that something runs in a sandbox, or has just ended. It does nothing if the sandbox does not exist.
+// TouchTx records that something runs in a sandbox, or has just ended. It does nothing if the sandbox does not exist.
 func (s *Sandboxes) TouchTx(ctx context.Context, tx pgx.Tx, id string) error {
 	return s.q.TouchTree(ctx, tx, id)
 }
 
-// KeepUsed notes that a sandbox is in use, until ended is called. Meanwhile it does not count as idle on any server. Losing a note is
-// harmless, because the next one follows soon.
+// KeepUsed records that a sandbox is in use, until ended is called. Until then it does not count as idle on any server.
+// Losing one record is harmless, because the next one follows soon.
 func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (ended func()) {
 	ctx = context.WithoutCancel(ctx)
 	touch := func() {
@@ -117,7 +117,7 @@ func (s *Sandboxes) KeepUsed(ctx context.Context, scope db.Scope, id string) (en
 	return func() { close(done); touch() }
 }
 
-// recordBootTx notes how a sandbox was built, and with which files it begins.
+// recordBootTx records how a sandbox was built, and with which files it begins.
 func (s *Sandboxes) recordBootTx(ctx context.Context, tx pgx.Tx, box Sandbox, t Tree) error {
 	commits, err := json.Marshal(maps.Collect(maps.All(t.commits)))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Sandboxes) recordBootTx(ctx context.Context, tx pgx.Tx, box Sandbox, t 
 	return s.q.RecordBoot(ctx, tx, query.RecordBootParams{SandboxID: box.ID, HouseID: box.House, Commits: commits, SavedAt: db.Null(t.SavedAt), Saved: saved, Steps: steps})
 }
 
-// recordSavedTx notes what was saved of a tree as it was at a time.
+// recordSavedTx records the saved parts of a tree as of a time.
 func (s *Sandboxes) recordSavedTx(ctx context.Context, tx pgx.Tx, box Sandbox, at time.Time, parts []SavedPart) error {
 	saved, err := json.Marshal(append([]SavedPart{}, parts...))
 	if err != nil {
@@ -143,8 +143,8 @@ func (s *Sandboxes) recordSavedTx(ctx context.Context, tx pgx.Tx, box Sandbox, a
 	return s.q.RecordSaved(ctx, tx, query.RecordSavedParams{SandboxID: box.ID, HouseID: box.House, SavedAt: at, Saved: saved})
 }
 
-// keepNamedTx keeps what did not come back into a replacement, and what its log therefore names, although the replaced sandbox may be
-// saved again.
+// keepNamedTx keeps the artifacts of parts that did not come back into a replacement, because its log names them. Otherwise
+// saving the replaced sandbox again could delete them.
 func (s *Sandboxes) keepNamedTx(ctx context.Context, tx pgx.Tx, replacement Sandbox, said entry.SandboxResumed) error {
 	failed := func(p entry.TreePart) bool { return p.Problem != "" && p.ArtifactID != "" }
 	if !slices.ContainsFunc(said.Tree, failed) {

@@ -27,7 +27,7 @@ func grown(t *testing.T, recipe sandbox.Recipe) (b *bench, th, repo string) {
 	return b, b.thread(b.environment(recipe)), repo
 }
 
-// resumed is what the log of a thread says of its only replacement.
+// resumed returns the log entry about the only replacement of a thread's sandbox.
 func resumed(t *testing.T, b *bench, th string) entry.SandboxResumed {
 	t.Helper()
 	entries := logged[entry.SandboxResumed](b, th)
@@ -111,7 +111,7 @@ func TestFilesWithoutARepositoryComeBack(t *testing.T) {
 	}
 }
 
-// patched has the last saved patch of a thread's sandbox be another, as if a program in it had written that.
+// patched replaces the last saved patch of a thread's sandbox, as if a program in it had written the new one.
 func patched(t *testing.T, b *bench, th, patch string) (box, id string) {
 	t.Helper()
 	box = b.on(th)
@@ -178,14 +178,14 @@ func TestAServerThatWasKilledWhileATreeMoved(t *testing.T) {
 	b, th, _ := grown(t, sandbox.Recipe{})
 	old, _ := b.sh(th, "echo new > new")
 
-	// Between the saving and the end of the box: the record is dead, and the box still there.
+	// Between saving and destroying the box: the record is dead, and the box still exists.
 	b.boxes.SaveIdle(t.Context())
 	b.exec("update sandboxes set status = 'dead', destroyed_at = now() where id = $1", old.ID)
 	b.sh(th, "test -e new") // the next server has not even swept
 	b.boxes.Sweep(t.Context())
 	next := b.on(th)
 
-	// Between the creation and the end of the restoration: the record is pending, and the box there without its files.
+	// Between creating the box and the end of restoring: the record is pending, and the box exists without its files.
 	b.sh(th, "echo newer > new")
 	b.destroy(next)
 	env := b.envOf(next)
@@ -280,7 +280,7 @@ func TestAThreadContinuesInAFreshSandbox(t *testing.T) {
 	}
 }
 
-// driven makes a thread that a bot drives.
+// driven creates a thread that a bot drives.
 func (b *bench) driven(environment string) string {
 	b.t.Helper()
 	var id string
@@ -303,7 +303,8 @@ func (b *bench) envOf(box string) string {
 	return got.Environment
 }
 
-// An environment may clone another repository than when files were saved, and programs of a sandbox say what is among them.
+// An environment may clone another repository than when files were saved, and programs of a sandbox decide what the files
+// are.
 func TestFilesAreWhereARepositoryIsNow(t *testing.T) {
 	t.Parallel()
 	b, _, repo := grown(t, sandbox.Recipe{})

@@ -1,14 +1,14 @@
-// The program builds a program that runs in sandboxes, for every processor, into the directory in which it is run, for a package there
+// The program builds a program that runs in sandboxes, for every processor, into the current directory, for a package there
 // to embed:
 //
 //	go run ./internal/sandbox/build [-check] [-later PACKAGE,…] NAME PACKAGE
 //
-// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current. Changes of
-// comments and of the packages that -later names do not make a program stale: it has them from its next build on.
+// writes NAME_amd64.gz, NAME_arm64.gz and NAME.sum. With -check it reports whether the committed programs are current.
+// Changes of comments, and of the packages that -later names, do not make a program stale: its next build includes them.
 //
-// With the same version of Go, a build is the same byte for byte. Whether the programs are current is therefore decided
-// by hashes of the sources, which are stored beside them: another version of Go neither makes them stale nor changes
-// them. With the version with which they were built, -check also compares the bytes.
+// With the same version of Go, builds are identical byte for byte. Whether the programs are current is therefore decided by
+// hashes of the sources, which are stored beside them: another version of Go neither makes them stale nor changes them. With
+// the version that built them, -check also compares the bytes.
 package main
 
 import (
@@ -47,13 +47,13 @@ func main() {
 	}
 }
 
-// program is what is built.
+// program is the program to build.
 type program struct {
 	name, pkg string
 	later     []string
 }
 
-// hashes are of the sources: all of their texts, and the code whose changes make the program stale.
+// hashes of the sources: of all their text, and of the code whose changes make the program stale.
 type hashes struct{ all, urgent string }
 
 func (p program) run(check bool) error {
@@ -111,8 +111,8 @@ type listed struct {
 	}
 }
 
-// hashSources hashes everything that the program is made of on any processor, except the Go version: the files of this module's
-// packages, without tests, and the versions of other modules.
+// hashSources hashes everything that goes into the program on any processor, except the Go version: the files of this
+// module's packages, without tests, and the versions of other modules.
 func (p program) hashSources() (h hashes, err error) {
 	var all, urgent []string
 	for _, processor := range processors {
@@ -146,7 +146,7 @@ func hash(parts []string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(slices.Compact(parts), "\n"))))
 }
 
-// sources describes what a package is made of: the texts of its files, and their code without comments.
+// sources describes the sources of a package: the text of its files, and their code without comments.
 func (l listed) sources() (texts, code []string, err error) {
 	switch {
 	case l.Standard:
@@ -170,7 +170,7 @@ func (l listed) sources() (texts, code []string, err error) {
 	return texts, code, nil
 }
 
-// withoutComments lists the tokens of a Go file. Of its comments it keeps directives, such as //go:embed.
+// withoutComments lists the tokens of a Go file. It keeps comments that are directives, such as //go:embed.
 func withoutComments(text []byte) []byte {
 	var tokens []byte
 	var s scanner.Scanner

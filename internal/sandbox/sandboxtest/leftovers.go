@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// leftovers: whatever a command leaves in the background, its box serves the next commands.
+// leftovers: whatever a command leaves running in the background, its box can run the next commands.
 func leftovers(s *suite, t *testing.T) {
 	need(t, s.guarantees.OutlastsLeftovers, "a box outlasts what is left in it")
 	hostile := map[string]string{
@@ -36,7 +36,7 @@ func leftovers(s *suite, t *testing.T) {
 			}
 			run(script)
 			var got outcome
-			for range 6 { // the first may be killed; without control groups others may be too, more so on a busy machine
+			for range 6 { // the first may be killed; without control groups others may be too, especially on a busy machine
 				if got = run("/bin/cat kept | /bin/cat"); got.stdout == "kept\n" {
 					return
 				}
@@ -45,7 +45,7 @@ func leftovers(s *suite, t *testing.T) {
 		})
 	}
 	t.Run("a quiet one is left alone when a command uses up the processes", func(t *testing.T) {
-		// Without a limit of its own, a box has no processes left because of another, and may be started again.
+		// A box without its own limit may run out of processes because of another one, and be restarted.
 		need(t, s.guarantees.MemoryLimit, "process limit")
 		t.Parallel()
 		b := s.newBox(t, sandbox.Limits{MemoryMB: 128, DiskMB: 32, PIDs: 64, CPUs: 1})
@@ -58,13 +58,13 @@ func leftovers(s *suite, t *testing.T) {
 	})
 }
 
-// secrets: no other command reads the environment that a command was given.
+// secrets: no other command can read the environment that a command was given.
 func secrets(s *suite, t *testing.T) {
 	need(t, s.guarantees.SecretsSeparate, "secrets are each command's own")
 	b := s.newBox(t, small)
 	const secret = "s3cret-value-5c1f"
-	// A background reader writes down every environment that it can read except its own, for two to three seconds. It
-	// writes each only once, because it would otherwise fill the disk.
+	// A background reader records every environment that it can read except its own, for two to three seconds. It records
+	// each only once, so that it does not fill the disk.
 	const reader = `perl -e 'exit if fork; close STDOUT; my %had; my $end = time + 3;
 		while (time < $end) { for my $p (glob "/proc/[0-9]*") { next if $p eq "/proc/$$";
 			for my $name ("environ", "mem", "maps") {

@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// limits: what a box may use is limited, reaching a limit is an error inside, and the box works afterwards.
+// limits: a box's resources are limited, reaching a limit is an error inside, and the box works afterwards.
 func limits(s *suite, t *testing.T) {
 	b := s.newBox(t, sandbox.Limits{MemoryMB: 128, DiskMB: 32, PIDs: 64, CPUs: 0.5})
 	usable := func(t *testing.T) {

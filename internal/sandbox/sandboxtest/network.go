@@ -31,8 +31,8 @@ func network(s *suite, t *testing.T) {
 	})
 	t.Run("addresses outside are refused at once", func(t *testing.T) {
 		for _, address := range []string{"169.254.169.254", "10.0.2.2", "192.168.0.1", "8.8.8.8"} {
-			// It must be refused at once, because programs would otherwise wait for an answer that never comes. An
-			// address that does not answer ends dial with its alarm, which gives another exit code.
+			// It must be refused at once, because programs would otherwise wait for an answer that never comes. For an
+			// address that does not answer, dial ends with its alarm, which gives a different exit code.
 			if got := b.sh(t, dial("PF_INET", fmt.Sprintf(`sockaddr_in(80, inet_aton("%s"))`, address))); got.ExitCode != 1 {
 				t.Errorf("%s: exit code %d", address, got.ExitCode)
 			}

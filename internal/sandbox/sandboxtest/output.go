@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// output: the output is exact and arrives as it is written, however much it is.
+// output: output is exact and arrives as it is written, however much there is.
 func output(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	t.Run("NUL and invalid UTF-8 arrive as they are", func(t *testing.T) {
@@ -125,8 +125,8 @@ func output(s *suite, t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // slowness is what is tested
 			return all.Write(p)
 		})
-		// It takes longer than any grace, while a process holds the pipe open to the end. A driver that cuts the output
-		// off after a grace would lose some.
+		// This takes longer than any grace period, while a process holds the pipe open to the end. A driver that cuts the
+		// output off after a grace period would lose some.
 		b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "sleep 100 & head -c 300000 /dev/zero"}, Stdout: slow})
 		if all.Len() != 300_000 {
 			t.Errorf("%d of 300,000 bytes", all.Len())
@@ -134,7 +134,7 @@ func output(s *suite, t *testing.T) {
 	})
 }
 
-// input: the command reads what it is given to its end, or nothing.
+// input: the command reads its input to the end, or not at all.
 func input(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	t.Run("none is an empty one", func(t *testing.T) {
@@ -162,11 +162,11 @@ func input(s *suite, t *testing.T) {
 	})
 }
 
-// lifecycle: what a command started ends with it when it must, and Exec returns promptly in any case. The processes
-// hide in every way that a program has, because a driver that follows only its children would miss some.
+// lifecycle: a command's processes end with it when they must, and Exec always returns promptly. The processes hide in every
+// way available to a program, because a driver that follows only its children would miss some.
 func lifecycle(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
-	// sleepers counts the processes that sleep for n seconds, a number only one check uses.
+	// sleepers counts the processes that sleep for n seconds, a number that only one check uses.
 	sleepers := func(t *testing.T, n string) string {
 		t.Helper()
 		return b.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep [4]"+n+"' | wc -l").stdout

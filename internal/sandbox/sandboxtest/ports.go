@@ -18,8 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// echo is a program that returns what each of its connections sends, once that has ended. It listens on $1, in a family of
-// addresses, before it goes into the background.
+// echo is a program that returns everything that a connection sends, once the connection's input has ended. It listens on $1,
+// in a given address family, before it goes into the background.
 const echo = `perl -MSocket -e '
 	my ($family, $address) = $ARGV[0] eq "6" ? (PF_INET6, pack_sockaddr_in6($ARGV[1], "\0" x 15 . "\1")) : (PF_INET, pack_sockaddr_in($ARGV[1], INADDR_LOOPBACK));
 	socket(L, $family, SOCK_STREAM, 0) or die $!; setsockopt(L, SOL_SOCKET, SO_REUSEADDR, 1); bind(L, $address) or die $!; listen(L, 50) or die $!;
@@ -27,7 +27,7 @@ const echo = `perl -MSocket -e '
 	while (accept(A, L)) { if (fork) { close A; next } my ($all, $x) = ("", ""); $all .= $x while sysread(A, $x, 65536);
 		for (my $at = 0; $at < length $all;) { my $n = syswrite(A, $all, 65536, $at) or last; $at += $n } exit }' `
 
-// ports: programs in a box are reached at the ports on which they listen, and nothing else is.
+// ports: programs in a box can be reached at their ports, and nothing else can.
 func ports(s *suite, t *testing.T) {
 	need(t, s.guarantees.Ports, "ports can be reached")
 	d, ok := s.driver.(sandbox.Dialer)
@@ -85,7 +85,7 @@ func ports(s *suite, t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		for _, port := range []uint16{uint16(l.Addr().(*net.TCPAddr).Port), 53, 54} { // those two are the server's own, inside
+		for _, port := range []uint16{uint16(l.Addr().(*net.TCPAddr).Port), 53, 54} { // inside, 53 and 54 are the server's own
 			if _, err := dial(t, port); !errors.Is(err, sandbox.ErrNobodyListens) {
 				t.Errorf("port %d: the error is %v", port, err)
 			}

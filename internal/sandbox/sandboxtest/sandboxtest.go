@@ -1,14 +1,14 @@
 //go:build linux
 
-// Package sandboxtest is the suite that every sandbox driver passes: what a box must allow and what it must prevent,
-// each checked against a live box through [sandbox.Driver] alone.
+// Package sandboxtest is the suite that every sandbox driver passes: what a box must allow and what it must prevent, checked
+// on live boxes through [sandbox.Driver] only.
 //
-// One file is one category. A category makes its own boxes and runs beside the others; the checks of a category run one
-// after another in one box, so that each also shows that the ones before left it usable. Most checks are a line of
-// shell with its exact answer.
+// Each file is a category. Categories create their own boxes and run in parallel. The checks of a category run one after
+// another in one box, so that each also shows that the previous ones left it usable. Most checks are a line of shell with its
+// exact output.
 //
-// A driver states what it guarantees ([sandbox.Stating]), and the suite holds it to that. What it does not state is skipped
-// and reported as such instead of passed.
+// A driver states its guarantees ([sandbox.Stating]), and the suite checks them. Checks of other properties are reported as
+// skipped, not as passed.
 package sandboxtest
 
 import (
@@ -27,19 +27,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Guarantees are what a driver states about its boxes, and what the test knows about them.
+// Guarantees are a driver's statements about its boxes, and the test's own knowledge about them.
 type Guarantees struct {
 	sandbox.Guarantees
-	// SharedHost: boxes run on the test's machine, which the driver guards, so that the isolation is tested from inside.
+	// SharedHost means that boxes run on the test's machine, which the driver protects, so that the suite tests isolation
+	// from inside.
 	SharedHost bool
 }
 
-// patience limits every check, because one that hangs would hide the results of the others.
+// patience limits every check, because a hanging check would hide the results of the others.
 const patience = 30 * time.Second
 
-// Run runs the suite. It calls newDriver once, and closes the driver at the end. sharedHost is that of [Guarantees].
+// Run runs the suite. It calls newDriver once, and closes the driver at the end. sharedHost is [Guarantees].SharedHost.
 func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Driver) {
-	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver starts, because it or its children might pass it on
+	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver starts: it or its children might pass it on
 	s := &suite{driver: newDriver(t), guarantees: Guarantees{SharedHost: sharedHost}}
 	if stating, ok := s.driver.(sandbox.Stating); ok {
 		s.guarantees.Guarantees = stating.Guarantees()
@@ -49,7 +50,7 @@ func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Dri
 			t.Errorf("close the driver: %s", fault.From(err).Detail())
 		}
 	})
-	t.Run("categories", func(t *testing.T) { // so that the cleanup waits for the parallel categories
+	t.Run("categories", func(t *testing.T) { // the cleanup must wait for the parallel categories
 		for name, category := range map[string]func(*suite, *testing.T){
 			"the host cannot be read":           hostReads,
 			"only three places can be written":  writesOutside,
@@ -83,17 +84,16 @@ func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Dri
 	})
 }
 
-// canary is a value in the server's environment that must not be found in any box, because secrets of the server are
-// there too.
+// canary is a value in the server's environment that must not be found in any box, just like secrets of the server there.
 const canary = "canary-5f1c9b7e"
 
 type suite struct {
 	driver     sandbox.Driver
 	guarantees Guarantees
-	launcher   sandbox.Launcher // runs the commands instead of the driver's Exec; nil if that does
+	launcher   sandbox.Launcher // if not nil, runs commands in place of the driver's Exec
 }
 
-// launched runs a category with commands that are launched, as servers run them.
+// launched runs a category with launched commands, as servers run them.
 func launched(category func(*suite, *testing.T)) func(*suite, *testing.T) {
 	return func(s *suite, t *testing.T) {
 		l, ok := s.driver.(sandbox.Launcher)
@@ -102,7 +102,7 @@ func launched(category func(*suite, *testing.T)) func(*suite, *testing.T) {
 	}
 }
 
-// need skips a check of what the driver does not state.
+// need skips a check of a property that the driver does not state.
 func need(t *testing.T, declared bool, what string) {
 	t.Helper()
 	if !declared {
@@ -142,7 +142,7 @@ func (s *suite) newBox(t *testing.T, l sandbox.Limits) *box {
 // small is enough for a line of shell.
 var small = sandbox.Limits{MemoryMB: 256, DiskMB: 64, PIDs: 128, CPUs: 2}
 
-// outcome is what one command did.
+// outcome is the result of one command.
 type outcome struct {
 	sandbox.Result
 	stdout, stderr string
@@ -171,7 +171,7 @@ func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
 	return outcome{result, stdout.String(), stderr.String()}
 }
 
-// launch is Exec by launching, as a server does it: the time limit applies to the start, and again to the command from
+// launch runs a command by launching it, as a server does: the time limit applies to the start, and again to the command from
 // its start on.
 func (b *box) launch(ctx context.Context, ref string, cmd sandbox.Command) (result sandbox.Result, err error) {
 	limit, stdout, stderr := cmd.Timeout, cmd.Stdout, cmd.Stderr
@@ -248,14 +248,14 @@ func (b *box) get(t *testing.T, path string) string {
 	return string(content)
 }
 
-// check is a line of shell and its exact answer.
+// check is a line of shell and its exact output.
 type check struct {
 	name   string
 	script string
 	stdout string
-	// fails: the exit code is not 0, and stdout is not compared.
+	// fails means that the exit code is not 0; stdout is not compared.
 	fails bool
-	// kernel: the check is about what the machine's kernel shows and does.
+	// kernel means that the check is about the machine's kernel.
 	kernel bool
 }
 
@@ -275,7 +275,7 @@ func (b *box) verify(t *testing.T, checks []check) {
 	}
 }
 
-// wantCode checks the code of an error instead of its text, which each driver words for itself.
+// wantCode checks the code of an error rather than its text, which differs between drivers.
 func wantCode(t *testing.T, err error, want fault.Code) {
 	t.Helper()
 	if got := fault.CodeOf(err); got != want {

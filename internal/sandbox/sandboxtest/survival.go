@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// RunSurvival checks that what runs in a box continues when its driver is closed, and that the next driver adopts it.
-// Each call of open opens a driver over the same boxes.
+// RunSurvival checks that processes in a box continue when its driver is closed, and that the next driver adopts them. Each
+// call of open opens a driver over the same boxes.
 func RunSurvival(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 	s := &suite{driver: open(t)}
 	closeDriver := func() {
@@ -46,7 +46,7 @@ func RunSurvival(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		}
 		return n
 	}
-	for range 2 { // twice, because a driver that adopted a process must also leave it to the next one
+	for range 2 { // twice: a driver that adopted a process must also leave it to the next one
 		before := count()
 		closeDriver()
 		s.driver = open(t)
@@ -248,7 +248,7 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 	t.Run("of more output than is kept the beginning and the end are there, and the rest is counted", func(t *testing.T) {
 		const lines = 2_000_000 // of 100 bytes
 		launch(t, "much", fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; exit 3`, lines))
-		// The first follower may keep up or not. The second comes after the end, so it sees only what is kept.
+		// The first follower may or may not keep up. The second comes after the end, so it sees only the kept output.
 		for range 2 {
 			var kept, dropped int64
 			var wrong int
@@ -355,7 +355,7 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 		if err := d.Launch(t.Context(), b.ref, "extended", cmd); err != nil {
 			t.Fatal(fault.From(err).Detail())
 		}
-		for _, limit := range []int64{48 << 20, 20 << 20} { // the second one is less, and does nothing
+		for _, limit := range []int64{48 << 20, 20 << 20} { // the second limit is lower and has no effect
 			if err := d.Extend(t.Context(), b.ref, "extended", limit); err != nil {
 				t.Fatal(fault.From(err).Detail())
 			}

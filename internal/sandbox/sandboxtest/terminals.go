@@ -181,7 +181,7 @@ func (s *terminalSession) write(t *testing.T, text string) {
 	}
 }
 
-// end waits for the end of the command, and returns what it has printed.
+// end waits for the end of the command, and returns its output.
 func (s *terminalSession) end(t *testing.T, code int) string {
 	t.Helper()
 	select {
