@@ -7,9 +7,9 @@
 // test" runs a command if its author may run commands, unless it is posted as literal; "/shrug", which is not a
 // command, is then refused.
 //
-// This file routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and
+// serve.go routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and
 // sse.go are the operations, and thread.go is what is special about threads' streams. page.go and body.go build the
-// response of a read. feed.go sends events to followers, over connections that takeover.go takes from the HTTP server.
+// response of a read. feed.go sends events (event.go) to followers, over connections that takeover.go takes from the HTTP server.
 // subscription.go serves subscriptions. offset.go and headers.go parse and write the protocol's offsets and headers,
 // hold.go limits the memory that clients occupy, and proxy.go forwards requests for sandboxes. What must
 // happen atomically in the log is in [stream.Log].
@@ -103,8 +103,9 @@ const DefaultLongPoll = 30 * time.Second
 // Door is an [http.Handler] for the paths under [Prefixes].
 type Door struct {
 	Config
-	feeds feeds
-	taken taken
+	memory clientMemory
+	feeds  *feeds
+	taken  taken
 	// followers counts the connections that follow streams, by member.
 	followers httpd.Crowd
 }
@@ -126,7 +127,31 @@ func New(c Config) *Door {
 	if c.MaxFollowers == 0 {
 		c.MaxFollowers = 16 << 10
 	}
-	return &Door{Config: c}
+	memory := clientMemory{c.Memory, c.MemoryWait}
+	return &Door{Config: c, memory: memory, feeds: &feeds{log: c.Log, memory: memory, logger: c.Logger, shared: map[feedKey]*feed{}}}
+}
+
+// Close waits until all HTTP/1 followers have ended, which they do once the Log closes; the HTTP server's shutdown does
+// not wait for them. When ctx ends, it closes the remaining connections and returns ctx's error. No new followers are
+// accepted.
+func (d *Door) Close(ctx context.Context) error {
+	t := &d.taken
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	none := make(chan struct{})
+	go func() { t.all.Wait(); close(none) }()
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for conn := range t.conns {
+		conn.Close()
+	}
+	return ctx.Err()
 }
 
 // request is an authorized request for one stream.
@@ -147,69 +172,8 @@ type request struct {
 	run      int64
 }
 
-// operation answers a request. The caller answers its error.
-type operation func(d *Door, w http.ResponseWriter, r request) error
-
-// operations are what can be done to a stream, by HTTP method.
-var operations = map[string]struct {
-	action auth.Action
-	do     operation
-}{
-	http.MethodPut:    {auth.Write, (*Door).create},
-	http.MethodPost:   {auth.Say, (*Door).write},
-	http.MethodGet:    {auth.Read, (*Door).read},
-	http.MethodHead:   {auth.Read, (*Door).head},
-	http.MethodDelete: {auth.Write, (*Door).delete},
-}
-
-// ServeHTTP answers a request for a stream.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	prepare(w.Header())
-	if r.Method == http.MethodOptions {
-		preflight(w.Header())
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	if err := d.serve(w, r); err != nil {
-		d.fail(w, r, err)
-	}
-}
-
-func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r.URL.EscapedPath())
-	if err != nil {
-		return err
-	}
-	// A read may last long, but authorizing it takes bounded time, like everything else.
-	ctx, done := context.WithTimeout(r.Context(), maxDuration)
-	defer done()
-	bounded := r.WithContext(ctx)
-	if strings.HasPrefix(name, reserved) {
-		return d.control(w, bounded, name)
-	}
-	op, ok := operations[r.Method]
-	if !ok {
-		w.Header().Set("Allow", methods)
-		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream does not support %.20s", r.Method)}
-	}
-	pass, err := d.Authorize(bounded, op.action, name)
-	if err != nil {
-		return err
-	}
-	if pass.While == nil {
-		pass.While = context.WithCancel
-	}
-	_, thread := threadOf(name)
-	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun, pass.Confined, pass.Run}
-	if pass.Renewed != "" {
-		w.Header().Set(headerToken, pass.Renewed)
-	}
-	// Without the time limit, because a read may follow the stream.
-	if r.Method == http.MethodGet {
-		req.Request = r
-	}
-	return op.do(d, w, req)
-}
+// reserved is the start of the names that belong to the protocol.
+const reserved = "__ds/"
 
 // A name is a path of words.
 var (
@@ -298,30 +262,6 @@ func status(err error, f *fault.Error) int {
 		return http.StatusBadRequest
 	}
 	return f.Code.HTTPStatus()
-}
-
-// fail answers a request with an error.
-func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
-	f := fault.From(err)
-	if f.Code == fault.Internal {
-		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
-	}
-	code := status(err, f)
-	body := failure{Body: f.Body()}
-	protocolCode(&body, &code, err)
-	refuse(w, r, code, body)
-}
-
-// refuse writes an error.
-func refuse(w http.ResponseWriter, r *http.Request, code int, body failure) {
-	h := w.Header()
-	prepare(h)
-	// Otherwise the error would have the tag of the content.
-	h.Del("ETag")
-	if body.Code == fault.Exhausted && code == http.StatusTooManyRequests {
-		h.Set("Retry-After", "5")
-	}
-	fault.Answer(w, r, code, body.Code, body)
 }
 
 // failure is the JSON form of an error. Some errors about subscriptions have codes of the protocol and further fields.

@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -43,7 +44,7 @@ type feedKey struct {
 // late on two processors, and each held 18 KiB of memory while it waited, instead of 10.
 type feed struct {
 	feedKey
-	door *Door
+	all *feeds
 	// tail is the context of the feed's tail. stop ends it.
 	tail context.Context
 	stop context.CancelFunc
@@ -72,7 +73,7 @@ type feed struct {
 
 // follower is one connection that follows a stream.
 type follower struct {
-	door *Door
+	all  *feeds
 	body bodyWriter
 	// member is the member of a house who follows.
 	member string
@@ -90,15 +91,19 @@ type follower struct {
 	gone  bool
 }
 
-// feeds holds the shared feeds.
+// feeds are the feeds of a door.
 type feeds struct {
+	log    *stream.Log
+	memory clientMemory
+	logger *slog.Logger
+
 	mu     sync.Mutex
 	shared map[feedKey]*feed
 }
 
 // newFeed returns a feed without followers.
-func (d *Door) newFeed(c feedKey) *feed {
-	f := &feed{feedKey: c, door: d, end: -1, lastControl: state{seq: -1}}
+func (all *feeds) newFeed(c feedKey) *feed {
+	f := &feed{feedKey: c, all: all, end: -1, lastControl: state{seq: -1}}
 	// Not the context of a request, because the feed outlives the request.
 	f.tail, f.stop = context.WithCancel(context.Background())
 	return f
@@ -127,18 +132,18 @@ func (f *feed) listen(events iter.Seq2[stream.Event, error]) {
 // finish closes the connections of all remaining followers.
 func (f *feed) finish() {
 	if p := recover(); p != nil { // fail only this feed, as the HTTP server would fail only one request
-		f.door.Logger.Error("following a stream panicked", "panic", p, "stack", string(debug.Stack()))
+		f.all.logger.Error("following a stream panicked", "panic", p, "stack", string(debug.Stack()))
 	}
 	f.stop()
 	f.release()
-	f.door.feeds.mu.Lock()
+	f.all.mu.Lock()
 	f.unpublish()
 	left := f.followers
 	f.followers = nil
 	for _, w := range left {
 		w.gone = true
 	}
-	f.door.feeds.mu.Unlock()
+	f.all.mu.Unlock()
 	for _, w := range left {
 		w.close()
 	}
@@ -146,15 +151,15 @@ func (f *feed) finish() {
 
 // unpublish prevents other feeds from handing over to this one. Callers hold the lock.
 func (f *feed) unpublish() {
-	if f.door.feeds.shared[f.feedKey] == f {
-		delete(f.door.feeds.shared, f.feedKey)
+	if f.all.shared[f.feedKey] == f {
+		delete(f.all.shared, f.feedKey)
 	}
 }
 
 // end ends the connection of a follower. If the follower has a feed of its own, the current text may still be sent
 // completely.
 func (w *follower) end() {
-	mu := &w.door.feeds.mu
+	mu := &w.all.mu
 	mu.Lock()
 	f := w.feed
 	if w.gone {
@@ -193,7 +198,7 @@ func (f *feed) remove(w *follower) {
 // handle sends an event, or keeps it for the next data event. It reports whether to continue.
 func (f *feed) handle(e stream.Event) bool {
 	if e.More && !f.shared && f.lease == nil && len(f.followers) > 0 { // it has fallen behind
-		lease, err := f.door.hold(f.tail, f.followers[0].member, feedMemory)
+		lease, err := f.all.memory.hold(f.tail, f.followers[0].member, feedMemory)
 		if err != nil {
 			return false
 		}
@@ -243,13 +248,25 @@ func (f *feed) send(s state) bool {
 	return s.closed || !s.upToDate || !f.share()
 }
 
+// data returns the waiting entries as a data event; empty if there are none.
+func (f *feed) data() []byte {
+	if len(f.waiting) == 0 {
+		return nil
+	}
+	made := body{form: f.form}
+	for i := range f.waiting {
+		made.add(&f.waiting[i])
+	}
+	return dataEvent(made.end(), f.binary)
+}
+
 // confirm ends the followers that may no longer have what is about to be sent, and reports whether to send it. It waits
 // until that is certain.
 func (f *feed) confirm() bool {
 	known := time.Now()
-	f.door.feeds.mu.Lock()
+	f.all.mu.Lock()
 	all := slices.Clone(f.followers)
-	f.door.feeds.mu.Unlock()
+	f.all.mu.Unlock()
 	for _, w := range all {
 		if auth.StillAllowed(w.allowed, known) != nil {
 			if w.end(); !f.shared {
@@ -275,7 +292,7 @@ func (f *feed) share() (handedOver bool) {
 	if !ok || conn.raw == nil || f.end >= 0 {
 		return false
 	}
-	all := &f.door.feeds
+	all := f.all
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	other := all.shared[f.feedKey]
@@ -286,9 +303,6 @@ func (f *feed) share() (handedOver bool) {
 		f.followers = nil
 		other.addFollower(w)
 	default:
-		if all.shared == nil {
-			all.shared = map[feedKey]*feed{}
-		}
 		all.shared[f.feedKey], f.shared = f, true
 	}
 	return other != nil
@@ -296,13 +310,13 @@ func (f *feed) share() (handedOver bool) {
 
 // broadcast sends a data event, which may be empty, and the last control event to all followers.
 func (f *feed) broadcast(data []byte) {
-	f.door.feeds.mu.Lock()
+	f.all.mu.Lock()
 	f.at = f.lastControl.seq // a follower that joins from now on already has this
 	f.round = append(f.round[:0], f.followers...)
 	if f.lastControl.closed {
 		f.unpublish()
 	}
-	f.door.feeds.mu.Unlock()
+	f.all.mu.Unlock()
 	processors := runtime.GOMAXPROCS(0)
 	part := max(minBroadcastPart, (len(f.round)+processors-1)/processors)
 	if len(f.round) <= part {
@@ -343,15 +357,15 @@ func (f *feed) broadcastTo(some []*follower, data []byte) {
 
 // detach gives a follower a feed of its own, which begins with the rest of the text that could not be sent at once.
 func (f *feed) detach(w *follower, rest []byte) {
-	own := f.door.newFeed(f.feedKey)
+	own := f.all.newFeed(f.feedKey)
 	own.at, own.lastControl = f.at, f.lastControl
-	if own.lease = f.door.Memory.Try(w.member, int64(len(rest))); own.lease == nil { // a broadcast must not wait for memory
+	if own.lease = f.all.memory.Try(w.member, int64(len(rest))); own.lease == nil { // a broadcast must not wait for memory
 		own.stop()
 		w.end()
 		return
 	}
-	f.door.feeds.mu.Lock()
-	defer f.door.feeds.mu.Unlock()
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
 	if !w.gone {
 		f.remove(w)
 		own.addFollower(w)
@@ -369,7 +383,7 @@ func (f *feed) resume(text []byte) {
 	if f.lastControl.closed || f.lastControl.upToDate && f.share() {
 		return
 	}
-	events, err := f.door.Log.StartTail(f.tail, stream.Stream{ID: f.stream, Ref: f.ref}, f.at)
+	events, err := f.all.log.StartTail(f.tail, stream.Stream{ID: f.stream, Ref: f.ref}, f.at)
 	if err != nil { // for example, the stream was deleted: a follower that reconnects gets the error
 		return
 	}

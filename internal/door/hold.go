@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
@@ -20,27 +21,23 @@ const (
 	freeBody = 64 << 10
 )
 
+// clientMemory limits the memory that the server holds for clients.
+type clientMemory struct {
+	*httpd.Memory
+	wait time.Duration // the longest that a request waits for memory
+}
+
 // hold reserves memory for a client. It waits for memory, but not for long.
-func (d *Door) hold(ctx context.Context, who string, bytes int64) (*httpd.Lease, error) {
-	if l := d.Memory.Try(who, bytes); l != nil {
+func (m clientMemory) hold(ctx context.Context, who string, bytes int64) (*httpd.Lease, error) {
+	if l := m.Try(who, bytes); l != nil {
 		return l, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.MemoryWait)
+	ctx, cancel := context.WithTimeout(ctx, m.wait)
 	defer cancel()
-	l, err := d.Memory.Take(ctx, who, bytes)
+	l, err := m.Take(ctx, who, bytes)
 	if err != nil {
 		return nil, fault.New(fault.Unavailable, "the memory for responses is used up by clients that do not read theirs",
 			"read or cancel your earlier requests, and try again in a moment").Because(err)
 	}
 	return l, nil
-}
-
-// enter counts a connection that follows a stream, unless the member has too many. The caller must call leave at its
-// end.
-func (d *Door) enter(who string) (leave func(), err error) {
-	leave, ok := d.followers.Enter(who, d.MaxFollowers)
-	if !ok {
-		return nil, fault.Newf(fault.Exhausted, "close some of them, or share one", "you already follow streams over %d connections", d.MaxFollowers)
-	}
-	return leave, nil
 }

@@ -58,7 +58,7 @@ func (r request) bodyOf(s stream.Stream, text []byte) *body {
 
 // hold reserves memory for a piece of unknown size.
 func (p *page) hold(ctx context.Context) (err error) {
-	p.lease, err = p.door.hold(ctx, p.member, pageMemory)
+	p.lease, err = p.door.memory.hold(ctx, p.member, pageMemory)
 	return err
 }
 

@@ -1,22 +1,20 @@
 package door
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"net/http"
 	"time"
 
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
-	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 const (
 	// followFor is how long one connection follows a stream before the client must reconnect. It is limited, because
 	// proxies drop connections that are silent for longer, and can merge those that begin together.
 	followFor = 55 * time.Second
-	// maxFrame is the size of content at which a data event ends, in bytes.
-	maxFrame = 256 << 10
 )
 
 // follow sends existing and new entries as server-sent events.
@@ -40,11 +38,11 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 		from.after = s.Tail
 	}
 	if from.after < s.Tail { // there is something to catch up on
-		if lease, err = d.hold(r.Context(), r.member, feedMemory); err != nil {
+		if lease, err = d.memory.hold(r.Context(), r.member, feedMemory); err != nil {
 			return err
 		}
 	}
-	f := d.newFeed(feedKey{s.ID, r.ref, formOf(s.ContentType, r.thread, false)})
+	f := d.feeds.newFeed(feedKey{s.ID, r.ref, formOf(s.ContentType, r.thread, false)})
 	f.lease = lease
 	if s.Closed {
 		f.end = s.Tail
@@ -65,7 +63,7 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 	if f.binary {
 		h.Set(headerEncoding, "base64")
 	}
-	reader := &follower{door: d, allowed: ctx, member: r.member, cursor: cursor(r.URL.Query().Get("cursor")), body: d.open(w, r.Request)}
+	reader := &follower{all: d.feeds, allowed: ctx, member: r.member, cursor: cursor(r.URL.Query().Get("cursor")), body: d.open(w, r.Request)}
 	f.addFollower(reader)
 	overtime := time.AfterFunc(followFor, reader.end)
 	unwatch := context.AfterFunc(ctx, reader.end)
@@ -79,48 +77,32 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 	return nil
 }
 
-// state is the content of a control event.
-type state struct {
-	seq              int64
-	upToDate, closed bool
+// enter counts a connection that follows a stream, unless the member has too many. The caller must call leave at its
+// end.
+func (d *Door) enter(who string) (leave func(), err error) {
+	leave, ok := d.followers.Enter(who, d.MaxFollowers)
+	if !ok {
+		return nil, fault.Newf(fault.Exhausted, "close some of them, or share one", "you already follow streams over %d connections", d.MaxFollowers)
+	}
+	return leave, nil
 }
 
-// data returns the waiting entries as a data event; empty if there are none. It has spare capacity for a control event.
-func (f *feed) data() []byte {
-	if len(f.waiting) == 0 {
-		return nil
+// open starts a response whose body has no defined end.
+//
+// Thousands of followers may be waiting, so their connections are taken from the HTTP server, which then frees the
+// request, its buffers and a large stack. An HTTP/2 connection cannot be taken, because it also carries other requests.
+func (d *Door) open(w http.ResponseWriter, r *http.Request) bodyWriter {
+	conn, err := takeOver(w, r)
+	if err != nil {
+		w.WriteHeader(http.StatusOK)
+		o := &response{w, http.NewResponseController(w), r.Context()}
+		o.control.Flush()
+		return o
 	}
-	made := body{form: f.form}
-	for i := range f.waiting {
-		made.add(&f.waiting[i])
+	c := &connection{Conn: conn, taken: &d.taken}
+	if conn, ok := conn.(syscall.Conn); ok { // a plain socket
+		c.raw, _ = conn.SyscallConn()
 	}
-	content := made.end()
-	text := append(make([]byte, 0, len(content)+512), "event: data\n"...)
-	if f.binary {
-		return append(base64.StdEncoding.AppendEncode(append(text, "data:"...), content), "\n\n"...)
-	}
-	// Content must not end the event, so every kind of line break that a reader of events recognises starts a new data
-	// line.
-	content = bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n"))
-	content = bytes.ReplaceAll(content, []byte("\r"), []byte("\n"))
-	for line := range bytes.SplitSeq(content, []byte("\n")) {
-		text = append(append(append(text, "data:"...), line...), '\n')
-	}
-	return append(text, '\n')
-}
-
-// appendControl appends the control event for a state, with the cursor that the client sends when it reconnects.
-func appendControl(text []byte, s state, cursor string) []byte {
-	// Offsets and cursors are digits, which need no escaping.
-	text = append(append(append(text, "event: control\ndata:{\"streamNextOffset\":\""...), stream.Offset(s.seq)...), '"')
-	if !s.closed { // otherwise no client reconnects
-		text = append(append(append(text, `,"streamCursor":"`...), cursor...), '"')
-	}
-	if s.upToDate {
-		text = append(text, `,"upToDate":true`...)
-	}
-	if s.closed {
-		text = append(text, `,"streamClosed":true`...)
-	}
-	return append(text, "}\n\n"...)
+	d.taken.add(conn)
+	return c
 }

@@ -18,9 +18,6 @@ import (
 // with a wake's token is read before the token is checked.
 const maxControl = 1 << 20
 
-// reserved is the start of the names that belong to the protocol.
-const reserved = "__ds/"
-
 // subscriptionForm parses a path under reserved: a subscription, and a part of it.
 var subscriptionForm = regexp.MustCompile(`^__ds/subscriptions/([A-Za-z0-9._~-]{1,100})(?:/(streams|callback|claim|ack|release)(?:/(.+))?)?$`)
 

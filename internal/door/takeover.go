@@ -23,26 +23,6 @@ type bodyWriter interface {
 	close()
 }
 
-// open starts a response whose body has no defined end.
-//
-// Thousands of followers may be waiting, so their connections are taken from the HTTP server, which then frees the
-// request, its buffers and a large stack. An HTTP/2 connection cannot be taken, because it also carries other requests.
-func (d *Door) open(w http.ResponseWriter, r *http.Request) bodyWriter {
-	conn, err := takeOver(w, r)
-	if err != nil {
-		w.WriteHeader(http.StatusOK)
-		o := &response{w, http.NewResponseController(w), r.Context()}
-		o.control.Flush()
-		return o
-	}
-	c := &connection{Conn: conn, taken: &d.taken}
-	if conn, ok := conn.(syscall.Conn); ok { // a plain socket
-		c.raw, _ = conn.SyscallConn()
-	}
-	d.taken.add(conn)
-	return c
-}
-
 // takeOver takes a request's connection from the HTTP server and writes the head of the response. The body ends with
 // the connection.
 func takeOver(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
@@ -199,27 +179,4 @@ func (t *taken) end(conn net.Conn) {
 		delete(t.conns, conn)
 		t.all.Done()
 	}
-}
-
-// Close waits until all HTTP/1 followers have ended, which they do once the Log closes; the HTTP server's shutdown does
-// not wait for them. When ctx ends, it closes the remaining connections and returns ctx's error. No new followers are
-// accepted.
-func (d *Door) Close(ctx context.Context) error {
-	t := &d.taken
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	none := make(chan struct{})
-	go func() { t.all.Wait(); close(none) }()
-	select {
-	case <-none:
-		return nil
-	case <-ctx.Done():
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for conn := range t.conns {
-		conn.Close()
-	}
-	return ctx.Err()
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -110,59 +108,4 @@ func unprocessable(err error) error {
 		return refusal{http.StatusRequestEntityTooLarge, err}
 	}
 	return err
-}
-
-// appendMessage appends an entry as one message of its stream. A thread's entry is {seq, id, type, authorId, payload,
-// ts}. It is built by hand because its payload is JSON already, and most of the work of encoding/json would be to scan
-// it again.
-func (f form) appendMessage(text []byte, e entry.Entry) []byte {
-	if !f.thread {
-		return append(text, stream.Bytes(e)...)
-	}
-	text = strconv.AppendInt(append(text, `{"seq":`...), e.Seq, 10)
-	text = appendString(append(text, `,"id":`...), e.ID)
-	text = appendString(append(text, `,"type":`...), e.Type)
-	if e.Author != "" {
-		text = appendString(append(text, `,"authorId":`...), e.Author)
-	}
-	text = appendTyped(append(text, `,"payload":`...), e)
-	text = e.Time.AppendFormat(append(text, `,"ts":"`...), time.RFC3339Nano)
-	return append(text, `"}`...)
-}
-
-// appendString appends a string as JSON.
-func appendString(text []byte, s string) []byte {
-	// Most strings need no escaping, and Marshal would allocate.
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s)
-			return append(text, quoted...)
-		}
-	}
-	return append(append(append(text, '"'), s...), '"')
-}
-
-// appendTyped appends an entry's payload with the type inside, where clients of this door expect it.
-func appendTyped(text []byte, e entry.Entry) []byte {
-	fields, isObject := bytes.CutPrefix(bytes.TrimSpace(e.Payload), []byte("{"))
-	if !isObject || hasType(e.Payload) {
-		return append(text, e.Payload...)
-	}
-	text = appendString(append(text, `{"type":`...), e.Type)
-	if fields = bytes.TrimSpace(fields); fields[0] != '}' {
-		text = append(text, ',')
-	}
-	return append(text, fields...)
-}
-
-// hasType reports whether a JSON object has a field named type.
-func hasType(object []byte) bool {
-	switch {
-	case bytes.HasPrefix(object, []byte(`{"type":`)):
-		return true
-	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // nor in an escaped spelling
-		return false
-	}
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(object, &fields) == nil && fields["type"] != nil
 }

@@ -28,6 +28,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"net/netip"
+	"net/url"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -322,4 +325,31 @@ func links(ctx context.Context, tx pgx.Tx, id int64) (all []Link, err error) {
 
 func (s *Subscriptions) in(ctx context.Context, house string, f func(tx pgx.Tx) error) error {
 	return s.DB.In(ctx, db.Scope{House: house}, f)
+}
+
+// wakeLoop makes the loop check for work now.
+func (s *Subscriptions) wakeLoop() {
+	select {
+	case s.kick <- struct{}{}:
+	default: // the loop will check anyway, because a token is already pending
+	}
+}
+
+// checkURL validates a webhook's URL. The address behind its host name is checked with every call, because it may
+// change. Without https, the callback's token in the body would be readable on the way.
+func (s *Subscriptions) checkURL(text string) error {
+	u, err := url.Parse(text)
+	refused := fault.New(fault.Invalid, "webhook.url: webhooks may not be sent to this address", "use a public address that begins with https://").Because(ErrURL)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || len(text) > maxText:
+		return refused
+	case (u.Scheme == "http" || u.Scheme == "https") && s.PrivateHosts.AllowsURL(u):
+		return nil
+	case u.Scheme != "https" || u.Hostname() == "localhost":
+		return refused
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !outbound.Public(ip) {
+		return refused
+	}
+	return nil
 }

@@ -35,7 +35,7 @@ const (
 // Start starts to deliver wakes until Close is called.
 func Start(c Config) *Subscriptions {
 	s := &Subscriptions{Config: c, kick: make(chan struct{}, 1), deliveries: make(chan struct{}, maxDeliveries), redeliveries: make(chan struct{}, maxRedeliveries)}
-	s.client = s.newClient()
+	s.client = s.newClient(maxDeliveries)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.run)
 	return s
@@ -45,14 +45,6 @@ func Start(c Config) *Subscriptions {
 func (s *Subscriptions) Close() {
 	s.stop()
 	s.work.Wait()
-}
-
-// wakeLoop makes the loop check for work now.
-func (s *Subscriptions) wakeLoop() {
-	select {
-	case s.kick <- struct{}{}:
-	default: // the loop will check anyway, because a token is already pending
-	}
 }
 
 func (s *Subscriptions) run() {

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/arbe-dev/arbe/db/query"
@@ -26,30 +24,11 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// checkURL validates a webhook's URL. The address behind its host name is checked with every call, because it may
-// change. Without https, the callback's token in the body would be readable on the way.
-func (s *Subscriptions) checkURL(text string) error {
-	u, err := url.Parse(text)
-	refused := fault.New(fault.Invalid, "webhook.url: webhooks may not be sent to this address", "use a public address that begins with https://").Because(ErrURL)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || len(text) > maxText:
-		return refused
-	case (u.Scheme == "http" || u.Scheme == "https") && s.PrivateHosts.AllowsURL(u):
-		return nil
-	case u.Scheme != "https" || u.Hostname() == "localhost":
-		return refused
-	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !outbound.Public(ip) {
-		return refused
-	}
-	return nil
-}
-
-// newClient returns the client that calls webhooks. It connects only to public addresses and to [Config.PrivateHosts], so
-// that members cannot make the server call services inside its own network.
-func (s *Subscriptions) newClient() *http.Client {
+// newClient returns the client that calls webhooks. It keeps at most idle unused connections. It connects only to public
+// addresses and to [Config.PrivateHosts], so that members cannot make the server call services inside its own network.
+func (s *Subscriptions) newClient(idle int) *http.Client {
 	transport := outbound.Transport(s.PrivateHosts.Allows)
-	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = maxDeliveries, maxAnswer
+	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = idle, maxAnswer
 	return &http.Client{
 		Timeout:   webhookTimeout,
 		Transport: transport,
