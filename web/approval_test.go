@@ -32,7 +32,7 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("rm -rf ./\u202ex\n<b>second</b>"))
 	c := ada(t, f)
 	_, text := c.get("/threads/turnasks")
-	contains(t, text, "waits for a yes", "waiting for a person&#39;s yes")
+	contains(t, text, "waits for approval", "waiting for a person&#39;s approval")
 	contains(t, text, "Bee asks whether it may use <code>run_command</code>", "rm -rf ./&lt;U+202E&gt;x\n&lt;b&gt;second&lt;/b&gt;",
 		`action="/threads/turnasks/approvals/p1"`, `value="approve"`, `value="deny"`)
 	t.Run("with yes or no, and a reason", func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 		f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Denied, AnsweredBy: f.me.Id, Reason: "too early"})
 		_, text := c.get("/threads/turnasks")
 		contains(t, text, "Ada said no.", "too early")
-		lacks(t, text, `value="approve"`, "waits for a yes", "waiting for a person")
+		lacks(t, text, `value="approve"`, "waits for approval", "waiting for a person")
 	})
 	t.Run("everything that would run is shown, however long", func(t *testing.T) {
 		f.begins("turnlong")
@@ -101,7 +101,7 @@ func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
 	}
 	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("make release && git push --tags"))
 	for _, b := range tabs {
-		b.until("that the call waits", "document.querySelector('.call-word')?.innerText === 'waits for a yes'")
+		b.until("that the call waits", "document.querySelector('.call-word')?.innerText === 'waits for approval'")
 		b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
 	}
 	if dir := os.Getenv("ARBE_SCREENSHOTS"); dir != "" {

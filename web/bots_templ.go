@@ -153,7 +153,7 @@ func botsPage(v botsView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "</section><section aria-labelledby=\"approval\"><h2 id=\"approval\">Only with a person's yes</h2><p class=\"lead\">Before a bot uses one of these tools, it shows what it wants to do, and waits for a person's yes. This holds for every bot of the house; a bot's own page can add tools.</p><form method=\"post\" action=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "</section><section aria-labelledby=\"approval\"><h2 id=\"approval\">Only with a person's approval</h2><p class=\"lead\">Before a bot uses one of these tools, it shows what it wants to do, and waits for a person's approval. This holds for every bot of the house; a bot's own page can add tools.</p><form method=\"post\" action=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -176,7 +176,7 @@ func botsPage(v botsView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "><legend class=\"unseen\">Tools that need a yes</legend> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 16, "><legend class=\"unseen\">Tools that need approval</legend> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -775,7 +775,7 @@ func botPage(v botView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 77, "><legend>Only with a person's yes</legend> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 77, "><legend>Only with a person's approval</legend> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1037,7 +1037,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("answer_minutes", "Minutes to wait for a person's yes", "Default: 1,440, a day.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("answer_minutes", "Minutes to wait for a person's approval", "Default: 1,440, a day.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

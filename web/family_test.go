@@ -73,7 +73,7 @@ func TestATaskIsACardInItsParent(t *testing.T) {
 	contains(t, state(t, page, "child0001"), "getting ready")
 	contains(t, state(t, page, "child0002"), `class="status running"`, "thinking", `class="elapsed"`, "last tool bash · $0.04", "/threads/child0002/run/stop")
 	contains(t, state(t, page, "child0003"), `class="status failed"`, "4m 0s", "the model is overloaded &lt;script&gt;", "/threads/child0003/run/continue")
-	contains(t, state(t, page, "child0004"), `class="status waiting"`, "waits for a yes")
+	contains(t, state(t, page, "child0004"), `class="status waiting"`, "waits for approval")
 	contains(t, state(t, page, "child0005"), "Its thread was deleted.")
 	lacks(t, page, `href="/threads/child0005"`, "elsewhere")
 	if listed := regexp.MustCompile(`id="kid-(child\d+)"`).FindAllStringSubmatch(page, -1); len(listed) != 4 || listed[0][1] != "child0004" || listed[1][1] != "child0002" {

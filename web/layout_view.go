@@ -189,7 +189,7 @@ type status struct{ Class, Word string }
 func stateOf(t *arbev1.Thread) status {
 	switch {
 	case t.OpenApprovals > 0:
-		return status{Class: "waiting", Word: "waits for a yes"}
+		return status{Class: "waiting", Word: "waits for approval"}
 	case t.Running.GetTurnId() != "":
 		return status{Class: "running", Word: cmp.Or(clip(t.Running.AgentName, 40), "a bot") + " at work"}
 	case t.Running != nil:

@@ -25,7 +25,7 @@ func inboxDigest(i *arbev1.Inbox) string {
 
 // needWords tells why a thread needs its reader.
 var needWords = map[arbev1.NeedReason]string{
-	arbev1.NeedReason_NEED_REASON_APPROVAL: "a bot waits for a yes", arbev1.NeedReason_NEED_REASON_MENTION: "mentions you",
+	arbev1.NeedReason_NEED_REASON_APPROVAL: "a bot waits for approval", arbev1.NeedReason_NEED_REASON_MENTION: "mentions you",
 	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "finished",
 }
 

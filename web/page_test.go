@@ -620,9 +620,9 @@ func TestAListSaysWhatWaitsForAYes(t *testing.T) {
 	c := ada(t, f)
 	_, list := c.get("/houses/home")
 	contains(t, list, "<title id=\"title\">◕ 1 waiting · ● 1 running · Home · arbe</title>", `class="thread-item waiting"`,
-		`<span class="state-word status waiting" aria-hidden="true">waits for a yes</span>`, `action="/threads/asksasks/turns/t1/stop"`)
+		`<span class="state-word status waiting" aria-hidden="true">waits for approval</span>`, `action="/threads/asksasks/turns/t1/stop"`)
 	_, page := c.get("/threads/asksasks")
-	contains(t, page, "waits for a yes · Asks · Home", `<span class="pill-word">waits for a yes</span>`)
+	contains(t, page, "waits for approval · Asks · Home", `<span class="pill-word">waits for approval</span>`)
 	lacks(t, page, `class="status pill running"`)
 }
 

@@ -370,7 +370,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		res, _ = owner.post(home+"/limits", url.Values{"house_usd_day": {""}})
 		want(t, res, http.StatusSeeOther, home+"/bots#spending")
 	})
-	t.Run("the tools that every bot uses only with a person's yes are set, and shown to members", func(t *testing.T) {
+	t.Run("the tools that every bot uses only with a person's approval are set, and shown to members", func(t *testing.T) {
 		owner := owner.in(t)
 		for _, c := range []struct{ ask, ticked []string }{{[]string{"say", "run_command"}, []string{"run_command", "say"}}, {nil, nil}} {
 			res, _ := owner.post(home+"/ask", url.Values{"ask": c.ask})

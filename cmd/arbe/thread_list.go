@@ -76,7 +76,7 @@ func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 func doing(t *arbev1.Thread) string {
 	switch r := t.GetRunning(); {
 	case t.GetOpenApprovals() > 0:
-		return "waits for a yes"
+		return "waits for approval"
 	case r.GetTurnId() != "":
 		return oneLine(first(r.GetAgentName(), "a bot") + " at work")
 	case r != nil:

@@ -43,7 +43,7 @@ type By struct {
 	Epoch               int64
 }
 
-// Approval is a call of a tool that runs only with a person's yes, or a question.
+// Approval is a call of a tool that runs only with a person's approval, or a question.
 type Approval struct {
 	By
 	ID, Bot string
@@ -52,7 +52,7 @@ type Approval struct {
 	// Tool and Arguments are what runs.
 	Tool      string
 	Arguments json.RawMessage
-	// Question: the answer is the words to a yes.
+	// Question: people answer it in words, which come with an approval.
 	Question bool
 	// State is "open", or the outcome of an [entry.PermissionAnswered].
 	State              string
@@ -110,7 +110,7 @@ func AskTx(ctx context.Context, tx pgx.Tx, q Request) (asked *entry.Draft, refus
 	}
 	if len(arguments) > entry.MaxAsked {
 		return nil, fault.Newf(fault.Exhausted, "do it in smaller parts, which a person can read",
-			"this call needs a person's yes, its arguments have %d bytes, and people are asked about at most %d", len(arguments), entry.MaxAsked), nil
+			"this call needs a person's approval, but its arguments have %d bytes, and at most %d can be shown to people", len(arguments), entry.MaxAsked), nil
 	}
 	if err := queries.LockApprovals(ctx, tx, q.House); err != nil {
 		return nil, nil, err
@@ -174,13 +174,13 @@ func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	}
 	switch {
 	case load.Refused:
-		return fault.Newf(fault.Forbidden, "go on without it, or say what you need", "this %s has asked for exactly this call before, and was not given a yes, so nobody is asked again", who)
+		return fault.Newf(fault.Forbidden, "go on without it, or say what you need", "this %s has asked for exactly this call before and was denied, so nobody is asked again", who)
 	case load.OfOwn >= most:
 		return fault.Newf(fault.Exhausted, "go on without it, or say what you need", "this %s has asked people %d times, and may not ask more", who, most)
 	case load.OfThread >= threadMost:
-		return fault.Newf(fault.Exhausted, "say what you need, and go on when people have answered", "%d calls in this thread wait for a person's yes already", threadMost).WithReason(fault.LimitReached)
+		return fault.Newf(fault.Exhausted, "say what you need, and go on when people have answered", "%d calls in this thread wait for a person's approval already", threadMost).WithReason(fault.LimitReached)
 	case load.OfHouse >= houseMost:
-		return fault.Newf(fault.Exhausted, "say what you need, and go on when people have answered", "%d calls in this house wait for a person's yes already", houseMost).WithReason(fault.LimitReached)
+		return fault.Newf(fault.Exhausted, "say what you need, and go on when people have answered", "%d calls in this house wait for a person's approval already", houseMost).WithReason(fault.LimitReached)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 			t.Errorf("%+v still runs", got.Running)
 		}
 	})
-	t.Run("or asks for a person's yes", func(t *testing.T) {
+	t.Run("or asks for a person's approval", func(t *testing.T) {
 		t.Parallel()
 		r := asking(t, plans("Plan", "Release"), entry.CreateThreadTool)
 		row := r.touched(r.th)

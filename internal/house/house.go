@@ -33,7 +33,7 @@ type House struct {
 	DefaultModel string
 	// Limits has only what was set: see [Limits.OrDefaults].
 	Limits Limits
-	// Ask are the names of the tools that every bot of the house uses only with a person's yes, in the order of [entry.Tools].
+	// Ask are the names of the tools that every bot of the house uses only with a person's approval, in the order of [entry.Tools].
 	Ask []string
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
@@ -196,7 +196,7 @@ type Change struct {
 	Environment *string
 	// Limits replaces all limits.
 	Limits *Limits
-	// Ask replaces the names of the tools that bots use only with a person's yes.
+	// Ask replaces the names of the tools that bots use only with a person's approval.
 	Ask *[]string
 }
 

@@ -42,7 +42,7 @@ func (l Limits) validate() error {
 // Rules are what holds for all bots of a house.
 type Rules struct {
 	Limits Limits
-	// Ask are the names of the tools that they use only with a person's yes.
+	// Ask are the names of the tools that they use only with a person's approval.
 	Ask []string
 }
 

@@ -1,5 +1,5 @@
 // Package inbox is what each member of a house has read, and what needs them: threads in which they are mentioned, in which
-// a bot waits for a person's yes, and in which work that they asked for has ended while they did not look.
+// a bot waits for a person's approval, and in which work that they asked for has ended while they did not look.
 //
 // What a member has read is a position in a thread, one small row that only they write. What needs them is written as
 // notices, with the commit of what causes them: a decision about a chat that mentions them ([Inboxes.MentionTx]), the end

@@ -29,7 +29,7 @@ func asker(th thread.Thread) approval.By {
 // working are the tools of arbe that coding agents have in their own way.
 var working = []string{entry.RunCommandTool, entry.ReadFileTool, entry.WriteFileTool, entry.EditFileTool, entry.SearchFilesTool, entry.FetchTool}
 
-// rulesOf returns what a bot does only with a person's yes, of what coding agents do.
+// rulesOf returns what a bot does only with a person's approval, of what coding agents do.
 func (r *Runs) rulesOf(ctx context.Context, scope db.Scope, b bot.Bot) (rules Rules, err error) {
 	if r.config.Rules != nil {
 		if rules, err = r.config.Rules(ctx, scope, b); err != nil {
@@ -46,13 +46,13 @@ func (r *Runs) rulesOf(ctx context.Context, scope db.Scope, b bot.Bot) (rules Ru
 	return rules, nil
 }
 
-// cannotAsk refuses an agent that would do without a yes what needs one.
+// cannotAsk refuses an agent that cannot ask, if the rules require approval for what it does.
 func cannotAsk(b bot.Bot, agent Agent, rules Rules) error {
 	if len(rules.Ask) == 0 || agent.Asks {
 		return nil
 	}
-	return fault.Newf(fault.Precondition, "delegate to a coding agent that can ask, such as @claude, or have an owner change what needs a yes: arbe house ask, arbe bot edit",
-		"@%s may use %s only with a person's yes, and %s cannot ask people", b.Handle, strings.Join(rules.Ask, ", "), agent.Title)
+	return fault.Newf(fault.Precondition, "delegate to a coding agent that can ask, such as @claude, or have an owner change what needs approval: arbe house ask, arbe bot edit",
+		"@%s may use %s only with a person's approval, and %s cannot ask people", b.Handle, strings.Join(rules.Ask, ", "), agent.Title)
 }
 
 // ask takes a post that has questions, or withdraws some.

@@ -109,7 +109,7 @@ func TestAnAgentThatCannotAsk(t *testing.T) {
 	})
 	child := w.spawn("Work.")
 	all := w.ends(child.ID, 1, thread.Failed)
-	if failed := of[entry.PiFailed](all); len(failed) != 1 || !strings.Contains(failed[0].Error, "run_command only with a person's yes") || strings.Contains(failed[0].Error, "say") {
+	if failed := of[entry.PiFailed](all); len(failed) != 1 || !strings.Contains(failed[0].Error, "run_command only with a person's approval") || strings.Contains(failed[0].Error, "say") {
 		t.Errorf("the log is\n%s", story(all))
 	}
 }

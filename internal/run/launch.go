@@ -43,7 +43,7 @@ type launch struct {
 	// thread is the row as it was last read, and bot its driver.
 	thread thread.Thread
 	bot    bot.Bot
-	// model is the one that the agent speaks to, and rules what it does only with a person's yes.
+	// model is the one that the agent speaks to, and rules what it does only with a person's approval.
 	model Model
 	rules Rules
 	// tail is the end of what the runner printed.
@@ -127,7 +127,7 @@ func (l *launch) begin(ctx context.Context) error {
 	})
 }
 
-// rule finds what the agent does only with a person's yes.
+// rule finds what the agent does only with a person's approval.
 func (l *launch) rule(ctx context.Context, agent Agent) (err error) {
 	if l.rules, err = l.rulesOf(ctx, l.scope, l.bot); err != nil {
 		return err

@@ -90,7 +90,7 @@ type Config struct {
 
 	// Model returns the model of a bot, in a dialect that its agent speaks. Defaults to nil: agents have none.
 	Model func(ctx context.Context, scope db.Scope, b bot.Bot, dialects []string) (Model, error)
-	// Rules returns what a bot does only with a person's yes, by its house and itself, and how long it waits for that. Defaults to
+	// Rules returns what a bot does only with a person's approval, by its house and itself, and how long it waits for that. Defaults to
 	// nil: nothing, and a day.
 	Rules func(ctx context.Context, scope db.Scope, b bot.Bot) (Rules, error)
 	// Wake queues the turn of a bot that waited for what it delegated. Defaults to nil: nobody is woken.
@@ -111,7 +111,7 @@ type Config struct {
 	Limits Limits
 }
 
-// Rules are what a bot does only with a person's yes, by the names of arbe's tools, and how long it waits for an answer.
+// Rules are what a bot does only with a person's approval, by the names of arbe's tools, and how long it waits for an answer.
 type Rules struct {
 	Ask      []string
 	Patience time.Duration

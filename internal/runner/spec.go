@@ -53,7 +53,7 @@ type Spec struct {
 	Model Model `json:"model"`
 	// Instructions are the bot's; they are appended to the agent's system prompt.
 	Instructions string `json:"instructions"`
-	// Ask are the names of what the agent does only with a person's yes, and AnswerSeconds how long it waits for that; 0 is a day.
+	// Ask are the names of what the agent does only with a person's approval, and AnswerSeconds how long it waits for that; 0 is a day.
 	Ask           []string `json:"ask,omitempty"`
 	AnswerSeconds int64    `json:"answer_seconds,omitempty"`
 	// MaxSeconds is how long the agent may work; 0 is three days. It only ends agents that hang.

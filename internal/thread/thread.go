@@ -70,7 +70,7 @@ type Thread struct {
 	// not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
 	Running  *Work
-	// OpenApprovals is how many calls of tools wait for a person's yes in it. It follows the log, too.
+	// OpenApprovals is how many calls of tools wait for a person's approval in it. It follows the log, too.
 	OpenApprovals int
 }
 

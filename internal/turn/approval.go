@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// This file lets people decide which calls of tools run. A bot may have tools that it uses only with a person's yes
+// This file lets people decide which calls of tools run. A bot may have tools that it uses only with a person's approval
 // ([Bot].Ask). When its model calls one, the call becomes a request for approval: a row, and an entry of the thread. The turn waits for
 // the answer in the database (status [Asking]) and not on a server. An answer, the end of the time for it, or a stop of the
 // turn queues it again; it then finds by the call what was decided, and goes on.

@@ -50,7 +50,7 @@ type Bot struct {
 	Model string
 	// Think is how hard its model thinks, unless a question says otherwise.
 	Think entry.Effort
-	// Tools are the names of the tools that it may use, and Ask those of them that need a person's yes.
+	// Tools are the names of the tools that it may use, and Ask those of them that need a person's approval.
 	Tools, Ask []string
 	Limits     Limits
 	// Listens holds, by the id of an activation policy, the topics on which a listening bot speaks up. Without topics

@@ -171,7 +171,7 @@ func TestToolsAreAskedForBeforeEachStep(t *testing.T) {
 
 func TestATurnAsksPeople(t *testing.T) {
 	t.Parallel()
-	// asking is a bench whose bot waits for a person's yes to its tool.
+	// asking is a bench whose bot waits for a person's approval to its tool.
 	asking := func(t *testing.T) (b *bench, id string, q approval.Approval) {
 		t.Helper()
 		b = setup(t, uses([]string{"deploy"}))

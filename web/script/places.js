@@ -12,7 +12,7 @@ function here() {
 }
 
 // showRunning shows in the browser's tab that something is running: by the icon, and on a house's page by the title too, which
-// also counts the threads that wait for a person's yes. The title of a thread's page comes from the server.
+// also counts the threads that wait for a person's approval. The title of a thread's page comes from the server.
 const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^\(\d+\) /, '').replace(/^(?:[◕●] \d+ (?:waiting|running) · )+/, '')
 function showRunning() {
   const count = (state) => $$(`#threads .status.${state}:not(.state-word)`).length

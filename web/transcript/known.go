@@ -208,7 +208,7 @@ func (k *known) turn(id string) turn {
 	case entry.TurnWaiting:
 		t.Waits, t.Next = w.For(), last.Time.Add(time.Duration(w.DelayMS)*time.Millisecond)
 	case entry.PermissionAsked:
-		t.Waits = "waiting for a person's yes"
+		t.Waits = "waiting for a person's approval"
 	case entry.CancelRequested:
 		t.Waits = "stopping"
 	}

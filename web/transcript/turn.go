@@ -69,7 +69,7 @@ func (c Call) Word() string {
 	case "cancelled":
 		return "not ended"
 	case "waiting":
-		return "waits for a yes"
+		return "waits for approval"
 	}
 	return c.Class
 }

@@ -28,7 +28,7 @@ func OpenCode() Harness {
 		name: "acp-opencode", title: "OpenCode", version: OpenCodeVersion, dialects: []harness.Dialect{harness.Chat, harness.Messages, harness.Responses},
 		install: harness.Install{Script: "VERSION=" + OpenCodeVersion + "\n" + openCodeInstall, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}},
 		steer:   true, asks: true, start: startOpenCode,
-		lacks: "it is not started in a repository with plugins for OpenCode, which it would run; a person's no ends what it does, and the reason is its next prompt; it starts no subagents if anything needs a person's yes",
+		lacks: "it is not started in a repository with plugins for OpenCode, which it would run; a person's no ends what it does, and the reason is its next prompt; it starts no subagents if anything needs a person's approval",
 	}}
 }
 

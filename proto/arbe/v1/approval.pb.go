@@ -73,7 +73,7 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_approval_proto_rawDescGZIP(), []int{0}
 }
 
-// Approval is a call of a tool that runs only with a person's yes.
+// Approval is a call of a tool that runs only with a person's approval.
 type Approval struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`

@@ -46,7 +46,7 @@ type Bot struct {
 	Policies  []*Policy              `protobuf:"bytes,10,rep,name=policies,proto3" json:"policies,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// The tools that it uses only with a person's yes, besides those of House.ask. ApprovalService has the requests.
+	// The tools that it uses only with a person's approval, besides those of House.ask. ApprovalService has the requests.
 	Ask []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
 	// How hard its model thinks, unless a question says otherwise: "off", "low", "medium" or "high"; empty for what the
 	// provider does.
@@ -466,7 +466,7 @@ type CreateBotRequest struct {
 	// Unset means all tools.
 	Tools  *Names     `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// The tools that it uses only with a person's yes. Unset means none.
+	// The tools that it uses only with a person's approval. Unset means none.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
 	// How hard its model thinks: "off", "low", "medium" or "high"; empty for what the provider does.
 	Think string `protobuf:"bytes,10,opt,name=think,proto3" json:"think,omitempty"`
@@ -927,7 +927,7 @@ type UpdateBotRequest struct {
 	Tools *Names `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	// Replaces all limits when set.
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Replaces all tools that need a person's yes when set.
+	// Replaces all tools that need a person's approval when set.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
 	// Set it to an empty string for what the provider does.
 	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
@@ -1591,7 +1591,7 @@ type Tool struct {
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// On whose behalf it acts: with whose rights, and in whose name. One sentence.
 	Behalf string `protobuf:"bytes,3,opt,name=behalf,proto3" json:"behalf,omitempty"`
-	// The house says that its bots use it only with a person's yes.
+	// The house says that its bots use it only with a person's approval.
 	Ask           bool `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1758,7 +1758,7 @@ type Runtime struct {
 	Dialects []string `protobuf:"bytes,4,rep,name=dialects,proto3" json:"dialects,omitempty"`
 	// What is said while it works reaches what it does. Otherwise it is what it does next.
 	Steers bool `protobuf:"varint,5,opt,name=steers,proto3" json:"steers,omitempty"`
-	// It can ask people before it does what needs a person's yes. Otherwise it is not started where something does.
+	// It can ask people before it does what needs a person's approval. Otherwise it is not started where something does.
 	Asks bool `protobuf:"varint,6,opt,name=asks,proto3" json:"asks,omitempty"`
 	// What it cannot do that others can, in a sentence; empty if there is nothing to say.
 	Limits        string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`

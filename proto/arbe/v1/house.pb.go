@@ -38,7 +38,7 @@ type House struct {
 	// The model of bots that name none, as provider/model; empty for the installation's.
 	DefaultModel string       `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
 	Limits       *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// The tools that every bot of the house uses only with a person's yes. Bots can need it for more, and not for less.
+	// The tools that every bot of the house uses only with a person's approval. Bots can need it for more, and not for less.
 	Ask           []string `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -673,7 +673,7 @@ type UpdateHouseRequest struct {
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
 	// Replaces all limits when set.
 	Limits *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Replaces all tools that need a person's yes when set.
+	// Replaces all tools that need a person's approval when set.
 	Ask           *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,7 +28,7 @@ type NeedReason int32
 
 const (
 	NeedReason_NEED_REASON_UNSPECIFIED NeedReason = 0
-	// A bot waits for a person's yes.
+	// A bot waits for a person's approval.
 	NeedReason_NEED_REASON_APPROVAL NeedReason = 1
 	// Somebody mentioned them.
 	NeedReason_NEED_REASON_MENTION NeedReason = 2

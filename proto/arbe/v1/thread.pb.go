@@ -163,7 +163,7 @@ type Thread struct {
 	// The run of its coding agent, or the oldest of the commands and turns of bots that have not ended; unset if there is none.
 	// For commands and turns it follows the log within about a second.
 	Running *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
-	// How many calls of tools wait for a person's yes in it. It follows the log within about a second. ListApprovals lists
+	// How many calls of tools wait for a person's approval in it. It follows the log within about a second. ListApprovals lists
 	// them.
 	OpenApprovals int32 `protobuf:"varint,21,opt,name=open_approvals,json=openApprovals,proto3" json:"open_approvals,omitempty"`
 	// The last run of its coding agent; unset if there was none.

@@ -98,7 +98,7 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   updatedAt?: Timestamp | undefined;
 
   /**
-   * The tools that it uses only with a person's yes, besides those of House.ask. ApprovalService has the requests.
+   * The tools that it uses only with a person's approval, besides those of House.ask. ApprovalService has the requests.
    *
    * @generated from field: repeated string ask = 13;
    */
@@ -336,7 +336,7 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
   limits?: BotLimits | undefined;
 
   /**
-   * The tools that it uses only with a person's yes. Unset means none.
+   * The tools that it uses only with a person's approval. Unset means none.
    *
    * @generated from field: arbe.v1.Names ask = 9;
    */
@@ -569,7 +569,7 @@ export type UpdateBotRequest = Message<"arbe.v1.UpdateBotRequest"> & {
   limits?: BotLimits | undefined;
 
   /**
-   * Replaces all tools that need a person's yes when set.
+   * Replaces all tools that need a person's approval when set.
    *
    * @generated from field: arbe.v1.Names ask = 9;
    */
@@ -876,7 +876,7 @@ export type Tool = Message<"arbe.v1.Tool"> & {
   behalf: string;
 
   /**
-   * The house says that its bots use it only with a person's yes.
+   * The house says that its bots use it only with a person's approval.
    *
    * @generated from field: bool ask = 4;
    */
@@ -969,7 +969,7 @@ export type Runtime = Message<"arbe.v1.Runtime"> & {
   steers: boolean;
 
   /**
-   * It can ask people before it does what needs a person's yes. Otherwise it is not started where something does.
+   * It can ask people before it does what needs a person's approval. Otherwise it is not started where something does.
    *
    * @generated from field: bool asks = 6;
    */

@@ -82,7 +82,7 @@ export type House = Message<"arbe.v1.House"> & {
   limits?: HouseLimits | undefined;
 
   /**
-   * The tools that every bot of the house uses only with a person's yes. Bots can need it for more, and not for less.
+   * The tools that every bot of the house uses only with a person's approval. Bots can need it for more, and not for less.
    *
    * @generated from field: repeated string ask = 9;
    */
@@ -385,7 +385,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
   limits?: HouseLimits | undefined;
 
   /**
-   * Replaces all tools that need a person's yes when set.
+   * Replaces all tools that need a person's approval when set.
    *
    * @generated from field: arbe.v1.Names ask = 6;
    */

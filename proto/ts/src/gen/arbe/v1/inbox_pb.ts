@@ -323,7 +323,7 @@ export enum NeedReason {
   UNSPECIFIED = 0,
 
   /**
-   * A bot waits for a person's yes.
+   * A bot waits for a person's approval.
    *
    * @generated from enum value: NEED_REASON_APPROVAL = 1;
    */

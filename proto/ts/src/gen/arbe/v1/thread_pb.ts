@@ -153,7 +153,7 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   running?: Running | undefined;
 
   /**
-   * How many calls of tools wait for a person's yes in it. It follows the log within about a second. ListApprovals lists
+   * How many calls of tools wait for a person's approval in it. It follows the log within about a second. ListApprovals lists
    * them.
    *
    * @generated from field: int32 open_approvals = 21;
