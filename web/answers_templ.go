@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
-// answersLine says who answers what is being written.
+// answersLine says who will answer the message that is being written.
 func answersLine(words string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -226,7 +226,7 @@ func answeringForm(t *arbev1.Thread, partner string, bots []*arbev1.Agent) templ
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Nobody, unless mentioned</option></select> <button>Save</button></form><p class=\"quiet\">It answers what people say here without mentioning anybody. Whoever is mentioned or replied to answers in any case.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, ">Nobody, unless mentioned</option></select> <button>Save</button></form><p class=\"quiet\">It answers messages that mention nobody. A bot that is mentioned or replied to always answers.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -216,7 +216,7 @@ func approvalArguments(list []entry.Argument) templ.Component {
 	})
 }
 
-// approvalAnswer is replaced when somebody answers. Yes and no are two forms, so that Enter in the reason is no yes.
+// approvalAnswer is replaced when somebody answers. Yes and no are two forms, so that Enter in the reason does not approve.
 func approvalAnswer(v transcript.ApprovalAnswer) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

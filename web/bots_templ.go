@@ -251,7 +251,7 @@ func botsPage(v botsView) templ.Component {
 	})
 }
 
-// botList is live: it has nothing that depends on its reader.
+// botList is live, so nothing in it depends on its reader.
 func botList(house string, bots []*arbev1.Bot) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -587,7 +587,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("instructions", "What the bot is told before each turn. At most 64 KiB.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("instructions", "The bot reads this before each turn. At most 64 KiB.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -682,7 +682,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("think", "How hard its model thinks before it answers. A question that begins with /think high, or another of these words, is answered with that.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("think", "How hard its model thinks before it answers. A question that begins with /think high, or another of these words, overrides it.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -851,7 +851,7 @@ func botPage(v botView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				if tool.Ask {
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 87, "<span class=\"quiet\">(the house asks for it)</span>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 87, "<span class=\"quiet\">(required by the house)</span>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -956,7 +956,7 @@ func botPage(v botView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = about("runtime", "The turns of arbe run in the server. The others are coding agents, which work on tasks in sandboxes.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = about("runtime", "Turns of arbe run in the server. The others are coding agents, which work on tasks in sandboxes.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1033,7 +1033,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("thread_usd_day", "US dollars in a thread and a day", "Default: 10.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("thread_usd_day", "US dollars per thread and day", "Default: 10.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

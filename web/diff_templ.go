@@ -434,7 +434,7 @@ func diffNotice(v diffView) templ.Component {
 			}
 		}
 		if len(v.Diff.Files) == 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, "<p class=\"quiet\">Nothing in it can be shown as changes of files. The download has it as it is.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 31, "<p class=\"quiet\">This page cannot show it as changes of files. The download has all of it.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -110,7 +110,7 @@ func TestAHostilePatchIsAPage(t *testing.T) {
 			t.Errorf("a file of %s answers %d with %d bytes", a.Id, res.StatusCode, len(page))
 		}
 		if a.Id == "empty" || a.Id == "junk" {
-			contains(t, page, "Nothing in it can be shown as changes of files")
+			contains(t, page, "This page cannot show it as changes of files")
 		}
 	}
 	_, page := c.get("/changes/manylines")

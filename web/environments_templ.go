@@ -41,7 +41,7 @@ func environmentsPage(v environmentsView) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section aria-labelledby=\"environments\"><h2 id=\"environments\">Environments</h2><p class=\"lead\">An environment is the recipe of a sandbox: what commands of a thread find there. Threads that name none use the default.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section aria-labelledby=\"environments\"><h2 id=\"environments\">Environments</h2><p class=\"lead\">An environment describes the sandbox in which the commands of a thread run. Threads that choose none use the default.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -322,7 +322,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("setup", "Runs once in a new sandbox, after the clone. Without one, that of the repository runs: setup in its arbe.json, or postCreateCommand in its devcontainer.json.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("setup", "Runs once in a new sandbox, after the clone. If it is empty, the repository's own runs: setup in its arbe.json, or postCreateCommand in its devcontainer.json.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -366,7 +366,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("repositories", "One in each line: https://example.com/lib ref=main depth=1 folder=lib. Each has a folder of its own.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("repositories", "One per line: https://example.com/lib ref=main depth=1 folder=lib. Each has its own folder.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -483,7 +483,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("mode", "What sandboxes reach of the internet. Changes hold for existing sandboxes too.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("mode", "The hosts on the internet that sandboxes can reach. Changes apply to existing sandboxes too.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -495,7 +495,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("sets", "Sets of hosts", v.Values["sets"], "Of npm, go, pypi, crates, debian and github. With the first choice above, none means all.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("sets", "Sets of hosts", v.Values["sets"], "Any of npm, go, pypi, crates, debian and github. With the first choice above, none means all.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1444,7 +1444,7 @@ func sheet() templ.Component {
 	})
 }
 
-// palette goes anywhere by the keyboard. The script fills it with what the page knows: the places, and actions.
+// palette lets the reader go anywhere by keyboard. The script fills it with what the page knows: the places, and actions.
 func palette(house string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 
-// mineHead has the reader's numbers. The script shows them in the rows of threads, the title and the icon of the window.
+// mineHead has the reader's counts of unread and waiting threads. The script shows them in the rows of threads, the title and the icon of the window.
 func mineHead(house string, i *arbev1.Inbox) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -145,7 +145,7 @@ func mineHead(house string, i *arbev1.Inbox) templ.Component {
 	})
 }
 
-// needsList is what needs the reader, above the list of threads.
+// needsList lists the threads that need the reader, above the list of threads.
 func needsList(i *arbev1.Inbox) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -237,7 +237,7 @@ func modelsPage(v modelsView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Layout.isOwner() {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<section aria-labelledby=\"fallback-models\"><h2 id=\"fallback-models\">Fallback models</h2><p class=\"lead\">Bots ask these, in this order, when the provider of their own model has not answered for a minute. The thread says so.</p><form method=\"post\" action=\"")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<section aria-labelledby=\"fallback-models\"><h2 id=\"fallback-models\">Fallback models</h2><p class=\"lead\">Bots use these, in this order, when the provider of their own model has not answered for a minute. The thread shows it.</p><form method=\"post\" action=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -397,7 +397,7 @@ func modelsPage(v modelsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = field("server_key", "Key", "", "Leave it empty if the server wants none.", v.ServerWrong, templ.Attributes{"type": "password", "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = field("server_key", "Key", "", "Leave it empty if the server needs none.", v.ServerWrong, templ.Attributes{"type": "password", "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -420,7 +420,7 @@ func modelsPage(v modelsView) templ.Component {
 	})
 }
 
-// skipCheck lets whoever failed once have it all the same.
+// skipCheck offers to save what failed a check once.
 func skipCheck(failed problems, label string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

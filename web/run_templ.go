@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// spawnedCard says that a task was delegated, to whom, and how the thread is in which it is done.
+// spawnedCard says that a task was delegated, to whom, and the state of the thread that does it.
 func spawnedCard(v transcript.Spawned) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -134,7 +134,7 @@ func spawnedCard(v transcript.Spawned) templ.Component {
 	})
 }
 
-// childState is how a child is: it is replaced whenever its row changes.
+// childState is the state of a child. It is replaced whenever its row changes.
 func childState(c transcript.Child) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -314,7 +314,7 @@ func childState(c transcript.Child) templ.Component {
 				}
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<span class=\"quiet\">Open it to see how it is.</span>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<span class=\"quiet\">Open it to see its state.</span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -217,7 +217,7 @@ func sandboxRow(s *arbev1.Sandbox) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if s.Ephemeral {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<span class=\"tag\" title=\"It is deleted when no running thread is on it\">temporary</span> ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 17, "<span class=\"tag\" title=\"It is deleted when no running thread uses it\">temporary</span> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -661,7 +661,7 @@ func sandboxPage(v sandboxView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(v.Log.GetSteps()) == 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<p class=\"none\">Nothing is known of it yet.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<p class=\"none\">Nothing has been logged yet.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -837,7 +837,7 @@ func sandboxPage(v sandboxView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = removal("Delete without saving", "Its files since they were last saved are lost. What runs in it ends.", "Delete without saving", sandboxPath(v.Sandbox.Id)+"/delete", "discard", "").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = removal("Delete without saving", "Changes since its files were last saved are lost. What runs in it ends.", "Delete without saving", sandboxPath(v.Sandbox.Id)+"/delete", "discard", "").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

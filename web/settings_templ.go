@@ -167,7 +167,7 @@ func settings(f layout, current settingsPage) templ.Component {
 	})
 }
 
-// problem shows the form's error that is about no single field.
+// problem shows a form's error that does not belong to one field.
 func problem(p problems) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -1465,7 +1465,7 @@ func contextColumn(v threadView) templ.Component {
 	})
 }
 
-// readersNote says of a direct message who finds it, and who may read it.
+// readersNote says who can find a direct message, and who may read it.
 func readersNote(v threadView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -709,7 +709,7 @@ func whyLine(n transcript.WhyNote) templ.Component {
 	})
 }
 
-// reasonMark stands in the head of a turn.
+// reasonMark is shown in the head of a turn.
 func reasonMark(reason string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -1,4 +1,4 @@
-// Who answers what is being written. The server decides, as it will when the message is sent.
+// Who will answer the message that is being written. The server decides, as it will when the message is sent.
 
 import { $, post, thread, told } from './dom.js'
 
@@ -6,7 +6,7 @@ const composer = $('#composer'), area = $('#composer-text')
 const pause = 200
 let shown = '', timer = 0, asking = null
 
-// Only what a mention or a reply can change is worth a question.
+// Asks the server only if a mention or a reply may have changed the answer.
 const key = () => {
   const text = area.value
   return [composer.elements.reply.value, $('#answering')?.dataset.answering, /@|^[!/]/.test(text) ? text : ''].join('\n')

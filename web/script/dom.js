@@ -18,7 +18,7 @@ export const nextSeq = () => Number($('.next')?.id.slice(5) ?? 0)
 export const post = (address, fields, signal) =>
   fetch(address, { method: 'POST', headers: { 'Datastar-Request': 'true' }, body: fields && new URLSearchParams(fields), signal })
 
-// tell and told are how one topic hears from another without knowing it: "connected", "patched", "logged", "sent", "replying".
+// tell and told let one topic notify another without depending on it: "connected", "patched", "logged", "sent", "replying".
 export const tell = what => document.dispatchEvent(new Event('arbe:' + what))
 export const told = (what, then) => document.addEventListener('arbe:' + what, then)
 

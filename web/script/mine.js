@@ -1,5 +1,5 @@
 // What is the reader's own: which threads they have not read, and how many need them. The rows of lists are the same for
-// everyone, so it is laid over them after each change.
+// everyone, so the script adds it to them after each change.
 
 import { $, $$, nextSeq, post, thread, told } from './dom.js'
 
