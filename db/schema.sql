@@ -948,6 +948,13 @@ begin
   return null;
 end $$;
 
+CREATE FUNCTION public.overdue_threads(p_most integer) RETURNS TABLE(id text, house_id text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select t.id, t.house_id from public.threads t where t.awaited_until <= now() and not t.overdue order by t.awaited_until limit p_most
+$$;
+
 CREATE FUNCTION public.pause_stream_of_thread() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -2276,6 +2283,8 @@ CREATE TABLE public.threads (
     answering_agent_id uuid,
     answering_decided boolean DEFAULT false NOT NULL,
     people uuid[],
+    awaited_until timestamp with time zone,
+    overdue boolean DEFAULT false NOT NULL,
     CONSTRAINT threads_approvals_check CHECK ((approvals >= 0)),
     CONSTRAINT threads_check CHECK ((((agent_id IS NULL) AND (status = ANY (ARRAY['open'::text, 'closed'::text]))) OR ((agent_id IS NOT NULL) AND (status = ANY (ARRAY['idle'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))))),
     CONSTRAINT threads_check1 CHECK ((num_nonnulls(parent_thread_id, parent_agent_id) <= 1)),
@@ -2343,6 +2352,10 @@ COMMENT ON COLUMN public.threads.answering_decided IS 'That is settled: by the f
 
 COMMENT ON COLUMN public.threads.people IS 'The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.';
 
+COMMENT ON COLUMN public.threads.awaited_until IS 'Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.';
+
+COMMENT ON COLUMN public.threads.overdue IS 'That time has passed, and who delegated it was told: the end of the run wakes nobody any more.';
+
 CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
  SELECT t.id,
     t.house_id,
@@ -2386,6 +2399,8 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.answering_agent_id,
     t.answering_decided,
     t.people,
+    t.awaited_until,
+    t.overdue,
     COALESCE(e.seq, (0)::bigint) AS tail,
     COALESCE(e.ts, t.created_at) AS last_activity,
     COALESCE(( SELECT a.name
@@ -2951,6 +2966,8 @@ CREATE INDEX subscription_streams_house_id_stream_idx ON public.subscription_str
 CREATE INDEX subscriptions_house_id_idx ON public.subscriptions USING btree (house_id) WHERE (calling_until IS NOT NULL);
 
 CREATE INDEX subscriptions_token_hash_idx ON public.subscriptions USING btree (token_hash);
+
+CREATE INDEX threads_awaited ON public.threads USING btree (awaited_until) WHERE ((awaited_until IS NOT NULL) AND (NOT overdue));
 
 CREATE INDEX threads_by_name ON public.threads USING btree (house_id, name) WHERE (name IS NOT NULL);
 
@@ -3759,6 +3776,9 @@ REVOKE ALL ON FUNCTION public.notify_permission() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.notify_stream_closed() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.notify_stream_deleted() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION public.overdue_threads(p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.overdue_threads(p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.pause_stream_of_thread() FROM PUBLIC;
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -104,4 +105,56 @@ func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
 	}
 	http.Redirect(w, r, entryPath(u.Thread, seq), http.StatusSeeOther)
 	return nil
+}
+
+// applyChanges applies the patch of a run to the files of the thread from which its task was delegated, and shows the command that does.
+func (a *app) applyChanges(w http.ResponseWriter, r *http.Request) error {
+	of, epoch, err := a.runOfChanges(r)
+	if err != nil {
+		return err
+	}
+	done, err := a.services.runs.ApplyChanges(r.Context(), &arbev1.ApplyChangesRequest{ThreadId: of, Epoch: epoch})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, entryPath(done.ThreadId, done.Command.GetSeq()), http.StatusSeeOther)
+	return nil
+}
+
+// openBranch pushes the patch of a run as a branch, and shows the command that does.
+func (a *app) openBranch(w http.ResponseWriter, r *http.Request) error {
+	of, epoch, err := a.runOfChanges(r)
+	if err != nil {
+		return err
+	}
+	done, err := a.services.runs.OpenBranch(r.Context(), &arbev1.OpenBranchRequest{ThreadId: of, Epoch: epoch, Name: strings.TrimSpace(r.PostForm.Get("name"))})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, entryPath(done.ThreadId, done.Command.GetSeq()), http.StatusSeeOther)
+	return nil
+}
+
+// runOfChanges returns the thread and the run that a patch comes from.
+func (a *app) runOfChanges(r *http.Request) (threadID string, epoch int64, err error) {
+	if err := parseForm(r); err != nil {
+		return "", 0, err
+	}
+	res, err := a.services.artifacts.GetArtifact(r.Context(), &arbev1.GetArtifactRequest{Id: r.PathValue("artifact")})
+	if err != nil {
+		return "", 0, err
+	}
+	if runOf(res.Artifact) > 0 {
+		// Anyone can make an artifact that looks like one. What is applied must be what the person has seen.
+		list, err := a.services.runs.ListRuns(r.Context(), &arbev1.ListRunsRequest{ThreadId: res.Artifact.ThreadId, Limit: 100})
+		if err != nil {
+			return "", 0, err
+		}
+		for _, run := range list.Runs {
+			if run.PatchArtifactId == res.Artifact.Id {
+				return run.ThreadId, run.Epoch, nil
+			}
+		}
+	}
+	return "", 0, fault.New(fault.NotFound, "these are not the changes of a run", "download them instead")
 }

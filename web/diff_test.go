@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,45 @@ func TestAPatchIsAPage(t *testing.T) {
 		if res, _ := c.get(path); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%s answers %d", path, res.StatusCode)
 		}
+	}
+}
+
+// What a run has changed is applied to the files of the thread above, or pushed as a branch. Any member can make an artifact that looks
+// like it; that one can neither be applied nor stand for the run's.
+func TestThePatchOfARunIsUsed(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.drives("patchrun3").ParentThreadId = "above"
+	f.drives("patchrun4")
+	for id, thread := range map[string]string{"of-patchrun3": "patchrun3", "of-patchrun4": "patchrun4", "forged": "patchrun3", "loose": "patchrun3"} {
+		f.patch(id, thread, somePatch)
+		if id != "loose" {
+			f.kept[len(f.kept)-1].RunId = "1"
+		}
+	}
+	c := ada(t, f)
+	_, page := c.get("/changes/of-patchrun3")
+	contains(t, page, `action="/changes/of-patchrun3/apply"`, `action="/changes/of-patchrun3/branch"`)
+	_, page = c.get("/changes/of-patchrun4")
+	lacks(t, page, `/apply"`)
+	contains(t, page, `action="/changes/of-patchrun4/branch"`)
+	_, page = c.get("/changes/loose")
+	lacks(t, page, `/apply"`, `/branch"`)
+
+	for path, to := range map[string]string{"/changes/of-patchrun3/apply": "/threads/above?at=7#e7", "/changes/of-patchrun3/branch": "/threads/patchrun3?at=8#e8"} {
+		res, _ := c.post(path, url.Values{"name": {" fix/it "}})
+		if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != to {
+			t.Errorf("%s answers %d and leads to %q", path, res.StatusCode, res.Header.Get("Location"))
+		}
+	}
+	for _, path := range []string{"/changes/forged/apply", "/changes/forged/branch", "/changes/loose/apply", "/changes/nothing/apply"} {
+		if res, _ := c.post(path, nil); res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s answers %d", path, res.StatusCode)
+		}
+	}
+	slices.Sort(f.runs)
+	if want := []string{"apply patchrun3 1", "branch patchrun3 1 fix/it"}; !slices.Equal(f.runs, want) {
+		t.Errorf("the server is asked for %q, want %q", f.runs, want)
 	}
 }
 

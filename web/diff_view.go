@@ -48,6 +48,22 @@ type diffView struct {
 	Entry string
 }
 
+// runOf returns the run that left an artifact as its changes; 0 if none did.
+func runOf(a *arbev1.Artifact) int64 {
+	epoch, err := strconv.ParseInt(a.RunId, 10, 64)
+	if err != nil || a.Kind != "patch" || a.ThreadId == "" {
+		return 0
+	}
+	return epoch
+}
+
+// usable reports that the patch is what a run has changed, so that it can be pushed. above reports that it can also be applied to the
+// files of the thread from which the task was delegated.
+func (v diffView) usable() bool {
+	return v.Thread != nil && v.Thread.AgentId != "" && runOf(v.Artifact) > 0
+}
+func (v diffView) above() bool { return v.usable() && v.Thread.ParentThreadId != "" }
+
 // isPatch reports whether an artifact is shown as a patch.
 func isPatch(a *arbev1.Artifact) bool {
 	if !a.HasBytes {

@@ -30,6 +30,24 @@ func (s runs) CancelRun(_ context.Context, req *arbev1.CancelRunRequest) (*arbev
 	return &arbev1.CancelRunResponse{Stopped: true}, nil
 }
 
+func (s runs) ListRuns(_ context.Context, req *arbev1.ListRunsRequest) (*arbev1.ListRunsResponse, error) {
+	return &arbev1.ListRunsResponse{Runs: []*arbev1.Run{{ThreadId: req.ThreadId, Epoch: 1, PatchArtifactId: "of-" + req.ThreadId}}}, nil
+}
+
+func (s runs) ApplyChanges(_ context.Context, req *arbev1.ApplyChangesRequest) (*arbev1.ApplyChangesResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.runs = append(s.f.runs, fmt.Sprint("apply ", req.ThreadId, " ", req.Epoch))
+	return &arbev1.ApplyChangesResponse{ThreadId: "above", Command: &arbev1.Entry{Seq: 7}}, nil
+}
+
+func (s runs) OpenBranch(_ context.Context, req *arbev1.OpenBranchRequest) (*arbev1.OpenBranchResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.runs = append(s.f.runs, fmt.Sprint("branch ", req.ThreadId, " ", req.Epoch, " ", req.Name))
+	return &arbev1.OpenBranchResponse{ThreadId: req.ThreadId, Command: &arbev1.Entry{Seq: 8}}, nil
+}
+
 func (s runs) ContinueRun(_ context.Context, req *arbev1.ContinueRunRequest) (*arbev1.ContinueRunResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()

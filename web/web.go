@@ -153,6 +153,8 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/preview", a.page(a.openPreview)},
 		{"GET /changes/{artifact}", a.page(a.changes)},
 		{"POST /changes/{artifact}/comments", a.page(a.commentOnChanges)},
+		{"POST /changes/{artifact}/apply", a.page(a.applyChanges)},
+		{"POST /changes/{artifact}/branch", a.page(a.openBranch)},
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},

@@ -129,6 +129,8 @@ var jsonCalls = []struct {
 	{line: "thread queue edit {task} {queued} less"},
 	{line: "thread queue move {task} {queued} --last"},
 	{line: "thread queue cancel {task} {queued}"},
+	{line: "thread apply {task}"},
+	{line: "thread branch {task} fix/it"},
 	{line: "thread resume {task}"},
 	{line: "thread stop {task}"},
 	{line: "thread reconcile {task}"},

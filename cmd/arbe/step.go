@@ -25,14 +25,7 @@ func stepLines(e *arbev1.Entry) []string {
 		}
 		return lines
 	case entry.PiToolResult:
-		took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
-		if p.IsError {
-			return []string{fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(failedText(p)), took)}
-		}
-		if d := p.Details; d != nil && d.Path != "" {
-			return []string{fmt.Sprintf("  ✓ %s %s +%d −%d (%s)", p.ToolName, clipLine(d.Path), d.Added, d.Removed, took)}
-		}
-		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
+		return append([]string{resultLine(p)}, wholeLine(p)...)
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
 	case entry.PermissionAsked:
@@ -43,6 +36,27 @@ func stepLines(e *arbev1.Entry) []string {
 		return []string{payload.Plain()}
 	}
 	return nil
+}
+
+// resultLine is a tool's result in one line.
+func resultLine(p entry.PiToolResult) string {
+	took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
+	if p.IsError {
+		return fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(failedText(p)), took)
+	}
+	if d := p.Details; d != nil && d.Path != "" {
+		return fmt.Sprintf("  ✓ %s %s +%d −%d (%s)", p.ToolName, clipLine(d.Path), d.Added, d.Removed, took)
+	}
+	return fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)
+}
+
+// wholeLine says how to get a result of which the log has only a part.
+func wholeLine(p entry.PiToolResult) []string {
+	d := p.Details
+	if d == nil || d.WholeBytes == 0 || d.ArtifactID == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(d.WholeBytes), clipLine(d.ArtifactID))}
 }
 
 // failedText returns the part of a failed call's result that explains the failure. For a command it is the end: its last line

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,12 +24,14 @@ func TestTheStepsOfABotAsLines(t *testing.T) {
 		"→ edit_file src/a.go":               call(entry.EditFileTool, `{"path":"src/a.go","old_text":"one","new_text":"two"}`),
 		"  ✓ edit_file /workspace/src/a.go +2 −1 (1s)": entry.PiToolResult{ToolCallID: "c", ToolName: entry.EditFileTool, DurationMS: 1000,
 			Details: &entry.PiDetails{Path: "/workspace/src/a.go", Added: 2, Removed: 1}},
+		"  ✓ bash (0s)\n    all of it (100 kB): arbe artifact get f1": entry.PiToolResult{ToolCallID: "c", ToolName: "bash", Details: &entry.PiDetails{WholeBytes: 100_000, ArtifactID: "f1"}},
+		"  ✓ bash (0s)":                                           entry.PiToolResult{ToolCallID: "c", ToolName: "bash", Details: &entry.PiDetails{WholeBytes: 100_000}},
 		"  ✓ run_command (200ms)":                                 result(false, "fine\n[exit 0 · 200ms]"),
 		"  ✗ run_command: boom [exit 3 · 200ms] (200ms)":          result(true, strings.Repeat("compiling\n", 100)+"boom\n[exit 3 · 200ms]"),
 		"  ✗ run_command: the disk is full [did not run] (200ms)": result(true, "the disk is full\n[did not run]"),
 	} {
 		draft := entry.NewDraft("", "", p)
-		if got := stepLines(&arbev1.Entry{Type: draft.Type, Payload: string(draft.Payload)}); !slices.Equal(got, []string{want}) {
+		if got := stepLines(&arbev1.Entry{Type: draft.Type, Payload: string(draft.Payload)}); strings.Join(got, "\n") != want {
 			t.Errorf("the lines are %q, want %q", got, want)
 		}
 	}

@@ -116,7 +116,7 @@ where id = @id and status = 'running' and run_epoch = @epoch;
 -- name: EndRunAt :exec
 -- What was said until now was said to the run that ends: whoever ends it sees to it.
 update threads set run_through = greatest(run_through, @through::bigint), run_from = @tail, run_ended_at = now(), run_result = nullif(@result::text, ''),
-  run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool
+  run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool, awaited_until = null, overdue = false
 where id = @id;
 
 -- name: BeginsRun :one
@@ -161,9 +161,23 @@ select pg_advisory_xact_lock(hashtextextended('arbe.children/' || @parent_thread
 select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads(@after_id::text, @max_rows::int);
 
 -- name: BusyChildren :one
--- How many of the threads that were delegated from a thread have not ended: by one agent, or by all; beside one.
-select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by is not null and (sqlc.narg(asked_by)::uuid is null or asked_by = sqlc.narg(asked_by)::uuid)
-  and status in ('idle', 'running') and id <> @beside::text;
+-- How many of the threads that were delegated from a thread have not ended.
+select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by is not null and status in ('idle', 'running');
+
+-- name: AwaitedBeside :one
+-- How many of the threads that an agent delegated from a thread have not ended, and are waited for; beside one.
+select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by = @asked_by and status in ('idle', 'running') and not overdue and id <> @beside::text;
+
+-- name: AwaitRun :exec
+-- Who delegated a thread waits for the end of its run from now on.
+update threads set awaited_until = now() + make_interval(secs => @seconds::float8), overdue = false where id = @id;
+
+-- name: OverdueThreads :many
+select overdue_threads.id::text as id, overdue_threads.house_id::text as house_id from overdue_threads(@max_rows::int);
+
+-- name: EndWait :execrows
+-- Nobody waits for the end of a thread's run any more. No row: its time has not passed, or somebody else has done this.
+update threads set overdue = true where id = @id and not overdue and awaited_until <= now();
 
 -- name: RunningBelow :many
 -- The running threads among a thread and all its descendants.

@@ -652,6 +652,10 @@ type Thread struct {
 	AnsweringDecided bool
 	// The people for whom a direct message is listed, sorted; null for a thread that is listed for all of its house. Everyone in the house who has its id may read it.
 	People []string
+	// Until when who delegated it waits for the end of its run. Null: as long as it takes, or its last run has ended.
+	AwaitedUntil *time.Time
+	// That time has passed, and who delegated it was told: the end of the run wakes nobody any more.
+	Overdue bool
 }
 
 // Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.
@@ -698,6 +702,8 @@ type ThreadHead struct {
 	AnsweringAgentID *string
 	AnsweringDecided bool
 	People           []string
+	AwaitedUntil     *time.Time
+	Overdue          bool
 	// The position of the last entry; 0 if there is none.
 	Tail int64
 	// When the last entry was written; the thread's creation if there is none.

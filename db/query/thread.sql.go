@@ -10,6 +10,28 @@ import (
 	"time"
 )
 
+const awaitRun = `-- name: AwaitRun :exec
+update threads set awaited_until = now() + make_interval(secs => $1::float8), overdue = false where id = $2
+`
+
+// Who delegated a thread waits for the end of its run from now on.
+func (q *Queries) AwaitRun(ctx context.Context, db DBTX, seconds float64, iD string) error {
+	_, err := db.Exec(ctx, awaitRun, seconds, iD)
+	return err
+}
+
+const awaitedBeside = `-- name: AwaitedBeside :one
+select count(*) from threads where parent_thread_id = $1 and asked_by = $2 and status in ('idle', 'running') and not overdue and id <> $3::text
+`
+
+// How many of the threads that an agent delegated from a thread have not ended, and are waited for; beside one.
+func (q *Queries) AwaitedBeside(ctx context.Context, db DBTX, parentThreadID *string, askedBy *string, beside string) (int64, error) {
+	row := db.QueryRow(ctx, awaitedBeside, parentThreadID, askedBy, beside)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const beginRun = `-- name: BeginRun :one
 update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = $1,
   run_entries = 0, run_bytes = 0, run_ended_at = null, run_doing = null, run_tool = null, run_result = null, run_cost = 0, run_cost_unknown = false
@@ -40,13 +62,12 @@ func (q *Queries) BeginsRun(ctx context.Context, db DBTX, houseID string, stream
 }
 
 const busyChildren = `-- name: BusyChildren :one
-select count(*) from threads where parent_thread_id = $1 and asked_by is not null and ($2::uuid is null or asked_by = $2::uuid)
-  and status in ('idle', 'running') and id <> $3::text
+select count(*) from threads where parent_thread_id = $1 and asked_by is not null and status in ('idle', 'running')
 `
 
-// How many of the threads that were delegated from a thread have not ended: by one agent, or by all; beside one.
-func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string, askedBy *string, beside string) (int64, error) {
-	row := db.QueryRow(ctx, busyChildren, parentThreadID, askedBy, beside)
+// How many of the threads that were delegated from a thread have not ended.
+func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string) (int64, error) {
+	row := db.QueryRow(ctx, busyChildren, parentThreadID)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -95,7 +116,7 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, peo
 
 const endRunAt = `-- name: EndRunAt :exec
 update threads set run_through = greatest(run_through, $1::bigint), run_from = $2, run_ended_at = now(), run_result = nullif($3::text, ''),
-  run_cost = greatest(run_cost, $4::bigint), run_cost_unknown = $5::bool
+  run_cost = greatest(run_cost, $4::bigint), run_cost_unknown = $5::bool, awaited_until = null, overdue = false
 where id = $6
 `
 
@@ -121,6 +142,19 @@ func (q *Queries) EndRunAt(ctx context.Context, db DBTX, arg EndRunAtParams) err
 	return err
 }
 
+const endWait = `-- name: EndWait :execrows
+update threads set overdue = true where id = $1 and not overdue and awaited_until <= now()
+`
+
+// Nobody waits for the end of a thread's run any more. No row: its time has not passed, or somebody else has done this.
+func (q *Queries) EndWait(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, endWait, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const entryAt = `-- name: EntryAt :one
 select e.payload::text as payload
 from entries e join streams s on s.id = e.stream_id
@@ -136,7 +170,7 @@ func (q *Queries) EntryAt(ctx context.Context, db DBTX, houseID string, stream s
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
@@ -228,6 +262,8 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.AnsweringAgentID,
 			&i.AnsweringDecided,
 			&i.People,
+			&i.AwaitedUntil,
+			&i.Overdue,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -340,7 +376,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
 `
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead, error) {
@@ -389,6 +425,8 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead
 		&i.AnsweringAgentID,
 		&i.AnsweringDecided,
 		&i.People,
+		&i.AwaitedUntil,
+		&i.Overdue,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -481,7 +519,7 @@ func (q *Queries) KindOfAgent(ctx context.Context, db DBTX, id string) (string, 
 }
 
 const listForks = `-- name: ListForks :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.forked_from_id = $1::text and (t.people is null or current_agent() = any (t.people))
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
@@ -556,6 +594,8 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.AnsweringAgentID,
 			&i.AnsweringDecided,
 			&i.People,
+			&i.AwaitedUntil,
+			&i.Overdue,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -572,7 +612,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads t
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1 and (p.people is null or not $2::bool and current_agent() = any (p.people))
@@ -654,6 +694,8 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.AnsweringAgentID,
 			&i.AnsweringDecided,
 			&i.People,
+			&i.AwaitedUntil,
+			&i.Overdue,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -825,6 +867,35 @@ func (q *Queries) NamedThreads(ctx context.Context, db DBTX, houseID string, par
 	for rows.Next() {
 		var i NamedThreadsRow
 		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const overdueThreads = `-- name: OverdueThreads :many
+select overdue_threads.id::text as id, overdue_threads.house_id::text as house_id from overdue_threads($1::int)
+`
+
+type OverdueThreadsRow struct {
+	ID      string
+	HouseID string
+}
+
+func (q *Queries) OverdueThreads(ctx context.Context, db DBTX, maxRows int32) ([]OverdueThreadsRow, error) {
+	rows, err := db.Query(ctx, overdueThreads, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OverdueThreadsRow
+	for rows.Next() {
+		var i OverdueThreadsRow
+		if err := rows.Scan(&i.ID, &i.HouseID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1168,7 +1239,7 @@ func (q *Queries) SettleAnswering(ctx context.Context, db DBTX, agentID string, 
 }
 
 const someThreads = `-- name: SomeThreads :many
-select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
 // Those of the given threads that exist.
@@ -1224,6 +1295,8 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Thr
 			&i.AnsweringAgentID,
 			&i.AnsweringDecided,
 			&i.People,
+			&i.AwaitedUntil,
+			&i.Overdue,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,

@@ -112,6 +112,11 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 		}
 		cmd.Env = environment(w.command, w.received)
 		w.to.receives(w.received)
+		if w.config.Place != nil {
+			if err := w.config.Place(ctx, scope, p, w.command); err != nil {
+				return err
+			}
+		}
 		launcher, launches := p.Launcher()
 		if err := w.noteBegun(ctx, p, launches); err != nil {
 			return err

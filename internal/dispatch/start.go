@@ -6,10 +6,13 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
@@ -33,6 +36,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	d.Commands = command.New(command.Config{
 		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
 		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands, Observe: c.ObserveCommand,
+		Place: func(ctx context.Context, scope db.Scope, in sandbox.Handle, what entry.Command) error {
+			return d.Runs.Place(ctx, scope, in, what)
+		},
 	})
 	d.Runs = d.newRuns()
 	d.addKinds()
@@ -75,6 +81,7 @@ func (d *Dispatcher) newRuns() *run.Runs {
 	c := d.config.Runs
 	c.DB, c.Log, c.Threads, c.Boxes, c.Logger, c.Jobs = d.db, d.log, d.threads, d.boxes, d.logger, d.Jobs
 	c.Secrets, c.Artifacts, c.Wake, c.RootMost = d.config.Secrets, d.config.Artifacts, d.wakeTx, d.config.Bots.Roots.WithDefaults().Threads
+	c.Command = d.Commands.Run
 	return run.New(c)
 }
 

@@ -56,6 +56,25 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
 }
 
+// keepWhole takes the whole text of a result from a runner, whose entry comes later.
+func (d *Door) keepWhole(w http.ResponseWriter, r request, id string) error {
+	thread, ok := threadOf(r.ref.Name)
+	if !ok {
+		return fault.New(fault.Invalid, "whole: this is not a thread's stream", "leave it out")
+	}
+	body, lease, err := d.content(w, r, maxBody)
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	by := run.Poster{House: r.ref.House, Thread: thread, Agent: r.agent, Epoch: r.run}
+	if err := d.Dispatcher.Runs.KeepWhole(r.Context(), by, id, body); err != nil {
+		return unprocessable(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // threadDrafts returns the entry in a body, or the entries of an array, with agent as their author, and which of them
 // are literal. The receiver of a runner's posts checks them.
 func threadDrafts(agent string, runner bool, body []byte) (drafts []entry.Draft, literal []bool, err error) {

@@ -67,6 +67,9 @@ func tooLarge(limit int64) *fault.Error {
 
 // write appends to a stream, closes it, or both.
 func (d *Door) write(w http.ResponseWriter, r request) error {
+	if id := r.URL.Query().Get("whole"); id != "" && r.run != 0 && d.Dispatcher != nil {
+		return d.keepWhole(w, r, id)
+	}
 	write, err := conditions(r.Header)
 	if err != nil {
 		return err

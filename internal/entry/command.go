@@ -38,6 +38,8 @@ type Command struct {
 	Directory string `json:"directory,omitempty"`
 	// Env holds environment variables in addition to those of its environment. Everyone who reads the thread sees them.
 	Env map[string]string `json:"env,omitempty"`
+	// Changes is the artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
+	Changes string `json:"changes,omitempty"`
 }
 
 // Terminal is the terminal of a command.

@@ -83,6 +83,7 @@ var registry = []Kind{
 	kind[SessionOrphaned](Server),
 	kind[CancelRequested](Server),
 	kind[ChildFinished](Server),
+	kind[ChildOverdue](Server),
 	kind[QueueEdited](Server),
 	kind[QueueMoved](Server),
 	kind[QueueCancelled](Server),
@@ -194,7 +195,9 @@ func checkMarks(p Payload, writer Writer) error {
 	case PiAssistant:
 		turn = p.Turn != ""
 	case PiToolResult:
-		turn = p.Turn != ""
+		if turn = p.Turn != ""; p.Details != nil && p.Details.ArtifactID != "" {
+			return fault.New(fault.Forbidden, "details.artifactId: only arbe itself keeps files as artifacts", "leave it out")
+		}
 	case PiCompaction:
 		turn = p.Turn != ""
 	case PermissionAsked:

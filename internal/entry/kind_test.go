@@ -14,13 +14,14 @@ import (
 var samples = []entry.Payload{
 	entry.Chat{Text: "hello *@bob*", ReplyTo: "e1"},
 	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1",
-		Terminal: &entry.Terminal{Rows: 24, Columns: 80, Kind: "xterm", Keep: true}, Directory: "sub", Env: map[string]string{"A": "b"}},
+		Terminal: &entry.Terminal{Rows: 24, Columns: 80, Kind: "xterm", Keep: true}, Directory: "sub", Env: map[string]string{"A": "b"}, Changes: "f1"},
 	entry.CommandResult{CommandID: "c1", SandboxID: "b1", ExitCode: 124, Output: "head", OutputTail: "tail", OutputBytes: 100, Truncated: true,
 		ArtifactID: "a1", ArtifactBytes: 90, ArtifactPart: true, DurationMS: 1500, TimedOut: true, Terminal: true},
 	entry.CommandWaiting{CommandID: "c1", For: entry.WaitHouse, Limit: 16},
 	entry.PiAssistant{Turn: "n1", Content: []entry.PiBlock{entry.PiText("look"), {Type: entry.PiCallBlock, ID: "1", Name: "run_command", Arguments: json.RawMessage(`{"command":"ls"}`)}},
 		API: "anthropic-messages", Provider: "anthropic", Model: "claude", Usage: entry.PiUsage{Input: 3, Output: 4, TotalTokens: 7}, StopReason: entry.PiToolUse, Timestamp: 1},
-	entry.PiToolResult{Turn: "n1", ToolCallID: "1", ToolName: "run_command", Content: []entry.PiBlock{entry.PiText("a.txt")}, Timestamp: 2},
+	entry.PiToolResult{Turn: "n1", ToolCallID: "1", ToolName: "run_command", Content: []entry.PiBlock{entry.PiText("a.txt")}, Timestamp: 2,
+		Details: &entry.PiDetails{ArtifactID: "f1", WholeBytes: 100_000}},
 	entry.PiCompaction{Turn: "n1", Summary: "they looked at files", FirstKeptSeq: 40, TokensBefore: 100_000},
 	entry.TurnStarted{TurnID: "n1", AgentID: "a2", EntryID: "e1", Reason: "mention", PolicyID: "p1"},
 	entry.TurnSteered{TurnID: "n1", AgentID: "a2", EntryID: "e2", Reason: "mention"},
@@ -44,6 +45,7 @@ var samples = []entry.Payload{
 	entry.SessionOrphaned{Epoch: 3, Reason: "its sandbox is gone", LastLines: "boom"},
 	entry.CancelRequested{Epoch: 3},
 	entry.ChildFinished{ChildThreadID: "t2", Epoch: 3, Outcome: "completed", Runtime: "pi", DurationMS: 40_000, Usage: &entry.TurnUsage{Input: 3}, PatchArtifactID: "f1", Wakes: "a1", Root: "t1/e1"},
+	entry.ChildOverdue{ChildThreadID: "t2", Epoch: 3, RunningMS: 7_200_000, Runtime: "pi", Doing: "running bash", AgentID: "a1", Wakes: "a1", Root: "t1/e1"},
 	entry.QueueEdited{EntryID: "e1", Text: "fix the other test"},
 	entry.QueueMoved{EntryID: "e1", Before: "e2"},
 	entry.QueueCancelled{EntryID: "e1"},
@@ -112,7 +114,7 @@ func TestCheck(t *testing.T) {
 		for what, p := range map[string]entry.Payload{
 			"a status": entry.StatusChanged{To: "completed"}, "a result for the parent": entry.ChildFinished{ChildThreadID: "t", Outcome: "completed"}, "a command": entry.Command{Command: "true"},
 			"a chat as another run's result": entry.Chat{Text: "done", Run: &entry.RunSummary{ThreadID: "t"}}, "a step of a bot's turn": entry.PiAssistant{Turn: "n1", StopReason: entry.PiStopped},
-			"a tool's result of a bot's turn": entry.PiToolResult{Turn: "n1", ToolCallID: "1"}, "an artifact": entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, PatchArtifactID: "f1"},
+			"a tool's result of a bot's turn": entry.PiToolResult{Turn: "n1", ToolCallID: "1"}, "an artifact with a whole result": entry.PiToolResult{ToolCallID: "1", Details: &entry.PiDetails{ArtifactID: "f1"}}, "an artifact": entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted, PatchArtifactID: "f1"},
 		} {
 			if err := entry.Check(entry.NewDraft("", "", p), entry.Runner); fault.CodeOf(err) != fault.Forbidden {
 				t.Errorf("%s: %v", what, err)

@@ -76,6 +76,9 @@ type PiDetails struct {
 	Added      int64  `json:"added,omitempty"`
 	Removed    int64  `json:"removed,omitempty"`
 	ArtifactID string `json:"artifactId,omitempty"`
+	// WholeBytes is how long the text of the result is, of which the content has only a part; 0 if that has all of it. ArtifactID is
+	// then the artifact that has it whole; empty if it could not be kept.
+	WholeBytes int64 `json:"wholeBytes,omitempty"`
 	// Instructions is the workspace's AGENTS.md, if this is the turn's first use of the sandbox and the bot has not read the
 	// current version. The model reads it as a note after the result.
 	Instructions string `json:"instructions,omitempty"`

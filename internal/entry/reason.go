@@ -50,7 +50,7 @@ var explanations = map[Reason]string{
 	ReasonSelf:         "It wrote this itself.",
 	ReasonNotMentioned: "It was not mentioned.",
 	ReasonConfined:     "This was said with a credential for this thread only, and bots act in the whole house.",
-	ReasonChild:        "The work that it delegated has ended.",
+	ReasonChild:        "The work that it delegated has ended, or takes longer than it waits.",
 	ReasonCodes:        "It is a coding agent, which works on each task in a separate thread. Give it one with: /delegate, its @handle, and the task.",
 	ReasonBreadth:      "One person's message had already led to as much work as is allowed, so this was left to people.",
 	ReasonQueue:        "Too many turns of bots were already waiting.",

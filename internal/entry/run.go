@@ -18,7 +18,7 @@ import (
 //
 // The entries in this file record who asked for a run and how it went: the runner's own report ([Heartbeat], [RunFinished]),
 // arbe's findings without it ([PiFailed], [SessionOrphaned]), and the records in the parent thread ([AgentSpawn],
-// [ChildFinished]).
+// [ChildFinished], [ChildOverdue]).
 
 // RunPrefix is the prefix of the ids of runs' entries. Only a runner and arbe itself may use it. A log stores one entry per
 // id, so a foreign entry could keep out the run's own.
@@ -387,6 +387,54 @@ func (c ChildFinished) Ending() string {
 	}
 	if c.Error != "" {
 		text += ": " + c.Error
+	}
+	return text
+}
+
+// ChildOverdue records in a thread that a bot no longer waits for the end of a task that it delegated. The run goes on, and a
+// [ChildFinished] says how it ends.
+type ChildOverdue struct {
+	ChildThreadID string `json:"child_thread_id"`
+	// Epoch is the run, and RunningMS how long it has taken so far; both are 0 if none has begun.
+	Epoch     int64 `json:"epoch,omitempty"`
+	RunningMS int64 `json:"running_ms,omitempty"`
+	// Runtime is the coding agent, and Doing what it does, in a few words.
+	Runtime string `json:"runtime"`
+	Doing   string `json:"doing,omitempty"`
+	// AgentID is the bot that waited.
+	AgentID string `json:"agent_id"`
+	// Wakes and Root are as in [ChildFinished].
+	Wakes string `json:"wakes,omitempty"`
+	Root  string `json:"root,omitempty"`
+}
+
+func (ChildOverdue) Type() string { return "signal.thread.child_overdue" }
+
+func (c ChildOverdue) parts(Entry) []Part {
+	return []Part{{Work{ChildWork, c.ChildThreadID}, Updates}}
+}
+
+func (c ChildOverdue) agents() []string { return []string{c.AgentID} }
+
+func (c ChildOverdue) Validate() error {
+	if c.ChildThreadID == "" || c.AgentID == "" {
+		return fault.New(fault.Invalid, "child_thread_id, agent_id: one is empty", "give the thread and the bot")
+	}
+	return nil
+}
+
+func (c ChildOverdue) Plain() string {
+	return fmt.Sprintf("%s in thread %s: %s", c.Runtime, c.ChildThreadID, c.State())
+}
+
+// State says how far the task is: "still at work after 2 h (running bash)".
+func (c ChildOverdue) State() string {
+	if c.RunningMS == 0 {
+		return "it has not begun"
+	}
+	text := "still at work after " + Approximately(time.Duration(c.RunningMS)*time.Millisecond)
+	if c.Doing != "" {
+		text += " (" + c.Doing + ")"
 	}
 	return text
 }

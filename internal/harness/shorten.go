@@ -34,6 +34,18 @@ func Shorten(p entry.Payload) entry.Payload {
 	return p
 }
 
+// Whole returns the text of a tool's result of which [Shorten] leaves something out; empty for every other message.
+func Whole(p entry.Payload) string {
+	m, ok := p.(entry.PiToolResult)
+	if !ok {
+		return ""
+	}
+	if text := m.Text(); len(text) > maxResult {
+		return text
+	}
+	return ""
+}
+
 // shortBlocks shortens blocks that exceed room bytes together.
 func shortBlocks(blocks []entry.PiBlock, room int) []entry.PiBlock {
 	kept := make([]entry.PiBlock, 0, len(blocks))

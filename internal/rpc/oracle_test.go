@@ -99,6 +99,8 @@ var good = map[string]func(things) proto.Message{
 	"RunService.ChangeQueue": func(of things) proto.Message {
 		return &arbev1.ChangeQueueRequest{ThreadId: of.driven, EntryId: "queued", Change: &arbev1.ChangeQueueRequest_Edit{Edit: "more"}}
 	},
+	"RunService.ApplyChanges":    func(of things) proto.Message { return &arbev1.ApplyChangesRequest{ThreadId: of.driven} },
+	"RunService.OpenBranch":      func(of things) proto.Message { return &arbev1.OpenBranchRequest{ThreadId: of.driven} },
 	"RunService.ReconcileThread": func(of things) proto.Message { return &arbev1.ReconcileThreadRequest{ThreadId: of.driven} },
 	"ThreadService.StopTurn": func(of things) proto.Message {
 		return &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}

@@ -112,6 +112,8 @@ RunService.ContinueRun               401    401     401     401     404      ok 
 RunService.CancelRun                 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 RunService.ListQueue                 401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 RunService.ChangeQueue               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.ApplyChanges              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+RunService.OpenBranch                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 RunService.ReconcileThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.StopTurn               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.RetryTurn              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
@@ -354,6 +356,12 @@ var procedures = map[string]call{
 	},
 	"RunService.ChangeQueue": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Runs.ChangeQueue(ctx, &arbev1.ChangeQueueRequest{ThreadId: of.driven, EntryId: "queued", Change: &arbev1.ChangeQueueRequest_Edit{Edit: "more"}}))
+	},
+	"RunService.ApplyChanges": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.ApplyChanges(ctx, &arbev1.ApplyChangesRequest{ThreadId: of.driven}))
+	},
+	"RunService.OpenBranch": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Runs.OpenBranch(ctx, &arbev1.OpenBranchRequest{ThreadId: of.driven}))
 	},
 	"RunService.ReconcileThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Runs.ReconcileThread(ctx, &arbev1.ReconcileThreadRequest{ThreadId: of.driven}))

@@ -109,6 +109,30 @@ func wireAttachment(a entry.Attachment) *arbev1.Attachment {
 	return &arbev1.Attachment{ArtifactId: a.ArtifactID, Name: a.Name, MediaType: a.MediaType, Size: a.Size, Width: int64(a.Width), Height: int64(a.Height)}
 }
 
+func (s *runService) ApplyChanges(ctx context.Context, req *arbev1.ApplyChangesRequest) (*arbev1.ApplyChangesResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	used, err := s.Dispatcher.Runs.Apply(ctx, scope, req.GetThreadId(), req.GetEpoch())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ApplyChangesResponse{ThreadId: used.Thread, Command: wireEntry(used.Command)}, nil
+}
+
+func (s *runService) OpenBranch(ctx context.Context, req *arbev1.OpenBranchRequest) (*arbev1.OpenBranchResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	used, err := s.Dispatcher.Runs.Branch(ctx, scope, req.GetThreadId(), req.GetEpoch(), req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.OpenBranchResponse{ThreadId: used.Thread, Command: wireEntry(used.Command), Branch: used.Branch, Url: used.URL}, nil
+}
+
 func (s *runService) ReconcileThread(ctx context.Context, req *arbev1.ReconcileThreadRequest) (*arbev1.ReconcileThreadResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {

@@ -42,30 +42,33 @@ type placed struct {
 // prepare puts our runner and the agent's program into a sandbox. Watchers see the steps as live output of the run.
 func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p placed, err error) {
 	watch := l.watch(ctx)
-	arch, err := output(ctx, h, "uname", "-m")
-	if err != nil {
+	if p.runner, err = l.putRunner(ctx, h, watch.step); err != nil {
 		return p, err
 	}
-	program, err := l.config.Program(strings.TrimSpace(arch))
-	if err != nil {
-		return p, err
-	}
-	sum := sha256.Sum256(program)
-	p.runner = home + "/runner-" + hex.EncodeToString(sum[:8])
 	p.program = home + "/agents/" + l.bot.Runtime + "-" + agent.Version
 	// The runner keeps its files beside the specification. Threads may share the sandbox, so each run has a directory of its own.
 	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + "/spec.json"
-	there, err := output(ctx, h, "/bin/sh", "-c", `test -x "$1" && echo yes || echo no`, "sh", p.runner)
-	if err != nil {
-		return p, err
-	}
-	if strings.TrimSpace(there) != "yes" {
-		watch.step("copy the runner")
-		if err := h.Upload(ctx, p.runner, 0o755, bytes.NewReader(program)); err != nil {
-			return p, err
-		}
-	}
 	return p, l.install(ctx, h, agent, p.program, watch)
+}
+
+// putRunner puts our runner into a sandbox, unless it is there, and returns its path.
+func (r *Runs) putRunner(ctx context.Context, h sandbox.Handle, step func(name string)) (string, error) {
+	arch, err := output(ctx, h, "uname", "-m")
+	if err != nil {
+		return "", err
+	}
+	program, err := r.config.Program(strings.TrimSpace(arch))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(program)
+	path := home + "/runner-" + hex.EncodeToString(sum[:8])
+	there, err := output(ctx, h, "/bin/sh", "-c", `test -x "$1" && echo yes || echo no`, "sh", path)
+	if err != nil || strings.TrimSpace(there) == "yes" {
+		return path, err
+	}
+	step("copy the runner")
+	return path, h.Upload(ctx, path, 0o755, bytes.NewReader(program))
 }
 
 // install installs the agent's program, which does nothing if it is there.

@@ -142,11 +142,14 @@ func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) (
 		ChildThreadID: th.ID, Epoch: th.Run.Epoch, Outcome: string(e.to), Error: entry.Clip(e.err, shownTask), Runtime: runtime,
 		DurationMS: time.Since(th.Run.StartedAt).Milliseconds(), Usage: e.usage, PatchArtifactID: e.patch,
 	}
-	waits, err := r.waitsTx(ctx, tx, th)
-	if err != nil {
-		return nil, err
+	last := false
+	if !th.Run.Overdue {
+		var err error
+		if last, err = r.isLastTx(ctx, tx, th); err != nil {
+			return nil, err
+		}
 	}
-	if waits {
+	if last {
 		told.Wakes, told.Root = th.AskedBy, th.Root
 	}
 	result := uuid.NewString()
@@ -154,28 +157,10 @@ func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) (
 		entry.NewDraft("", th.Agent, told),
 		entry.NewDraft(result, th.Agent, entry.Chat{Text: e.words(th), Run: &entry.RunSummary{ThreadID: th.ID, Epoch: th.Run.Epoch, Outcome: string(e.to), Runtime: runtime}}),
 	}
-	if waits && r.config.Wake != nil {
-		err = r.config.Wake(ctx, tx, Wake{House: th.House, Thread: th.ParentThread, Bot: th.AskedBy, Entry: result, Root: th.Root})
+	if !last || r.config.Wake == nil {
+		return drafts, nil
 	}
-	return drafts, err
-}
-
-// waitsTx reports whether a bot delegated a thread, and waits for none of the others that it delegated from the thread above.
-func (r *Runs) waitsTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool, error) {
-	if th.AskedBy == "" {
-		return false, nil
-	}
-	if _, err := r.config.Bots.GetTx(ctx, tx, th.House, th.AskedBy); fault.CodeOf(err) == fault.NotFound {
-		return false, nil // a person, or a bot that left
-	} else if err != nil {
-		return false, err
-	}
-	// Of two that end at once, the second one sees that the first has ended.
-	if err := r.config.Threads.LockChildrenTx(ctx, tx, th.ParentThread); err != nil {
-		return false, err
-	}
-	busy, err := r.config.Threads.BusyBesideTx(ctx, tx, th)
-	return busy == 0, err
+	return drafts, r.config.Wake(ctx, tx, Wake{House: th.House, Thread: th.ParentThread, Bot: th.AskedBy, Entry: result, Root: th.Root})
 }
 
 // words are what the thread above is told.

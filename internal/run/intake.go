@@ -67,6 +67,9 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 	if err := r.bound(ctx, by, p, sorted); err != nil {
 		return done, err
 	}
+	if err := r.nameKept(ctx, by, sorted.entries); err != nil {
+		return done, err
+	}
 	ref := log(by.House, by.Thread)
 	for _, d := range sorted.deltas {
 		_ = r.config.Log.Publish(ctx, ref, d) // it may be lost, because the entry has all of it
@@ -338,6 +341,17 @@ func (p *posting) count(entries int, size int64) (int64, int64) {
 	defer p.mu.Unlock()
 	p.freshEntries, p.freshBytes = p.freshEntries+int64(entries), p.freshBytes+size
 	return p.begunEntries + p.freshEntries, p.begunBytes + p.freshBytes
+}
+
+// mayKeep adds the size of a file, unless the run would then have written more than it may.
+func (p *posting) mayKeep(size int64, l Limits) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.begunBytes+p.freshBytes+size > int64(l.Bytes) {
+		return false
+	}
+	p.freshBytes += size
+	return true
 }
 
 // take returns what the row does not know of; giveBack undoes it.

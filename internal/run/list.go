@@ -28,6 +28,8 @@ type Run struct {
 	Usage *entry.TurnUsage
 	// Patch is the artifact with the changes of its working tree; empty if there is none.
 	Patch string
+	// PatchBase is the commit to which they apply, as its runner said.
+	PatchBase string
 }
 
 // Cost is what models cost.
@@ -129,7 +131,7 @@ func learn(list []Run, threadID string, e entry.Entry) []Run {
 		}
 	case entry.RunFinished:
 		run := at(p.Epoch)
-		run.Result, run.Usage, run.Patch = p.Result, p.Usage, p.PatchArtifactID
+		run.Result, run.Usage, run.Patch, run.PatchBase = p.Result, p.Usage, p.PatchArtifactID, p.PatchBase
 	case entry.PiFailed:
 		run := at(p.Epoch)
 		run.Phase, run.Error, run.Next, run.LastLines = p.Phase, p.Error, p.Next, p.LastLines

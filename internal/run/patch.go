@@ -65,7 +65,7 @@ func (r *Runs) storePatch(ctx context.Context, scope db.Scope, by Poster, path s
 	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the report
 	epoch := strconv.FormatInt(by.Epoch, 10)
 	made, err := r.config.Artifacts.Create(ctx, scope, artifact.Draft{
-		ID: "run/" + by.Thread + "/" + epoch + "/patch", Kind: patchKind, Label: "changes of run " + epoch + ".patch", MIMEType: "text/x-diff", Thread: by.Thread, Run: epoch,
+		ID: keptID(by.Thread, entry.RunEndID(by.Epoch)), Kind: patchKind, Label: "changes of run " + epoch + ".patch", MIMEType: "text/x-diff", Thread: by.Thread, Run: epoch,
 	}, io.Reader(file))
 	return keptPatch{made.ID, th.Sandbox}, err
 }

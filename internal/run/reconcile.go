@@ -171,7 +171,7 @@ func (r *Runs) Sweep(ctx context.Context) (failed error) {
 		}
 		if len(list) < sweepPage {
 			r.sights.keep(running)
-			return failed
+			return errors.Join(failed, r.endWaits(ctx))
 		}
 	}
 }

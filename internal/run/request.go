@@ -33,9 +33,14 @@ type note struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-// requestTx queues the next run of a thread, whose row the caller has locked. queued is false if it is queued already.
+// requestTx queues the next run of a thread, whose row the caller has locked. queued is false if it is queued already. Who delegated
+// the thread waits for that run, too.
 func (r *Runs) requestTx(ctx context.Context, tx pgx.Tx, th thread.Thread, n note) (queued bool, err error) {
-	return r.config.Jobs.InsertTx(ctx, tx, launchArgs{th.House, th.ID, th.Run.Epoch + 1}, jobs.Options{Note: n})
+	queued, err = r.config.Jobs.InsertTx(ctx, tx, launchArgs{th.House, th.ID, th.Run.Epoch + 1}, jobs.Options{Note: n})
+	if err != nil || !queued || th.AskedBy == "" || th.ParentThread == "" {
+		return queued, err
+	}
+	return true, r.config.Threads.AwaitTx(ctx, tx, th.ID, r.config.Limits.Wait)
 }
 
 // Resume says how a thread is continued.

@@ -10,9 +10,12 @@
 //	observed    the runner reads the thread and posts what happens, with the token of its run, through the stream door
 //	            (intake.go).
 //	told        what people say meanwhile waits until the runner takes it for the agent; until then they can change it (queue.go).
+//	waited for  a bot that delegated is asked again once the last of its tasks has ended, or has taken too long (await.go).
 //	ended       whoever learns it first ends the run: the runner with its report, the job, a person (cancel.go), or the
 //	            search for runs of which nothing is heard (reconcile.go). All of them do it in one way, once: status, signal
 //	            and the word to the thread above are one transaction (end.go).
+//
+// What a run has changed is a patch (patch.go), which people apply or push (changes.go).
 //
 // What happened is in the log; list.go reads it back. No run is silently lost: as long as its row says that it runs, somebody
 // is looking for it.
@@ -87,6 +90,8 @@ type Config struct {
 	Program func(arch string) ([]byte, error)
 	// Agents are the coding agents by runtime.
 	Agents map[string]Agent
+	// Command runs a command in a thread, as command.Commands.Run does.
+	Command func(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (entry.Entry, error)
 
 	// Model returns the model of a bot, in a dialect that its agent speaks. Defaults to nil: agents have none.
 	Model func(ctx context.Context, scope db.Scope, b bot.Bot, dialects []string) (Model, error)
@@ -117,10 +122,11 @@ type Rules struct {
 	Patience time.Duration
 }
 
-// Wake is a bot that waited for what it delegated, of which the last has ended.
+// Wake is a bot that waited for what it delegated, and waits for nothing of it any more.
 type Wake struct {
 	House, Thread, Bot string
-	// Entry is the result of what ended last, and Root the entry of a person from which it follows.
+	// Entry says why: it is the result of what ended last, or says that it takes too long. Root is the entry of a person from which
+	// it follows.
 	Entry, Root string
 }
 

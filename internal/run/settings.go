@@ -16,6 +16,9 @@ type Limits struct {
 	// Depth is how many threads may be above one from which a task is delegated, and Children how many of the tasks that were
 	// delegated from one thread may be unfinished.
 	Depth, Children int
+	// Wait is how long a bot waits for what it delegated before it is asked again, if the call does not say, and WaitMost the
+	// longest that a call may say.
+	Wait, WaitMost time.Duration
 }
 
 // LimitSettings are what an operator can set of [Limits].
@@ -27,6 +30,8 @@ func LimitSettings() []setting.Setting[Limits] {
 		setting.Count("run_bytes", "1073741824", "how many bytes these entries may have", func(l *Limits) *int { return &l.Bytes }),
 		setting.Count("run_depth", "4", "how deep tasks may be delegated", func(l *Limits) *int { return &l.Depth }),
 		setting.Count("run_children", "20", "how many tasks that were delegated from one thread may be unfinished", func(l *Limits) *int { return &l.Children }),
+		setting.Duration("run_wait", "2h", "how long a bot waits for what it delegated before it is asked again, if it does not say", func(l *Limits) *time.Duration { return &l.Wait }),
+		setting.Duration("run_wait_most", "24h", "the longest that it may say", func(l *Limits) *time.Duration { return &l.WaitMost }),
 	}
 }
 
@@ -38,6 +43,9 @@ func (l Limits) withDefaults() Limits {
 	or(&l.Bytes, d.Bytes)
 	or(&l.Depth, d.Depth)
 	or(&l.Children, d.Children)
+	or(&l.Wait, d.Wait)
+	or(&l.WaitMost, d.WaitMost)
+	l.Wait = min(l.Wait, l.WaitMost)
 	return l
 }
 

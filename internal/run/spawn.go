@@ -34,6 +34,8 @@ type Task struct {
 	// Root is the entry of a person because of which a bot delegates. Defaults to that of the parent. What a bot delegates from a
 	// thread without one, by its API key, has a root of the day.
 	Root string
+	// Wait is how long a bot that delegates waits for the end before it is asked again. Defaults to [Limits].Wait.
+	Wait time.Duration
 }
 
 // inParent is the [Task].Sandbox that names the parent's.
@@ -54,7 +56,7 @@ const (
 // Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment that the
 // house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for too many tasks.
 func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.Thread, err error) {
-	if err := t.check(); err != nil {
+	if err := t.check(r.config.Limits); err != nil {
 		return child, err
 	}
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
@@ -64,12 +66,14 @@ func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.
 	return child, err
 }
 
-func (t Task) check() error {
+func (t Task) check(l Limits) error {
 	switch {
 	case strings.TrimSpace(t.Text) == "":
 		return fault.New(fault.Invalid, "task: it is empty", "say what is to be done")
 	case len(t.Text) > entry.MaxTask:
 		return fault.Newf(fault.Exhausted, "put what is long into a file, and name it", "task: it may have at most %d bytes, and this has %d", entry.MaxTask, len(t.Text)).WithReason(fault.TooLarge)
+	case t.Wait < 0 || t.Wait > l.WaitMost:
+		return fault.Newf(fault.Invalid, "wait for less, or leave it out", "wait: a bot may wait for up to %s", entry.Approximately(l.WaitMost))
 	}
 	if !utf8.ValidString(t.Text) || strings.ContainsRune(t.Text, 0) {
 		return fault.New(fault.Invalid, "task: it is not valid UTF-8 text", "send it as UTF-8 text")
@@ -107,6 +111,11 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	}
 	if _, err := r.requestTx(ctx, tx, child, note{}); err != nil {
 		return child, err
+	}
+	if t.Wait > 0 {
+		if err := r.config.Threads.AwaitTx(ctx, tx, child.ID, t.Wait); err != nil {
+			return child, err
+		}
 	}
 	if parent.ID != "" {
 		_, err = r.config.Log.AppendTx(ctx, tx, parent.Stream(), entry.NewDraft(t.Entry, scope.Agent, entry.AgentSpawn{

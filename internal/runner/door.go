@@ -30,6 +30,11 @@ type refused struct {
 
 func (r refused) Error() string { return fmt.Sprintf("the door answered %d: %s", r.status, r.said) }
 
+// failedAnswer is an answer of the door after which to try again.
+type failedAnswer refused
+
+func (f failedAnswer) Error() string { return refused(f).Error() }
+
 // door is the thread's stream over HTTP.
 type door struct {
 	url    string
@@ -99,7 +104,7 @@ func (d *door) do(r *http.Request) (*http.Response, error) {
 	case status >= 400 && status < 500 && status != 408 && status != 409 && status != 425 && status != 429:
 		return nil, refused{status, entry.OneLine(string(said), 300)}
 	default:
-		return nil, fmt.Errorf("the door answered %d: %s", status, entry.OneLine(string(said), 300))
+		return nil, failedAnswer{status, entry.OneLine(string(said), 300)}
 	}
 }
 
@@ -118,6 +123,23 @@ func (d *door) post(ctx context.Context, records [][]byte) error {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
+	return answer.Body.Close()
+}
+
+// keepWhole sends the whole text of a tool's result, of which the entry with this id has a part.
+func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+"?"+url.Values{"whole": {id}}.Encode(), io.NopCloser(text))
+	if err != nil {
+		return err
+	}
+	r.ContentLength = size
+	r.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	answer, err := d.do(r)
+	if err != nil {
+		return err
+	}
 	return answer.Body.Close()
 }
 

@@ -18,6 +18,7 @@ import (
 type poster struct {
 	door   *door
 	spool  *spool
+	wholes *wholes
 	author string
 	// over is closed when the run is over for this runner, for the reason in why.
 	over chan struct{}
@@ -46,8 +47,8 @@ const (
 	maxPause = 10 * time.Second
 )
 
-func newPoster(d *door, s *spool, author string) *poster {
-	return &poster{door: d, spool: s, author: author, over: make(chan struct{}), drained: make(chan struct{}), soon: make(chan struct{}, 1)}
+func newPoster(d *door, s *spool, w *wholes, author string) *poster {
+	return &poster{door: d, spool: s, wholes: w, author: author, over: make(chan struct{}), drained: make(chan struct{}), soon: make(chan struct{}, 1)}
 }
 
 // run posts until the door has accepted the run's report, or the run is over.
@@ -99,6 +100,9 @@ func (p *poster) batch(ctx context.Context) (again bool, err error) {
 	}
 	if len(records) == 0 {
 		return false, nil
+	}
+	if err := p.wholes.post(ctx, p.door, records); err != nil {
+		return false, err
 	}
 	err = p.door.post(ctx, records)
 	if no, isRefused := errors.AsType[refused](err); isRefused {

@@ -26,6 +26,7 @@ func (r *run) add(p entry.Payload) {
 		r.put(entry.RunEntryID(r.Epoch, r.spool.take()), entry.PiAssistant{Harness: r.Harness, StopReason: entry.PiError, ErrorMessage: fmt.Sprintf(
 			"%d entries are not kept: the server could not be reached, and the space for them was used up", n)}, false)
 	}
+	whole := harness.Whole(p)
 	p = harness.Shorten(p)
 	var id string
 	switch m := p.(type) {
@@ -48,6 +49,10 @@ func (r *run) add(p entry.Payload) {
 			delete(r.calls, m.ToolCallID)
 		} else {
 			id = entry.RunEntryID(r.Epoch, r.spool.take())
+		}
+		if whole != "" && r.post.wholes.keep(id, r.door.redact([]byte(whole))) {
+			m.Details = &entry.PiDetails{WholeBytes: int64(len(whole))}
+			p = m
 		}
 	case entry.PiCompaction:
 		id = entry.RunEntryID(r.Epoch, r.spool.take())

@@ -96,6 +96,9 @@ type size struct{ seq, bytes int64 }
 
 // Main runs the program with its arguments and environment, and returns its exit code.
 func Main(ctx context.Context, args, environ []string, find Find) int {
+	if len(args) > 1 && (args[0] == "apply" || args[0] == "branch") {
+		return changesMain(ctx, args[0], args[1:], environ, os.Stdout)
+	}
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: arbe-runner SPEC.json")
 		return exitUnusable
@@ -116,7 +119,8 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 		return exitUnusable
 	}
 	d := newDoor(s.stream, s.token)
-	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
+	w := newWholes(filepath.Join(s.dir, "whole-"+strconv.FormatInt(s.Epoch, 10)))
+	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, w, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
 		queue: entry.NewQueue(s.author, s.After), calls: map[string]call{}, asked: map[string]asking{}, phase: "starting"}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

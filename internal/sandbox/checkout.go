@@ -178,6 +178,31 @@ func checkRepo(field, refField, repo, ref string) error {
 		"write it as https://host/path, or as an absolute path on the server")
 }
 
+// Remote returns the address at https:// of the repository that is cloned as the working tree itself, and its host; empty if none is, or
+// if it is elsewhere.
+func (r Recipe) Remote() (remote, host string) {
+	for _, repo := range r.checkouts() {
+		if repo.Folder != "." {
+			continue
+		}
+		at := repo.URL
+		if rest, ok := strings.CutPrefix(at, "git@"); ok {
+			at = "https://" + strings.Replace(rest, ":", "/", 1)
+		} else if rest, ok := strings.CutPrefix(at, "ssh://git@"); ok {
+			at = "https://" + rest
+		}
+		if u, err := url.Parse(at); err == nil && u.Scheme == "https" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {
+			return at, u.Host
+		}
+	}
+	return "", ""
+}
+
+// HasCredential reports whether git in a box has a credential for a host.
+func (r Recipe) HasCredential(host string) bool {
+	return slices.ContainsFunc(r.Git, func(c GitCredential) bool { return c.Host == host })
+}
+
 // GitPath is the path of the server's door at which git in boxes reaches repositories at https://HOST/PATH: GitPath + HOST +
 // "/" + PATH.
 const GitPath = "/git/"

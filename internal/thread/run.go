@@ -33,6 +33,8 @@ type Run struct {
 	// count nothing in it, because the price of their model is not known.
 	CostMicros  int64
 	CostUnknown bool
+	// Overdue: who delegated it was told that it takes too long, and is not woken by its end.
+	Overdue bool
 }
 
 // Terminal reports whether a driven thread rests after a run.
@@ -133,12 +135,36 @@ func (t *Threads) RunningBelowTx(ctx context.Context, tx pgx.Tx, id string) ([]s
 
 // BusyChildrenTx returns how many of the threads that were delegated from a thread have not ended.
 func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent string) (int64, error) {
-	return t.q.BusyChildren(ctx, tx, &parent, nil, "")
+	return t.q.BusyChildren(ctx, tx, &parent)
 }
 
-// BusyBesideTx returns how many of the threads that the same agent delegated from the same thread have not ended, beside one.
-func (t *Threads) BusyBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64, error) {
-	return t.q.BusyChildren(ctx, tx, &th.ParentThread, &th.AskedBy, th.ID)
+// AwaitedBesideTx returns how many of the threads that the same agent delegated from the same thread it waits for, beside one.
+func (t *Threads) AwaitedBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64, error) {
+	return t.q.AwaitedBeside(ctx, tx, &th.ParentThread, &th.AskedBy, th.ID)
+}
+
+// AwaitTx notes that who delegated a thread waits for the end of its run, and for how long.
+func (t *Threads) AwaitTx(ctx context.Context, tx pgx.Tx, id string, patience time.Duration) error {
+	return t.q.AwaitRun(ctx, tx, patience.Seconds(), id)
+}
+
+// EndWaitTx notes that who delegated a thread waits no longer for the end of its run. first is false if the time for that has not
+// come, or somebody has noted it before.
+func (t *Threads) EndWaitTx(ctx context.Context, tx pgx.Tx, id string) (first bool, err error) {
+	n, err := t.q.EndWait(ctx, tx, id)
+	return n > 0, err
+}
+
+// Overdue returns up to most threads of all houses for which who delegated them has waited long enough, the longest first.
+func (t *Threads) Overdue(ctx context.Context, most int) (list []Thread, err error) {
+	err = t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := t.q.OverdueThreads(ctx, tx, int32(most))
+		for _, r := range rows {
+			list = append(list, Thread{ID: r.ID, House: r.HouseID})
+		}
+		return err
+	})
+	return list, err
 }
 
 // LockChildrenTx lets one transaction at a time end runs below a thread.

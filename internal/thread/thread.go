@@ -571,7 +571,7 @@ func fromRow(r query.ThreadHead) Thread {
 	t.AskedBy, t.Root = db.Zero(r.AskedBy), db.Zero(r.Root)
 	t.Run = Run{
 		Epoch: r.RunEpoch, StartedAt: db.Zero(r.RunStartedAt), HeartbeatAt: db.Zero(r.HeartbeatAt), From: r.RunFrom, Through: r.RunThrough, Entries: r.RunEntries, Bytes: r.RunBytes,
-		EndedAt: db.Zero(r.RunEndedAt), Result: db.Zero(r.RunResult), Doing: db.Zero(r.RunDoing), Tool: db.Zero(r.RunTool), CostMicros: r.RunCost, CostUnknown: r.RunCostUnknown,
+		EndedAt: db.Zero(r.RunEndedAt), Result: db.Zero(r.RunResult), Doing: db.Zero(r.RunDoing), Tool: db.Zero(r.RunTool), CostMicros: r.RunCost, CostUnknown: r.RunCostUnknown, Overdue: r.Overdue,
 	}
 	if r.LastSaid != nil {
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: r.LastSaidName, Text: *r.LastSaid}

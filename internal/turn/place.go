@@ -168,6 +168,8 @@ func (t *transcript) question(began entry.Entry, asks entry.Entry, reason string
 	switch {
 	case reason == Ambient:
 		words += "; nobody asked you, and you found that you have something to say"
+	case asks.Type == (entry.ChildOverdue{}).Type():
+		words += "; what you delegated takes longer than you wait for it: say how far it is, and what happens next"
 	case asks.ID == "":
 		words += "; answer what was asked further up"
 	default:

@@ -251,6 +251,11 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 		m.add(note("the sandbox may not reach a host; a person of the house can allow it", oneLine(p.Host, quoted)))
 	case entry.HostAllowed:
 		m.add(note("the sandbox may reach a host from now on", oneLine(p.Host, quoted)))
+	case entry.ChildOverdue:
+		if m.chats[e.ID] = e; p.AgentID != m.bot {
+			return
+		}
+		m.add(note("you no longer wait for the task in thread “"+Name(p.ChildThreadID)+"”, which goes on. You can read that thread; its result will be here, and you are not asked again because of it. How far it is", oneLine(p.State(), quoted)))
 	case entry.QueueEdited:
 		m.add(note("“"+Name(m.person(e.Author).Name)+"” changed what the coding agent is told; instead of the message it reads", entry.Clip(p.Text, commandOutput)))
 	case entry.QueueCancelled:

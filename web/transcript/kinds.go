@@ -40,6 +40,7 @@ var kinds = map[string]kind{
 	"signal.thread.pi_session_orphaned": show(noted, runLost),
 	"signal.thread.cancel_requested":    show(noted, plainly[entry.CancelRequested]("s-cancelled")),
 	"signal.thread.child_finished":      show(noted, childFinished),
+	"signal.thread.child_overdue":       show(noted, childOverdue),
 	"signal.queue.edited":               show(noted, queueEdited),
 	"signal.queue.moved":                show(noted, queueMoved),
 	"signal.queue.cancelled":            show(noted, queueCancelled),

@@ -124,7 +124,7 @@ func (k *known) namedDriver() string {
 // maxRunLines limits the last lines of a program in a page, in characters.
 const maxRunLines = 4000
 
-// ChildEnd describes how a run of a child thread ended.
+// ChildEnd describes how a run of a child thread ended, or that nobody waits for that any more.
 type ChildEnd struct {
 	Thread, Class, Words string
 	// Patch is the artifact with the changes of its working tree; empty if there is none.
@@ -133,4 +133,8 @@ type ChildEnd struct {
 
 func childFinished(_ context.Context, _ *known, _ entry.Entry, c entry.ChildFinished) Body {
 	return ChildEnd{c.ChildThreadID, c.Outcome, entry.Clip(c.Runtime+": "+c.Ending(), MaxNote), c.PatchArtifactID}
+}
+
+func childOverdue(_ context.Context, _ *known, _ entry.Entry, c entry.ChildOverdue) Body {
+	return ChildEnd{Thread: c.ChildThreadID, Class: "running", Words: entry.Clip(c.Runtime+": "+c.State()+"; nobody waits for it any more", MaxNote)}
 }

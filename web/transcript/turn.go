@@ -59,6 +59,8 @@ type CallResult struct {
 	// Diff is the change of a file, and Artifact has all of it if it is cut. Instructions are the workspace's, which the model
 	// read with this result.
 	Diff, Artifact, Instructions string
+	// Whole is how long the text is of which this has only a part, and which Artifact has; 0 if this has all.
+	Whole int64
 }
 
 // Word is the state as a word.
@@ -235,6 +237,7 @@ func turnEnded(_ context.Context, k *known, _ entry.Entry, end entry.TurnEnded) 
 func callResult(r entry.PiToolResult) (v *CallResult, class string) {
 	v = &CallResult{Text: entry.Clip(r.Text(), maxShown), Failed: r.IsError, Took: time.Duration(r.DurationMS) * time.Millisecond}
 	if d := r.Details; d != nil {
+		v.Whole = d.WholeBytes
 		v.Diff, v.Artifact, v.Instructions = entry.Clip(d.Diff, maxShown), d.ArtifactID, entry.Clip(d.Instructions, maxShown)
 	}
 	if r.IsError {

@@ -84,6 +84,7 @@ type Entry struct {
 	//	*Entry_QueueMoved
 	//	*Entry_QueueCancelled
 	//	*Entry_QueueTaken
+	//	*Entry_ChildOverdue
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -544,6 +545,15 @@ func (x *Entry) GetQueueTaken() *QueueTaken {
 	return nil
 }
 
+func (x *Entry) GetChildOverdue() *ChildOverdue {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_ChildOverdue); ok {
+			return x.ChildOverdue
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -712,6 +722,10 @@ type Entry_QueueTaken struct {
 	QueueTaken *QueueTaken `protobuf:"bytes,52,opt,name=queue_taken,json=queueTaken,proto3,oneof"`
 }
 
+type Entry_ChildOverdue struct {
+	ChildOverdue *ChildOverdue `protobuf:"bytes,69,opt,name=child_overdue,json=childOverdue,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -793,6 +807,8 @@ func (*Entry_QueueMoved) isEntry_Typed() {}
 func (*Entry_QueueCancelled) isEntry_Typed() {}
 
 func (*Entry_QueueTaken) isEntry_Typed() {}
+
+func (*Entry_ChildOverdue) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -1606,6 +1622,112 @@ func (x *ChildFinished) GetRoot() string {
 	return ""
 }
 
+// ChildOverdue says that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run goes on.
+type ChildOverdue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
+	// The run, and how long it has taken so far; both are 0 if none has begun.
+	Epoch     int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	RunningMs int64 `protobuf:"varint,3,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"`
+	// The coding agent, and what it does.
+	Runtime string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	Doing   string `protobuf:"bytes,5,opt,name=doing,proto3" json:"doing,omitempty"`
+	// The bot that waited.
+	AgentId string `protobuf:"bytes,6,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// That bot, if it is asked again, because it waits for nothing else; empty otherwise.
+	Wakes string `protobuf:"bytes,7,opt,name=wakes,proto3" json:"wakes,omitempty"`
+	// The entry of a person from which its turn follows.
+	Root          string `protobuf:"bytes,8,opt,name=root,proto3" json:"root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildOverdue) Reset() {
+	*x = ChildOverdue{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildOverdue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildOverdue) ProtoMessage() {}
+
+func (x *ChildOverdue) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildOverdue.ProtoReflect.Descriptor instead.
+func (*ChildOverdue) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ChildOverdue) GetChildThreadId() string {
+	if x != nil {
+		return x.ChildThreadId
+	}
+	return ""
+}
+
+func (x *ChildOverdue) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChildOverdue) GetRunningMs() int64 {
+	if x != nil {
+		return x.RunningMs
+	}
+	return 0
+}
+
+func (x *ChildOverdue) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *ChildOverdue) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *ChildOverdue) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ChildOverdue) GetWakes() string {
+	if x != nil {
+		return x.Wakes
+	}
+	return ""
+}
+
+func (x *ChildOverdue) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
 // QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
 // who did.
 type QueueEdited struct {
@@ -1620,7 +1742,7 @@ type QueueEdited struct {
 
 func (x *QueueEdited) Reset() {
 	*x = QueueEdited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1754,7 @@ func (x *QueueEdited) String() string {
 func (*QueueEdited) ProtoMessage() {}
 
 func (x *QueueEdited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1767,7 @@ func (x *QueueEdited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueEdited.ProtoReflect.Descriptor instead.
 func (*QueueEdited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *QueueEdited) GetEntryId() string {
@@ -1674,7 +1796,7 @@ type QueueMoved struct {
 
 func (x *QueueMoved) Reset() {
 	*x = QueueMoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1808,7 @@ func (x *QueueMoved) String() string {
 func (*QueueMoved) ProtoMessage() {}
 
 func (x *QueueMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1821,7 @@ func (x *QueueMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMoved.ProtoReflect.Descriptor instead.
 func (*QueueMoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *QueueMoved) GetEntryId() string {
@@ -1727,7 +1849,7 @@ type QueueCancelled struct {
 
 func (x *QueueCancelled) Reset() {
 	*x = QueueCancelled{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1861,7 @@ func (x *QueueCancelled) String() string {
 func (*QueueCancelled) ProtoMessage() {}
 
 func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1874,7 @@ func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCancelled.ProtoReflect.Descriptor instead.
 func (*QueueCancelled) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *QueueCancelled) GetEntryId() string {
@@ -1775,7 +1897,7 @@ type QueueTaken struct {
 
 func (x *QueueTaken) Reset() {
 	*x = QueueTaken{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1909,7 @@ func (x *QueueTaken) String() string {
 func (*QueueTaken) ProtoMessage() {}
 
 func (x *QueueTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1922,7 @@ func (x *QueueTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTaken.ProtoReflect.Descriptor instead.
 func (*QueueTaken) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueueTaken) GetEpoch() int64 {
@@ -1846,7 +1968,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1980,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1993,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Attachment) GetArtifactId() string {
@@ -1933,15 +2055,17 @@ type Command struct {
 	// Its terminal; unset when it has none.
 	Terminal *CommandTerminal `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	// Where it starts, and the environment variables that it gets besides those of its environment.
-	Directory     string            `protobuf:"bytes,9,opt,name=directory,proto3" json:"directory,omitempty"`
-	Env           map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Directory string            `protobuf:"bytes,9,opt,name=directory,proto3" json:"directory,omitempty"`
+	Env       map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
+	Changes       string `protobuf:"bytes,11,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2077,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2090,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Command) GetCommand() string {
@@ -2039,6 +2163,13 @@ func (x *Command) GetEnv() map[string]string {
 	return nil
 }
 
+func (x *Command) GetChanges() string {
+	if x != nil {
+		return x.Changes
+	}
+	return ""
+}
+
 // CommandTerminal is the terminal of a command, as it was when it was requested.
 type CommandTerminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2052,7 +2183,7 @@ type CommandTerminal struct {
 
 func (x *CommandTerminal) Reset() {
 	*x = CommandTerminal{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2195,7 @@ func (x *CommandTerminal) String() string {
 func (*CommandTerminal) ProtoMessage() {}
 
 func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2208,7 @@ func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandTerminal.ProtoReflect.Descriptor instead.
 func (*CommandTerminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CommandTerminal) GetRows() uint32 {
@@ -2122,7 +2253,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2265,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2278,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -2209,7 +2340,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2352,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2365,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -2386,7 +2517,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2529,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2542,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -2471,7 +2602,7 @@ type TreePart struct {
 
 func (x *TreePart) Reset() {
 	*x = TreePart{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2614,7 @@ func (x *TreePart) String() string {
 func (*TreePart) ProtoMessage() {}
 
 func (x *TreePart) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2627,7 @@ func (x *TreePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreePart.ProtoReflect.Descriptor instead.
 func (*TreePart) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TreePart) GetFolder() string {
@@ -2559,7 +2690,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2702,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2715,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -2614,7 +2745,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2757,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2770,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -2689,7 +2820,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2832,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2845,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -2770,7 +2901,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2913,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2926,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -2826,7 +2957,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2969,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2982,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -2894,7 +3025,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3037,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3050,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -2947,7 +3078,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3090,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3103,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -3004,7 +3135,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3147,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3160,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -3073,7 +3204,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3216,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3229,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -3144,7 +3275,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3287,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3300,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -3220,7 +3351,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3363,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3376,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -3284,7 +3415,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3427,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3440,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -3370,7 +3501,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3513,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3526,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -3479,7 +3610,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3622,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3635,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -3567,7 +3698,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +3710,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +3723,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -3643,7 +3774,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +3786,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +3799,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -3719,7 +3850,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3862,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3875,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -3814,7 +3945,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3957,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3970,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -3899,7 +4030,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4042,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4055,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -3984,7 +4115,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4127,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4140,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -4101,7 +4232,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4113,7 +4244,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4126,7 +4257,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -4213,7 +4344,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4356,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4369,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -4305,7 +4436,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4317,7 +4448,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4330,7 +4461,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -4393,7 +4524,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4536,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4549,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -4532,7 +4663,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4544,7 +4675,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4557,7 +4688,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -4640,14 +4771,17 @@ type PiDetails struct {
 	Removed    int64  `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
 	ArtifactId string `protobuf:"bytes,5,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
 	// The workspace's AGENTS.md, if the model reads it with this result.
-	Instructions  string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	// How long the text of the result is, of which the content has only a part; 0 if that has all of it. The artifact then has it whole,
+	// unless it could not be kept.
+	WholeBytes    int64 `protobuf:"varint,7,opt,name=whole_bytes,json=wholeBytes,proto3" json:"whole_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4793,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4806,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -4717,6 +4851,13 @@ func (x *PiDetails) GetInstructions() string {
 	return ""
 }
 
+func (x *PiDetails) GetWholeBytes() int64 {
+	if x != nil {
+		return x.WholeBytes
+	}
+	return 0
+}
+
 // PiBlock is one part of a message. Its type says which fields it has.
 type PiBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4744,7 +4885,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4756,7 +4897,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4769,7 +4910,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PiBlock) GetType() string {
@@ -4893,7 +5034,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4905,7 +5046,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4918,7 +5059,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -4978,7 +5119,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4990,7 +5131,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5003,7 +5144,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -5063,7 +5204,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5075,7 +5216,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5088,7 +5229,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -5141,7 +5282,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5294,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5307,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -5213,7 +5354,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +5366,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,7 +5379,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -5280,7 +5421,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x14\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x15\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -5337,7 +5478,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"queueMoved\x12B\n" +
 	"\x0fqueue_cancelled\x183 \x01(\v2\x17.arbe.v1.QueueCancelledH\x00R\x0equeueCancelled\x126\n" +
 	"\vqueue_taken\x184 \x01(\v2\x13.arbe.v1.QueueTakenH\x00R\n" +
-	"queueTakenB\a\n" +
+	"queueTaken\x12<\n" +
+	"\rchild_overdue\x18E \x01(\v2\x15.arbe.v1.ChildOverdueH\x00R\fchildOverdueB\a\n" +
 	"\x05typed\"\xef\x01\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
@@ -5421,7 +5563,17 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x11patch_artifact_id\x18\b \x01(\tR\x0fpatchArtifactId\x12\x14\n" +
 	"\x05wakes\x18\t \x01(\tR\x05wakes\x12\x12\n" +
 	"\x04root\x18\n" +
-	" \x01(\tR\x04root\"<\n" +
+	" \x01(\tR\x04root\"\xe0\x01\n" +
+	"\fChildOverdue\x12&\n" +
+	"\x0fchild_thread_id\x18\x01 \x01(\tR\rchildThreadId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"running_ms\x18\x03 \x01(\x03R\trunningMs\x12\x18\n" +
+	"\aruntime\x18\x04 \x01(\tR\aruntime\x12\x14\n" +
+	"\x05doing\x18\x05 \x01(\tR\x05doing\x12\x19\n" +
+	"\bagent_id\x18\x06 \x01(\tR\aagentId\x12\x14\n" +
+	"\x05wakes\x18\a \x01(\tR\x05wakes\x12\x12\n" +
+	"\x04root\x18\b \x01(\tR\x04root\"<\n" +
 	"\vQueueEdited\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\"?\n" +
@@ -5445,7 +5597,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"media_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
 	"\x05width\x18\x05 \x01(\x03R\x05width\x12\x16\n" +
-	"\x06height\x18\x06 \x01(\x03R\x06height\"\x87\x03\n" +
+	"\x06height\x18\x06 \x01(\x03R\x06height\"\xa1\x03\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
@@ -5459,7 +5611,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\bterminal\x18\b \x01(\v2\x18.arbe.v1.CommandTerminalR\bterminal\x12\x1c\n" +
 	"\tdirectory\x18\t \x01(\tR\tdirectory\x12+\n" +
 	"\x03env\x18\n" +
-	" \x03(\v2\x19.arbe.v1.Command.EnvEntryR\x03env\x1a6\n" +
+	" \x03(\v2\x19.arbe.v1.Command.EnvEntryR\x03env\x12\x18\n" +
+	"\achanges\x18\v \x01(\tR\achanges\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
@@ -5698,7 +5851,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vduration_ms\x18\t \x01(\x03R\n" +
 	"durationMs\x12,\n" +
 	"\adetails\x18\n" +
-	" \x01(\v2\x12.arbe.v1.PiDetailsR\adetails\"\xa8\x01\n" +
+	" \x01(\v2\x12.arbe.v1.PiDetailsR\adetails\"\xc9\x01\n" +
 	"\tPiDetails\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04diff\x18\x02 \x01(\tR\x04diff\x12\x14\n" +
@@ -5706,7 +5859,9 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x01(\x03R\aremoved\x12\x1f\n" +
 	"\vartifact_id\x18\x05 \x01(\tR\n" +
 	"artifactId\x12\"\n" +
-	"\finstructions\x18\x06 \x01(\tR\finstructions\"\xc6\x03\n" +
+	"\finstructions\x18\x06 \x01(\tR\finstructions\x12\x1f\n" +
+	"\vwhole_bytes\x18\a \x01(\x03R\n" +
+	"wholeBytes\"\xc6\x03\n" +
 	"\aPiBlock\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12%\n" +
@@ -5775,7 +5930,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
@@ -5787,85 +5942,86 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*SessionOrphaned)(nil),       // 7: arbe.v1.SessionOrphaned
 	(*CancelRequested)(nil),       // 8: arbe.v1.CancelRequested
 	(*ChildFinished)(nil),         // 9: arbe.v1.ChildFinished
-	(*QueueEdited)(nil),           // 10: arbe.v1.QueueEdited
-	(*QueueMoved)(nil),            // 11: arbe.v1.QueueMoved
-	(*QueueCancelled)(nil),        // 12: arbe.v1.QueueCancelled
-	(*QueueTaken)(nil),            // 13: arbe.v1.QueueTaken
-	(*Attachment)(nil),            // 14: arbe.v1.Attachment
-	(*Command)(nil),               // 15: arbe.v1.Command
-	(*CommandTerminal)(nil),       // 16: arbe.v1.CommandTerminal
-	(*CommandWaiting)(nil),        // 17: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 18: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 19: arbe.v1.SandboxResumed
-	(*TreePart)(nil),              // 20: arbe.v1.TreePart
-	(*EnvironmentPrepared)(nil),   // 21: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 22: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 23: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 24: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 25: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 26: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 27: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 28: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 29: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 30: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 31: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 32: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 33: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 34: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 35: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 36: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 37: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 38: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 39: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 40: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 41: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 42: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 43: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 44: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 45: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 46: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 47: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 48: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 49: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 50: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 51: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 52: arbe.v1.BotChanged
-	nil,                           // 53: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 55: google.protobuf.Value
+	(*ChildOverdue)(nil),          // 10: arbe.v1.ChildOverdue
+	(*QueueEdited)(nil),           // 11: arbe.v1.QueueEdited
+	(*QueueMoved)(nil),            // 12: arbe.v1.QueueMoved
+	(*QueueCancelled)(nil),        // 13: arbe.v1.QueueCancelled
+	(*QueueTaken)(nil),            // 14: arbe.v1.QueueTaken
+	(*Attachment)(nil),            // 15: arbe.v1.Attachment
+	(*Command)(nil),               // 16: arbe.v1.Command
+	(*CommandTerminal)(nil),       // 17: arbe.v1.CommandTerminal
+	(*CommandWaiting)(nil),        // 18: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 19: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 20: arbe.v1.SandboxResumed
+	(*TreePart)(nil),              // 21: arbe.v1.TreePart
+	(*EnvironmentPrepared)(nil),   // 22: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 23: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 24: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 25: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 26: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 27: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 28: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 29: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 30: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 31: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 32: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 33: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 34: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 35: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 36: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 37: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 38: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 39: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 40: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 41: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 42: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 43: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 44: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 45: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 46: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 47: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 48: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 49: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 50: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 51: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 52: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 53: arbe.v1.BotChanged
+	nil,                           // 54: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 56: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	54, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	55, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	15, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	18, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	17, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	19, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	25, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	26, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	27, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	28, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	29, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	30, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	31, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	32, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	21, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	44, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	45, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	50, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	35, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	36, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	37, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	39, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	40, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	43, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	51, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	52, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	41, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	42, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	38, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	23, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	24, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	16, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	19, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	18, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	20, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	26, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	27, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	28, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	29, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	30, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	31, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	32, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	33, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	22, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	45, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	46, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	51, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	36, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	37, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	38, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	40, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	41, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	44, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	52, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	53, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	42, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	43, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	39, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	24, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	25, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
 	3,  // 31: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
 	4,  // 32: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
 	5,  // 33: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
@@ -5873,33 +6029,34 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	7,  // 35: arbe.v1.Entry.session_orphaned:type_name -> arbe.v1.SessionOrphaned
 	8,  // 36: arbe.v1.Entry.cancel_requested:type_name -> arbe.v1.CancelRequested
 	9,  // 37: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
-	10, // 38: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
-	11, // 39: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
-	12, // 40: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
-	13, // 41: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
-	33, // 42: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	14, // 43: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	2,  // 44: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
-	34, // 45: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
-	34, // 46: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
-	16, // 47: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	53, // 48: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	20, // 49: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
-	22, // 50: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	34, // 51: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	33, // 52: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	55, // 53: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	47, // 54: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	48, // 55: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	47, // 56: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	46, // 57: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	55, // 58: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	49, // 59: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	11, // 38: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
+	12, // 39: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
+	13, // 40: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
+	14, // 41: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
+	10, // 42: arbe.v1.Entry.child_overdue:type_name -> arbe.v1.ChildOverdue
+	34, // 43: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	15, // 44: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	2,  // 45: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	35, // 46: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	35, // 47: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	17, // 48: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	54, // 49: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	21, // 50: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	23, // 51: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	35, // 52: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	34, // 53: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	56, // 54: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	48, // 55: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	49, // 56: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	48, // 57: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	47, // 58: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	56, // 59: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	50, // 60: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -5949,6 +6106,7 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_QueueMoved)(nil),
 		(*Entry_QueueCancelled)(nil),
 		(*Entry_QueueTaken)(nil),
+		(*Entry_ChildOverdue)(nil),
 	}
 	file_arbe_v1_payload_proto_msgTypes[5].OneofWrappers = []any{}
 	file_arbe_v1_payload_proto_msgTypes[6].OneofWrappers = []any{}
@@ -5958,7 +6116,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1007,6 +1007,246 @@ func (x *ChangeQueueResponse) GetTotal() int32 {
 	return 0
 }
 
+type ApplyChangesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread of the task.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The run; 0 is the last one that changed something.
+	Epoch         int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyChangesRequest) Reset() {
+	*x = ApplyChangesRequest{}
+	mi := &file_arbe_v1_run_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyChangesRequest) ProtoMessage() {}
+
+func (x *ApplyChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyChangesRequest.ProtoReflect.Descriptor instead.
+func (*ApplyChangesRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ApplyChangesRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ApplyChangesRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type ApplyChangesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread whose files are changed, and the command that does it there. Its result says how it went.
+	ThreadId      string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Command       *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyChangesResponse) Reset() {
+	*x = ApplyChangesResponse{}
+	mi := &file_arbe_v1_run_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyChangesResponse) ProtoMessage() {}
+
+func (x *ApplyChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyChangesResponse.ProtoReflect.Descriptor instead.
+func (*ApplyChangesResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ApplyChangesResponse) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ApplyChangesResponse) GetCommand() *Entry {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+type OpenBranchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread of the task.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The run; 0 is the last one that changed something.
+	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The name of the branch; empty for one that is made from the task.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenBranchRequest) Reset() {
+	*x = OpenBranchRequest{}
+	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenBranchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenBranchRequest) ProtoMessage() {}
+
+func (x *OpenBranchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenBranchRequest.ProtoReflect.Descriptor instead.
+func (*OpenBranchRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OpenBranchRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *OpenBranchRequest) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *OpenBranchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type OpenBranchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The command that pushes it, and its thread. Its result says how it went.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Command  *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// The branch, and where people see it.
+	Branch        string `protobuf:"bytes,3,opt,name=branch,proto3" json:"branch,omitempty"`
+	Url           string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenBranchResponse) Reset() {
+	*x = OpenBranchResponse{}
+	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenBranchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenBranchResponse) ProtoMessage() {}
+
+func (x *OpenBranchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenBranchResponse.ProtoReflect.Descriptor instead.
+func (*OpenBranchResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *OpenBranchResponse) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *OpenBranchResponse) GetCommand() *Entry {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *OpenBranchResponse) GetBranch() string {
+	if x != nil {
+		return x.Branch
+	}
+	return ""
+}
+
+func (x *OpenBranchResponse) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
 type ReconcileThreadRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -1018,7 +1258,7 @@ type ReconcileThreadRequest struct {
 
 func (x *ReconcileThreadRequest) Reset() {
 	*x = ReconcileThreadRequest{}
-	mi := &file_arbe_v1_run_proto_msgTypes[14]
+	mi := &file_arbe_v1_run_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1270,7 @@ func (x *ReconcileThreadRequest) String() string {
 func (*ReconcileThreadRequest) ProtoMessage() {}
 
 func (x *ReconcileThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[14]
+	mi := &file_arbe_v1_run_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1283,7 @@ func (x *ReconcileThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileThreadRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_run_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReconcileThreadRequest) GetThreadId() string {
@@ -1073,7 +1313,7 @@ type ReconcileThreadResponse struct {
 
 func (x *ReconcileThreadResponse) Reset() {
 	*x = ReconcileThreadResponse{}
-	mi := &file_arbe_v1_run_proto_msgTypes[15]
+	mi := &file_arbe_v1_run_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1325,7 @@ func (x *ReconcileThreadResponse) String() string {
 func (*ReconcileThreadResponse) ProtoMessage() {}
 
 func (x *ReconcileThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[15]
+	mi := &file_arbe_v1_run_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1338,7 @@ func (x *ReconcileThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileThreadResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_run_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_run_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReconcileThreadResponse) GetFrom() string {
@@ -1132,7 +1372,7 @@ type ChangeQueueRequest_Move struct {
 
 func (x *ChangeQueueRequest_Move) Reset() {
 	*x = ChangeQueueRequest_Move{}
-	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	mi := &file_arbe_v1_run_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1384,7 @@ func (x *ChangeQueueRequest_Move) String() string {
 func (*ChangeQueueRequest_Move) ProtoMessage() {}
 
 func (x *ChangeQueueRequest_Move) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[16]
+	mi := &file_arbe_v1_run_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1415,7 @@ type ChangeQueueRequest_Cancel struct {
 
 func (x *ChangeQueueRequest_Cancel) Reset() {
 	*x = ChangeQueueRequest_Cancel{}
-	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	mi := &file_arbe_v1_run_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1427,7 @@ func (x *ChangeQueueRequest_Cancel) String() string {
 func (*ChangeQueueRequest_Cancel) ProtoMessage() {}
 
 func (x *ChangeQueueRequest_Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_run_proto_msgTypes[17]
+	mi := &file_arbe_v1_run_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,14 +1521,29 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x06change\x12\x05\xbaH\x02\b\x01\"_\n" +
 	"\x13ChangeQueueResponse\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.arbe.v1.QueuedMessageR\bmessages\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x05R\x05total\"Y\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\"\\\n" +
+	"\x13ApplyChangesRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
+	"\x05epoch\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05epoch\"]\n" +
+	"\x14ApplyChangesResponse\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12(\n" +
+	"\acommand\x18\x02 \x01(\v2\x0e.arbe.v1.EntryR\acommand\"x\n" +
+	"\x11OpenBranchRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
+	"\x05epoch\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05epoch\x12\x1c\n" +
+	"\x04name\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x96\x01R\x04name\"\x85\x01\n" +
+	"\x12OpenBranchResponse\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12(\n" +
+	"\acommand\x18\x02 \x01(\v2\x0e.arbe.v1.EntryR\acommand\x12\x16\n" +
+	"\x06branch\x18\x03 \x01(\tR\x06branch\x12\x10\n" +
+	"\x03url\x18\x04 \x01(\tR\x03url\"Y\n" +
 	"\x16ReconcileThreadRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"U\n" +
 	"\x17ReconcileThreadResponse\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason2\x8a\x04\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason2\x9e\x05\n" +
 	"\n" +
 	"RunService\x12?\n" +
 	"\bDelegate\x12\x18.arbe.v1.DelegateRequest\x1a\x19.arbe.v1.DelegateResponse\x12D\n" +
@@ -1296,7 +1551,10 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\vContinueRun\x12\x1b.arbe.v1.ContinueRunRequest\x1a\x1c.arbe.v1.ContinueRunResponse\x12B\n" +
 	"\tCancelRun\x12\x19.arbe.v1.CancelRunRequest\x1a\x1a.arbe.v1.CancelRunResponse\x12G\n" +
 	"\tListQueue\x12\x19.arbe.v1.ListQueueRequest\x1a\x1a.arbe.v1.ListQueueResponse\"\x03\x90\x02\x01\x12H\n" +
-	"\vChangeQueue\x12\x1b.arbe.v1.ChangeQueueRequest\x1a\x1c.arbe.v1.ChangeQueueResponse\x12T\n" +
+	"\vChangeQueue\x12\x1b.arbe.v1.ChangeQueueRequest\x1a\x1c.arbe.v1.ChangeQueueResponse\x12K\n" +
+	"\fApplyChanges\x12\x1c.arbe.v1.ApplyChangesRequest\x1a\x1d.arbe.v1.ApplyChangesResponse\x12E\n" +
+	"\n" +
+	"OpenBranch\x12\x1a.arbe.v1.OpenBranchRequest\x1a\x1b.arbe.v1.OpenBranchResponse\x12T\n" +
 	"\x0fReconcileThread\x12\x1f.arbe.v1.ReconcileThreadRequest\x1a .arbe.v1.ReconcileThreadResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
@@ -1311,7 +1569,7 @@ func file_arbe_v1_run_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_run_proto_rawDescData
 }
 
-var file_arbe_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_arbe_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_arbe_v1_run_proto_goTypes = []any{
 	(*Run)(nil),                       // 0: arbe.v1.Run
 	(*DelegateRequest)(nil),           // 1: arbe.v1.DelegateRequest
@@ -1327,46 +1585,57 @@ var file_arbe_v1_run_proto_goTypes = []any{
 	(*ListQueueResponse)(nil),         // 11: arbe.v1.ListQueueResponse
 	(*ChangeQueueRequest)(nil),        // 12: arbe.v1.ChangeQueueRequest
 	(*ChangeQueueResponse)(nil),       // 13: arbe.v1.ChangeQueueResponse
-	(*ReconcileThreadRequest)(nil),    // 14: arbe.v1.ReconcileThreadRequest
-	(*ReconcileThreadResponse)(nil),   // 15: arbe.v1.ReconcileThreadResponse
-	(*ChangeQueueRequest_Move)(nil),   // 16: arbe.v1.ChangeQueueRequest.Move
-	(*ChangeQueueRequest_Cancel)(nil), // 17: arbe.v1.ChangeQueueRequest.Cancel
-	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
-	(*TurnUsage)(nil),                 // 19: arbe.v1.TurnUsage
-	(*Thread)(nil),                    // 20: arbe.v1.Thread
-	(*Attachment)(nil),                // 21: arbe.v1.Attachment
+	(*ApplyChangesRequest)(nil),       // 14: arbe.v1.ApplyChangesRequest
+	(*ApplyChangesResponse)(nil),      // 15: arbe.v1.ApplyChangesResponse
+	(*OpenBranchRequest)(nil),         // 16: arbe.v1.OpenBranchRequest
+	(*OpenBranchResponse)(nil),        // 17: arbe.v1.OpenBranchResponse
+	(*ReconcileThreadRequest)(nil),    // 18: arbe.v1.ReconcileThreadRequest
+	(*ReconcileThreadResponse)(nil),   // 19: arbe.v1.ReconcileThreadResponse
+	(*ChangeQueueRequest_Move)(nil),   // 20: arbe.v1.ChangeQueueRequest.Move
+	(*ChangeQueueRequest_Cancel)(nil), // 21: arbe.v1.ChangeQueueRequest.Cancel
+	(*timestamppb.Timestamp)(nil),     // 22: google.protobuf.Timestamp
+	(*TurnUsage)(nil),                 // 23: arbe.v1.TurnUsage
+	(*Thread)(nil),                    // 24: arbe.v1.Thread
+	(*Attachment)(nil),                // 25: arbe.v1.Attachment
+	(*Entry)(nil),                     // 26: arbe.v1.Entry
 }
 var file_arbe_v1_run_proto_depIdxs = []int32{
-	18, // 0: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
-	18, // 1: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
-	19, // 2: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
-	20, // 3: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
+	22, // 0: arbe.v1.Run.started_at:type_name -> google.protobuf.Timestamp
+	22, // 1: arbe.v1.Run.finished_at:type_name -> google.protobuf.Timestamp
+	23, // 2: arbe.v1.Run.usage:type_name -> arbe.v1.TurnUsage
+	24, // 3: arbe.v1.DelegateResponse.thread:type_name -> arbe.v1.Thread
 	0,  // 4: arbe.v1.ListRunsResponse.runs:type_name -> arbe.v1.Run
-	18, // 5: arbe.v1.QueuedMessage.said_at:type_name -> google.protobuf.Timestamp
-	21, // 6: arbe.v1.QueuedMessage.attachments:type_name -> arbe.v1.Attachment
+	22, // 5: arbe.v1.QueuedMessage.said_at:type_name -> google.protobuf.Timestamp
+	25, // 6: arbe.v1.QueuedMessage.attachments:type_name -> arbe.v1.Attachment
 	9,  // 7: arbe.v1.ListQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
-	16, // 8: arbe.v1.ChangeQueueRequest.move:type_name -> arbe.v1.ChangeQueueRequest.Move
-	17, // 9: arbe.v1.ChangeQueueRequest.cancel:type_name -> arbe.v1.ChangeQueueRequest.Cancel
+	20, // 8: arbe.v1.ChangeQueueRequest.move:type_name -> arbe.v1.ChangeQueueRequest.Move
+	21, // 9: arbe.v1.ChangeQueueRequest.cancel:type_name -> arbe.v1.ChangeQueueRequest.Cancel
 	9,  // 10: arbe.v1.ChangeQueueResponse.messages:type_name -> arbe.v1.QueuedMessage
-	1,  // 11: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
-	3,  // 12: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
-	5,  // 13: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
-	7,  // 14: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
-	10, // 15: arbe.v1.RunService.ListQueue:input_type -> arbe.v1.ListQueueRequest
-	12, // 16: arbe.v1.RunService.ChangeQueue:input_type -> arbe.v1.ChangeQueueRequest
-	14, // 17: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
-	2,  // 18: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
-	4,  // 19: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
-	6,  // 20: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
-	8,  // 21: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
-	11, // 22: arbe.v1.RunService.ListQueue:output_type -> arbe.v1.ListQueueResponse
-	13, // 23: arbe.v1.RunService.ChangeQueue:output_type -> arbe.v1.ChangeQueueResponse
-	15, // 24: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
-	18, // [18:25] is the sub-list for method output_type
-	11, // [11:18] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	26, // 11: arbe.v1.ApplyChangesResponse.command:type_name -> arbe.v1.Entry
+	26, // 12: arbe.v1.OpenBranchResponse.command:type_name -> arbe.v1.Entry
+	1,  // 13: arbe.v1.RunService.Delegate:input_type -> arbe.v1.DelegateRequest
+	3,  // 14: arbe.v1.RunService.ListRuns:input_type -> arbe.v1.ListRunsRequest
+	5,  // 15: arbe.v1.RunService.ContinueRun:input_type -> arbe.v1.ContinueRunRequest
+	7,  // 16: arbe.v1.RunService.CancelRun:input_type -> arbe.v1.CancelRunRequest
+	10, // 17: arbe.v1.RunService.ListQueue:input_type -> arbe.v1.ListQueueRequest
+	12, // 18: arbe.v1.RunService.ChangeQueue:input_type -> arbe.v1.ChangeQueueRequest
+	14, // 19: arbe.v1.RunService.ApplyChanges:input_type -> arbe.v1.ApplyChangesRequest
+	16, // 20: arbe.v1.RunService.OpenBranch:input_type -> arbe.v1.OpenBranchRequest
+	18, // 21: arbe.v1.RunService.ReconcileThread:input_type -> arbe.v1.ReconcileThreadRequest
+	2,  // 22: arbe.v1.RunService.Delegate:output_type -> arbe.v1.DelegateResponse
+	4,  // 23: arbe.v1.RunService.ListRuns:output_type -> arbe.v1.ListRunsResponse
+	6,  // 24: arbe.v1.RunService.ContinueRun:output_type -> arbe.v1.ContinueRunResponse
+	8,  // 25: arbe.v1.RunService.CancelRun:output_type -> arbe.v1.CancelRunResponse
+	11, // 26: arbe.v1.RunService.ListQueue:output_type -> arbe.v1.ListQueueResponse
+	13, // 27: arbe.v1.RunService.ChangeQueue:output_type -> arbe.v1.ChangeQueueResponse
+	15, // 28: arbe.v1.RunService.ApplyChanges:output_type -> arbe.v1.ApplyChangesResponse
+	17, // 29: arbe.v1.RunService.OpenBranch:output_type -> arbe.v1.OpenBranchResponse
+	19, // 30: arbe.v1.RunService.ReconcileThread:output_type -> arbe.v1.ReconcileThreadResponse
+	22, // [22:31] is the sub-list for method output_type
+	13, // [13:22] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_run_proto_init() }
@@ -1387,7 +1656,7 @@ func file_arbe_v1_run_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_run_proto_rawDesc), len(file_arbe_v1_run_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

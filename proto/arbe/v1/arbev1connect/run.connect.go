@@ -45,6 +45,10 @@ const (
 	RunServiceListQueueProcedure = "/arbe.v1.RunService/ListQueue"
 	// RunServiceChangeQueueProcedure is the fully-qualified name of the RunService's ChangeQueue RPC.
 	RunServiceChangeQueueProcedure = "/arbe.v1.RunService/ChangeQueue"
+	// RunServiceApplyChangesProcedure is the fully-qualified name of the RunService's ApplyChanges RPC.
+	RunServiceApplyChangesProcedure = "/arbe.v1.RunService/ApplyChanges"
+	// RunServiceOpenBranchProcedure is the fully-qualified name of the RunService's OpenBranch RPC.
+	RunServiceOpenBranchProcedure = "/arbe.v1.RunService/OpenBranch"
 	// RunServiceReconcileThreadProcedure is the fully-qualified name of the RunService's
 	// ReconcileThread RPC.
 	RunServiceReconcileThreadProcedure = "/arbe.v1.RunService/ReconcileThread"
@@ -67,6 +71,13 @@ type RunServiceClient interface {
 	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
 	// else changed since the caller read it, stay as they are, and the error says so.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
+	// ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
+	// at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
+	// OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
+	// changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
+	// changes nothing.
+	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
 	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
@@ -120,6 +131,18 @@ func NewRunServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(runServiceMethods.ByName("ChangeQueue")),
 			connect.WithClientOptions(opts...),
 		),
+		applyChanges: connect.NewClient[v1.ApplyChangesRequest, v1.ApplyChangesResponse](
+			httpClient,
+			baseURL+RunServiceApplyChangesProcedure,
+			connect.WithSchema(runServiceMethods.ByName("ApplyChanges")),
+			connect.WithClientOptions(opts...),
+		),
+		openBranch: connect.NewClient[v1.OpenBranchRequest, v1.OpenBranchResponse](
+			httpClient,
+			baseURL+RunServiceOpenBranchProcedure,
+			connect.WithSchema(runServiceMethods.ByName("OpenBranch")),
+			connect.WithClientOptions(opts...),
+		),
 		reconcileThread: connect.NewClient[v1.ReconcileThreadRequest, v1.ReconcileThreadResponse](
 			httpClient,
 			baseURL+RunServiceReconcileThreadProcedure,
@@ -137,6 +160,8 @@ type runServiceClient struct {
 	cancelRun       *connect.Client[v1.CancelRunRequest, v1.CancelRunResponse]
 	listQueue       *connect.Client[v1.ListQueueRequest, v1.ListQueueResponse]
 	changeQueue     *connect.Client[v1.ChangeQueueRequest, v1.ChangeQueueResponse]
+	applyChanges    *connect.Client[v1.ApplyChangesRequest, v1.ApplyChangesResponse]
+	openBranch      *connect.Client[v1.OpenBranchRequest, v1.OpenBranchResponse]
 	reconcileThread *connect.Client[v1.ReconcileThreadRequest, v1.ReconcileThreadResponse]
 }
 
@@ -194,6 +219,24 @@ func (c *runServiceClient) ChangeQueue(ctx context.Context, req *v1.ChangeQueueR
 	return nil, err
 }
 
+// ApplyChanges calls arbe.v1.RunService.ApplyChanges.
+func (c *runServiceClient) ApplyChanges(ctx context.Context, req *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error) {
+	response, err := c.applyChanges.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// OpenBranch calls arbe.v1.RunService.OpenBranch.
+func (c *runServiceClient) OpenBranch(ctx context.Context, req *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error) {
+	response, err := c.openBranch.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ReconcileThread calls arbe.v1.RunService.ReconcileThread.
 func (c *runServiceClient) ReconcileThread(ctx context.Context, req *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error) {
 	response, err := c.reconcileThread.CallUnary(ctx, connect.NewRequest(req))
@@ -220,6 +263,13 @@ type RunServiceHandler interface {
 	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
 	// else changed since the caller read it, stay as they are, and the error says so.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
+	// ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
+	// at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
+	// OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
+	// changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
+	// changes nothing.
+	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
 	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
@@ -269,6 +319,18 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(runServiceMethods.ByName("ChangeQueue")),
 		connect.WithHandlerOptions(opts...),
 	)
+	runServiceApplyChangesHandler := connect.NewUnaryHandlerSimple(
+		RunServiceApplyChangesProcedure,
+		svc.ApplyChanges,
+		connect.WithSchema(runServiceMethods.ByName("ApplyChanges")),
+		connect.WithHandlerOptions(opts...),
+	)
+	runServiceOpenBranchHandler := connect.NewUnaryHandlerSimple(
+		RunServiceOpenBranchProcedure,
+		svc.OpenBranch,
+		connect.WithSchema(runServiceMethods.ByName("OpenBranch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	runServiceReconcileThreadHandler := connect.NewUnaryHandlerSimple(
 		RunServiceReconcileThreadProcedure,
 		svc.ReconcileThread,
@@ -289,6 +351,10 @@ func NewRunServiceHandler(svc RunServiceHandler, opts ...connect.HandlerOption) 
 			runServiceListQueueHandler.ServeHTTP(w, r)
 		case RunServiceChangeQueueProcedure:
 			runServiceChangeQueueHandler.ServeHTTP(w, r)
+		case RunServiceApplyChangesProcedure:
+			runServiceApplyChangesHandler.ServeHTTP(w, r)
+		case RunServiceOpenBranchProcedure:
+			runServiceOpenBranchHandler.ServeHTTP(w, r)
 		case RunServiceReconcileThreadProcedure:
 			runServiceReconcileThreadHandler.ServeHTTP(w, r)
 		default:
@@ -322,6 +388,14 @@ func (UnimplementedRunServiceHandler) ListQueue(context.Context, *v1.ListQueueRe
 
 func (UnimplementedRunServiceHandler) ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.ChangeQueue is not implemented"))
+}
+
+func (UnimplementedRunServiceHandler) ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.ApplyChanges is not implemented"))
+}
+
+func (UnimplementedRunServiceHandler) OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.RunService.OpenBranch is not implemented"))
 }
 
 func (UnimplementedRunServiceHandler) ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error) {

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEikBAKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSABCBwoFdHlwZWQitwEKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCBIoCgthdHRhY2htZW50cxgFIAMoCzITLmFyYmUudjEuQXR0YWNobWVudBINCgV0aGluaxgGIAEoCRIgCgNydW4YByABKAsyEy5hcmJlLnYxLlJ1blN1bW1hcnkiUAoKUnVuU3VtbWFyeRIRCgl0aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSDwoHb3V0Y29tZRgDIAEoCRIPCgdydW50aW1lGAQgASgJIlYKCkFnZW50U3Bhd24SFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEdGFzaxgEIAEoCSJNCglIZWFydGJlYXQSDQoFZXBvY2gYASABKAMSDQoFcGhhc2UYAiABKAkSEQoJbGFzdF90b29sGAMgASgJEg8KB3Rocm91Z2gYBCABKAMi9gIKC1J1bkZpbmlzaGVkEg0KBWVwb2NoGAEgASgDEg8KB291dGNvbWUYAiABKAkSEwoLc3RvcF9yZWFzb24YAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFZXJyb3IYBSABKAkSDQoFcGhhc2UYBiABKAkSEgoKbGFzdF9saW5lcxgHIAEoCRIhCgV1c2FnZRgIIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEg4KBnJlc3VsdBgJIAEoCRIPCgd0aHJvdWdoGAogASgDEhIKCnBhdGNoX3BhdGgYCyABKAkSGQoRcGF0Y2hfYXJ0aWZhY3RfaWQYDCABKAkSEwoLcGF0Y2hfYnl0ZXMYDSABKAMSEwoLcGF0Y2hfZmlsZXMYDiABKAUSFAoMcGF0Y2hfc2hhMjU2GA8gASgJEhIKCnBhdGNoX2Jhc2UYECABKAkSEwoLcGF0Y2hfZXJyb3IYESABKAlCDAoKX2V4aXRfY29kZSJ/CghQaUZhaWxlZBINCgVlcG9jaBgBIAEoAxINCgVlcnJvchgCIAEoCRIMCgRuZXh0GAMgASgJEhYKCWV4aXRfY29kZRgEIAEoBUgAiAEBEg0KBXBoYXNlGAUgASgJEhIKCmxhc3RfbGluZXMYBiABKAlCDAoKX2V4aXRfY29kZSJECg9TZXNzaW9uT3JwaGFuZWQSDQoFZXBvY2gYASABKAMSDgoGcmVhc29uGAIgASgJEhIKCmxhc3RfbGluZXMYAyABKAkiIAoPQ2FuY2VsUmVxdWVzdGVkEg0KBWVwb2NoGAEgASgDItgBCg1DaGlsZEZpbmlzaGVkEhcKD2NoaWxkX3RocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg0KBWVycm9yGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSEwoLZHVyYXRpb25fbXMYBiABKAMSIQoFdXNhZ2UYByABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRIZChFwYXRjaF9hcnRpZmFjdF9pZBgIIAEoCRINCgV3YWtlcxgJIAEoCRIMCgRyb290GAogASgJIi0KC1F1ZXVlRWRpdGVkEhAKCGVudHJ5X2lkGAEgASgJEgwKBHRleHQYAiABKAkiLgoKUXVldWVNb3ZlZBIQCghlbnRyeV9pZBgBIAEoCRIOCgZiZWZvcmUYAiABKAkiIgoOUXVldWVDYW5jZWxsZWQSEAoIZW50cnlfaWQYASABKAkiPAoKUXVldWVUYWtlbhINCgVlcG9jaBgBIAEoAxIRCgllbnRyeV9pZHMYAiADKAkSDAoEcmVhZBgDIAEoAyJwCgpBdHRhY2htZW50EhMKC2FydGlmYWN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEgoKbWVkaWFfdHlwZRgDIAEoCRIMCgRzaXplGAQgASgDEg0KBXdpZHRoGAUgASgDEg4KBmhlaWdodBgGIAEoAyKcAgoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIEioKCHRlcm1pbmFsGAggASgLMhguYXJiZS52MS5Db21tYW5kVGVybWluYWwSEQoJZGlyZWN0b3J5GAkgASgJEiYKA2VudhgKIAMoCzIZLmFyYmUudjEuQ29tbWFuZC5FbnZFbnRyeRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkwKD0NvbW1hbmRUZXJtaW5hbBIMCgRyb3dzGAEgASgNEg8KB2NvbHVtbnMYAiABKA0SDAoEa2luZBgDIAEoCRIMCgRrZWVwGAQgASgIIkAKDkNvbW1hbmRXYWl0aW5nEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDZm9yGAIgASgJEg0KBWxpbWl0GAMgASgFIogDCg1Db21tYW5kUmVzdWx0EhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIRCglleGl0X2NvZGUYAyABKAUSDgoGb3V0cHV0GAQgASgJEhMKC291dHB1dF90YWlsGAUgASgJEhQKDG91dHB1dF9ieXRlcxgGIAEoAxIRCgl0cnVuY2F0ZWQYByABKAgSEwoLYXJ0aWZhY3RfaWQYCCABKAkSFgoOYXJ0aWZhY3RfYnl0ZXMYCSABKAMSFQoNYXJ0aWZhY3RfcGFydBgKIAEoCBIRCglyYXdfYnl0ZXMYCyABKAMSEwoLZHVyYXRpb25fbXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEhEKCWNhbmNlbGxlZBgOIAEoCBIVCg1vdXRfb2ZfbWVtb3J5GA8gASgIEg0KBWVycm9yGBAgASgJEhQKDGNhbmNlbGxlZF9ieRgRIAEoCRIOCgZzaWduYWwYEiABKAkSEAoIdGVybWluYWwYEyABKAgiggEKDlNhbmRib3hSZXN1bWVkEhIKCnNhbmRib3hfaWQYASABKAkSGwoTcHJldmlvdXNfc2FuZGJveF9pZBgCIAEoCRIMCgRsZWZ0GAMgASgIEhAKCHNhdmVkX21zGAQgASgDEh8KBHRyZWUYBSADKAsyES5hcmJlLnYxLlRyZWVQYXJ0IoEBCghUcmVlUGFydBIOCgZmb2xkZXIYASABKAkSDgoGY29tbWl0GAIgASgJEg0KBWZpbGVzGAMgASgFEg8KB2NvbW1pdHMYBCABKAUSEwoLYXJ0aWZhY3RfaWQYBSABKAkSDwoHbWlzc2luZxgGIAEoCRIPCgdwcm9ibGVtGAcgASgJIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkifQoLSG9zdFJlZnVzZWQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhYKDmVudmlyb25tZW50X2lkGAMgASgJEgwKBGhvc3QYBCABKAkSDwoHcHJvZ3JhbRgFIAEoCRIPCgdwcml2YXRlGAYgASgIIjMKC0hvc3RBbGxvd2VkEhYKDmVudmlyb25tZW50X2lkGAEgASgJEgwKBGhvc3QYAiABKAkiSAoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCRINCgVlcG9jaBgEIAEoAyIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSK2AQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIEhAKCHRoaW5raW5nGAkgASgJIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJIoQBCgtUdXJuV2FpdGluZxIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIPCgdtZXNzYWdlGAQgASgJEhAKCGRlbGF5X21zGAUgASgDEhAKCHByb3ZpZGVyGAYgASgJEg0KBXRyaWVzGAcgASgFInMKDFR1cm5GZWxsQmFjaxIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg0KBW1vZGVsGAMgASgJEhAKCGZhbGxiYWNrGAQgASgJEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJIlgKCUxpbWl0TmVhchIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg0KBWxpbWl0GAMgASgJEgwKBHVzZWQYBCABKAESCwoDbWF4GAUgASgBIrsBCglUdXJuRW5kZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIPCgdvdXRjb21lGAQgASgJEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEgwKBG5leHQYByABKAkSEgoKc3RvcHBlZF9ieRgIIAEoCRIlCgdzdW1tYXJ5GAkgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeSLIAQoPUGVybWlzc2lvbkFza2VkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHY2FsbF9pZBgEIAEoCRIMCgR0b29sGAUgASgJEikKCWFyZ3VtZW50cxgGIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRISCgpleHBpcmVzX21zGAcgASgDEg0KBWVwb2NoGAggASgDEhAKCHF1ZXN0aW9uGAkgASgIIpEBChJQZXJtaXNzaW9uQW5zd2VyZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdvdXRjb21lGAQgASgJEhMKC2Fuc3dlcmVkX2J5GAUgASgJEg4KBnJlYXNvbhgGIAEoCRINCgVlcG9jaBgHIAEoAyJlCgdTa2lwcGVkEhAKCGFnZW50X2lkGAEgASgJEhAKCGVudHJ5X2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRITCgtleHBsYW5hdGlvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkilQIKC1BpQXNzaXN0YW50EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEiEKB2NvbnRlbnQYBCADKAsyEC5hcmJlLnYxLlBpQmxvY2sSCwoDYXBpGAUgASgJEhAKCHByb3ZpZGVyGAYgASgJEg0KBW1vZGVsGAcgASgJEhMKC3Jlc3BvbnNlX2lkGAggASgJEh8KBXVzYWdlGAkgASgLMhAuYXJiZS52MS5QaVVzYWdlEhMKC3N0b3BfcmVhc29uGAogASgJEhUKDWVycm9yX21lc3NhZ2UYCyABKAkSEQoJdGltZXN0YW1wGAwgASgDEhMKC2R1cmF0aW9uX21zGA0gASgDIuYBCgxQaVRvb2xSZXN1bHQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSFAoMdG9vbF9jYWxsX2lkGAQgASgJEhEKCXRvb2xfbmFtZRgFIAEoCRIhCgdjb250ZW50GAYgAygLMhAuYXJiZS52MS5QaUJsb2NrEhAKCGlzX2Vycm9yGAcgASgIEhEKCXRpbWVzdGFtcBgIIAEoAxITCgtkdXJhdGlvbl9tcxgJIAEoAxIjCgdkZXRhaWxzGAogASgLMhIuYXJiZS52MS5QaURldGFpbHMicgoJUGlEZXRhaWxzEgwKBHBhdGgYASABKAkSDAoEZGlmZhgCIAEoCRINCgVhZGRlZBgDIAEoAxIPCgdyZW1vdmVkGAQgASgDEhMKC2FydGlmYWN0X2lkGAUgASgJEhQKDGluc3RydWN0aW9ucxgGIAEoCSKyAgoHUGlCbG9jaxIMCgR0eXBlGAEgASgJEgwKBHRleHQYAiABKAkSFgoOdGV4dF9zaWduYXR1cmUYAyABKAkSEAoIdGhpbmtpbmcYBCABKAkSGgoSdGhpbmtpbmdfc2lnbmF0dXJlGAUgASgJEhAKCHJlZGFjdGVkGAYgASgIEgoKAmlkGAcgASgJEgwKBG5hbWUYCCABKAkSKQoJYXJndW1lbnRzGAkgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhkKEXRob3VnaHRfc2lnbmF0dXJlGAogASgJEgwKBGRhdGEYCyABKAkSEQoJbWltZV90eXBlGAwgASgJEhMKC2FydGlmYWN0X2lkGA0gASgJEg0KBXdpZHRoGA4gASgDEg4KBmhlaWdodBgPIAEoAyKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiwBAKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSAASLgoNY2hpbGRfb3ZlcmR1ZRhFIAEoCzIVLmFyYmUudjEuQ2hpbGRPdmVyZHVlSABCBwoFdHlwZWQitwEKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCBIoCgthdHRhY2htZW50cxgFIAMoCzITLmFyYmUudjEuQXR0YWNobWVudBINCgV0aGluaxgGIAEoCRIgCgNydW4YByABKAsyEy5hcmJlLnYxLlJ1blN1bW1hcnkiUAoKUnVuU3VtbWFyeRIRCgl0aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSDwoHb3V0Y29tZRgDIAEoCRIPCgdydW50aW1lGAQgASgJIlYKCkFnZW50U3Bhd24SFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEdGFzaxgEIAEoCSJNCglIZWFydGJlYXQSDQoFZXBvY2gYASABKAMSDQoFcGhhc2UYAiABKAkSEQoJbGFzdF90b29sGAMgASgJEg8KB3Rocm91Z2gYBCABKAMi9gIKC1J1bkZpbmlzaGVkEg0KBWVwb2NoGAEgASgDEg8KB291dGNvbWUYAiABKAkSEwoLc3RvcF9yZWFzb24YAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFZXJyb3IYBSABKAkSDQoFcGhhc2UYBiABKAkSEgoKbGFzdF9saW5lcxgHIAEoCRIhCgV1c2FnZRgIIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEg4KBnJlc3VsdBgJIAEoCRIPCgd0aHJvdWdoGAogASgDEhIKCnBhdGNoX3BhdGgYCyABKAkSGQoRcGF0Y2hfYXJ0aWZhY3RfaWQYDCABKAkSEwoLcGF0Y2hfYnl0ZXMYDSABKAMSEwoLcGF0Y2hfZmlsZXMYDiABKAUSFAoMcGF0Y2hfc2hhMjU2GA8gASgJEhIKCnBhdGNoX2Jhc2UYECABKAkSEwoLcGF0Y2hfZXJyb3IYESABKAlCDAoKX2V4aXRfY29kZSJ/CghQaUZhaWxlZBINCgVlcG9jaBgBIAEoAxINCgVlcnJvchgCIAEoCRIMCgRuZXh0GAMgASgJEhYKCWV4aXRfY29kZRgEIAEoBUgAiAEBEg0KBXBoYXNlGAUgASgJEhIKCmxhc3RfbGluZXMYBiABKAlCDAoKX2V4aXRfY29kZSJECg9TZXNzaW9uT3JwaGFuZWQSDQoFZXBvY2gYASABKAMSDgoGcmVhc29uGAIgASgJEhIKCmxhc3RfbGluZXMYAyABKAkiIAoPQ2FuY2VsUmVxdWVzdGVkEg0KBWVwb2NoGAEgASgDItgBCg1DaGlsZEZpbmlzaGVkEhcKD2NoaWxkX3RocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg0KBWVycm9yGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSEwoLZHVyYXRpb25fbXMYBiABKAMSIQoFdXNhZ2UYByABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRIZChFwYXRjaF9hcnRpZmFjdF9pZBgIIAEoCRINCgV3YWtlcxgJIAEoCRIMCgRyb290GAogASgJIpkBCgxDaGlsZE92ZXJkdWUSFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEg0KBWVwb2NoGAIgASgDEhIKCnJ1bm5pbmdfbXMYAyABKAMSDwoHcnVudGltZRgEIAEoCRINCgVkb2luZxgFIAEoCRIQCghhZ2VudF9pZBgGIAEoCRINCgV3YWtlcxgHIAEoCRIMCgRyb290GAggASgJIi0KC1F1ZXVlRWRpdGVkEhAKCGVudHJ5X2lkGAEgASgJEgwKBHRleHQYAiABKAkiLgoKUXVldWVNb3ZlZBIQCghlbnRyeV9pZBgBIAEoCRIOCgZiZWZvcmUYAiABKAkiIgoOUXVldWVDYW5jZWxsZWQSEAoIZW50cnlfaWQYASABKAkiPAoKUXVldWVUYWtlbhINCgVlcG9jaBgBIAEoAxIRCgllbnRyeV9pZHMYAiADKAkSDAoEcmVhZBgDIAEoAyJwCgpBdHRhY2htZW50EhMKC2FydGlmYWN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEgoKbWVkaWFfdHlwZRgDIAEoCRIMCgRzaXplGAQgASgDEg0KBXdpZHRoGAUgASgDEg4KBmhlaWdodBgGIAEoAyKtAgoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIEioKCHRlcm1pbmFsGAggASgLMhguYXJiZS52MS5Db21tYW5kVGVybWluYWwSEQoJZGlyZWN0b3J5GAkgASgJEiYKA2VudhgKIAMoCzIZLmFyYmUudjEuQ29tbWFuZC5FbnZFbnRyeRIPCgdjaGFuZ2VzGAsgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTAoPQ29tbWFuZFRlcm1pbmFsEgwKBHJvd3MYASABKA0SDwoHY29sdW1ucxgCIAEoDRIMCgRraW5kGAMgASgJEgwKBGtlZXAYBCABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUiiAMKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCRIQCgh0ZXJtaW5hbBgTIAEoCCKCAQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJEgwKBGxlZnQYAyABKAgSEAoIc2F2ZWRfbXMYBCABKAMSHwoEdHJlZRgFIAMoCzIRLmFyYmUudjEuVHJlZVBhcnQigQEKCFRyZWVQYXJ0Eg4KBmZvbGRlchgBIAEoCRIOCgZjb21taXQYAiABKAkSDQoFZmlsZXMYAyABKAUSDwoHY29tbWl0cxgEIAEoBRITCgthcnRpZmFjdF9pZBgFIAEoCRIPCgdtaXNzaW5nGAYgASgJEg8KB3Byb2JsZW0YByABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSJ9CgtIb3N0UmVmdXNlZBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSDAoEaG9zdBgEIAEoCRIPCgdwcm9ncmFtGAUgASgJEg8KB3ByaXZhdGUYBiABKAgiMwoLSG9zdEFsbG93ZWQSFgoOZW52aXJvbm1lbnRfaWQYASABKAkSDAoEaG9zdBgCIAEoCSJICg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJEg0KBWVwb2NoGAQgASgDIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIrYBCgtUdXJuU3VtbWFyeRIPCgd0dXJuX2lkGAEgASgJEg8KB2Fuc3dlcnMYAiADKAkSDQoFbW9kZWwYAyABKAkSDQoFc3RlcHMYBCABKAUSEAoIY29tbWFuZHMYBSABKAUSIQoFdXNhZ2UYBiABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRITCgtkdXJhdGlvbl9tcxgHIAEoAxILCgNjdXQYCCABKAgSEAoIdGhpbmtpbmcYCSABKAkifgoJVHVyblVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhMKC2Nvc3RfbWljcm9zGAUgASgDEhQKDGNvc3RfdW5rbm93bhgGIAEoCCJlCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkiUgoLVHVyblN0ZWVyZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkihAEKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMSEAoIcHJvdmlkZXIYBiABKAkSDQoFdHJpZXMYByABKAUicwoMVHVybkZlbGxCYWNrEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbW9kZWwYAyABKAkSEAoIZmFsbGJhY2sYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IsgBCg9QZXJtaXNzaW9uQXNrZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdjYWxsX2lkGAQgASgJEgwKBHRvb2wYBSABKAkSKQoJYXJndW1lbnRzGAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCmV4cGlyZXNfbXMYByABKAMSDQoFZXBvY2gYCCABKAMSEAoIcXVlc3Rpb24YCSABKAgikQEKElBlcm1pc3Npb25BbnN3ZXJlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSEwoLYW5zd2VyZWRfYnkYBSABKAkSDgoGcmVhc29uGAYgASgJEg0KBWVwb2NoGAcgASgDImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyKHAQoJUGlEZXRhaWxzEgwKBHBhdGgYASABKAkSDAoEZGlmZhgCIAEoCRINCgVhZGRlZBgDIAEoAxIPCgdyZW1vdmVkGAQgASgDEhMKC2FydGlmYWN0X2lkGAUgASgJEhQKDGluc3RydWN0aW9ucxgGIAEoCRITCgt3aG9sZV9ieXRlcxgHIAEoAyKyAgoHUGlCbG9jaxIMCgR0eXBlGAEgASgJEgwKBHRleHQYAiABKAkSFgoOdGV4dF9zaWduYXR1cmUYAyABKAkSEAoIdGhpbmtpbmcYBCABKAkSGgoSdGhpbmtpbmdfc2lnbmF0dXJlGAUgASgJEhAKCHJlZGFjdGVkGAYgASgIEgoKAmlkGAcgASgJEgwKBG5hbWUYCCABKAkSKQoJYXJndW1lbnRzGAkgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhkKEXRob3VnaHRfc2lnbmF0dXJlGAogASgJEgwKBGRhdGEYCyABKAkSEQoJbWltZV90eXBlGAwgASgJEhMKC2FydGlmYWN0X2lkGA0gASgJEg0KBXdpZHRoGA4gASgDEg4KBmhlaWdodBgPIAEoAyKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -316,6 +316,12 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: QueueTaken;
     case: "queueTaken";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChildOverdue child_overdue = 69;
+     */
+    value: ChildOverdue;
+    case: "childOverdue";
   } | { case: undefined; value?: undefined };
 };
 
@@ -794,6 +800,70 @@ export const ChildFinishedSchema: GenMessage<ChildFinished> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 9);
 
 /**
+ * ChildOverdue says that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run goes on.
+ *
+ * @generated from message arbe.v1.ChildOverdue
+ */
+export type ChildOverdue = Message<"arbe.v1.ChildOverdue"> & {
+  /**
+   * @generated from field: string child_thread_id = 1;
+   */
+  childThreadId: string;
+
+  /**
+   * The run, and how long it has taken so far; both are 0 if none has begun.
+   *
+   * @generated from field: int64 epoch = 2;
+   */
+  epoch: bigint;
+
+  /**
+   * @generated from field: int64 running_ms = 3;
+   */
+  runningMs: bigint;
+
+  /**
+   * The coding agent, and what it does.
+   *
+   * @generated from field: string runtime = 4;
+   */
+  runtime: string;
+
+  /**
+   * @generated from field: string doing = 5;
+   */
+  doing: string;
+
+  /**
+   * The bot that waited.
+   *
+   * @generated from field: string agent_id = 6;
+   */
+  agentId: string;
+
+  /**
+   * That bot, if it is asked again, because it waits for nothing else; empty otherwise.
+   *
+   * @generated from field: string wakes = 7;
+   */
+  wakes: string;
+
+  /**
+   * The entry of a person from which its turn follows.
+   *
+   * @generated from field: string root = 8;
+   */
+  root: string;
+};
+
+/**
+ * Describes the message arbe.v1.ChildOverdue.
+ * Use `create(ChildOverdueSchema)` to create a new message.
+ */
+export const ChildOverdueSchema: GenMessage<ChildOverdue> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 10);
+
+/**
  * QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
  * who did.
  *
@@ -820,7 +890,7 @@ export type QueueEdited = Message<"arbe.v1.QueueEdited"> & {
  * Use `create(QueueEditedSchema)` to create a new message.
  */
 export const QueueEditedSchema: GenMessage<QueueEdited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * QueueMoved says that somebody moved a message that waits: "signal.queue.moved". Its author is who did.
@@ -846,7 +916,7 @@ export type QueueMoved = Message<"arbe.v1.QueueMoved"> & {
  * Use `create(QueueMovedSchema)` to create a new message.
  */
 export const QueueMovedSchema: GenMessage<QueueMoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * QueueCancelled says that somebody cancelled a message that waited, which the agent is not told: "signal.queue.cancelled". Its
@@ -866,7 +936,7 @@ export type QueueCancelled = Message<"arbe.v1.QueueCancelled"> & {
  * Use `create(QueueCancelledSchema)` to create a new message.
  */
 export const QueueCancelledSchema: GenMessage<QueueCancelled> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * QueueTaken says that a coding agent was given messages that waited, in this order: "signal.queue.taken".
@@ -897,7 +967,7 @@ export type QueueTaken = Message<"arbe.v1.QueueTaken"> & {
  * Use `create(QueueTakenSchema)` to create a new message.
  */
 export const QueueTakenSchema: GenMessage<QueueTaken> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
@@ -952,7 +1022,7 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
  * Use `create(AttachmentSchema)` to create a new message.
  */
 export const AttachmentSchema: GenMessage<Attachment> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 15);
 
 /**
  * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -1021,6 +1091,13 @@ export type Command = Message<"arbe.v1.Command"> & {
    * @generated from field: map<string, string> env = 10;
    */
   env: { [key: string]: string };
+
+  /**
+   * The artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
+   *
+   * @generated from field: string changes = 11;
+   */
+  changes: string;
 };
 
 /**
@@ -1028,7 +1105,7 @@ export type Command = Message<"arbe.v1.Command"> & {
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 15);
+  messageDesc(file_arbe_v1_payload, 16);
 
 /**
  * CommandTerminal is the terminal of a command, as it was when it was requested.
@@ -1062,7 +1139,7 @@ export type CommandTerminal = Message<"arbe.v1.CommandTerminal"> & {
  * Use `create(CommandTerminalSchema)` to create a new message.
  */
 export const CommandTerminalSchema: GenMessage<CommandTerminal> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 16);
+  messageDesc(file_arbe_v1_payload, 17);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -1095,7 +1172,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 17);
+  messageDesc(file_arbe_v1_payload, 18);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -1224,7 +1301,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 18);
+  messageDesc(file_arbe_v1_payload, 19);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox, and what became of its files: "sandbox_resumed".
@@ -1267,7 +1344,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 19);
+  messageDesc(file_arbe_v1_payload, 20);
 
 /**
  * TreePart is a part of a working tree: a repository, or other files.
@@ -1328,7 +1405,7 @@ export type TreePart = Message<"arbe.v1.TreePart"> & {
  * Use `create(TreePartSchema)` to create a new message.
  */
 export const TreePartSchema: GenMessage<TreePart> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 20);
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -1352,7 +1429,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -1386,7 +1463,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
@@ -1437,7 +1514,7 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
  * Use `create(HostRefusedSchema)` to create a new message.
  */
 export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
@@ -1461,7 +1538,7 @@ export type HostAllowed = Message<"arbe.v1.HostAllowed"> & {
  * Use `create(HostAllowedSchema)` to create a new message.
  */
 export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -1497,7 +1574,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -1523,7 +1600,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -1547,7 +1624,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -1585,7 +1662,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -1619,7 +1696,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -1660,7 +1737,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -1691,7 +1768,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -1732,7 +1809,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * TurnSummary is what a bot's turn did and used.
@@ -1801,7 +1878,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * TurnUsage is what the model calls of a turn used.
@@ -1851,7 +1928,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 35);
 
 /**
  * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -1898,7 +1975,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 35);
+  messageDesc(file_arbe_v1_payload, 36);
 
 /**
  * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
@@ -1932,7 +2009,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 36);
+  messageDesc(file_arbe_v1_payload, 37);
 
 /**
  * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
@@ -1989,7 +2066,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 37);
+  messageDesc(file_arbe_v1_payload, 38);
 
 /**
  * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
@@ -2038,7 +2115,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
  * Use `create(TurnFellBackSchema)` to create a new message.
  */
 export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 38);
+  messageDesc(file_arbe_v1_payload, 39);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -2079,7 +2156,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 39);
+  messageDesc(file_arbe_v1_payload, 40);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -2146,7 +2223,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 40);
+  messageDesc(file_arbe_v1_payload, 41);
 
 /**
  * PermissionAsked says that a bot's turn, or a coding agent's run, waits until a person says whether a tool call may run, or answers
@@ -2220,7 +2297,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 41);
+  messageDesc(file_arbe_v1_payload, 42);
 
 /**
  * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
@@ -2279,7 +2356,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 42);
+  messageDesc(file_arbe_v1_payload, 43);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -2320,7 +2397,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 43);
+  messageDesc(file_arbe_v1_payload, 44);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -2404,7 +2481,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 44);
+  messageDesc(file_arbe_v1_payload, 45);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -2470,7 +2547,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 45);
+  messageDesc(file_arbe_v1_payload, 46);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -2511,6 +2588,14 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
    * @generated from field: string instructions = 6;
    */
   instructions: string;
+
+  /**
+   * How long the text of the result is, of which the content has only a part; 0 if that has all of it. The artifact then has it whole,
+   * unless it could not be kept.
+   *
+   * @generated from field: int64 whole_bytes = 7;
+   */
+  wholeBytes: bigint;
 };
 
 /**
@@ -2518,7 +2603,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 46);
+  messageDesc(file_arbe_v1_payload, 47);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -2613,7 +2698,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 47);
+  messageDesc(file_arbe_v1_payload, 48);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -2659,7 +2744,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 48);
+  messageDesc(file_arbe_v1_payload, 49);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -2703,7 +2788,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 49);
+  messageDesc(file_arbe_v1_payload, 50);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -2744,7 +2829,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 50);
+  messageDesc(file_arbe_v1_payload, 51);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -2782,7 +2867,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 51);
+  messageDesc(file_arbe_v1_payload, 52);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -2825,5 +2910,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 52);
+  messageDesc(file_arbe_v1_payload, 53);
 

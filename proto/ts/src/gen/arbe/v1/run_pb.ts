@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Attachment, TurnUsage } from "./payload_pb.js";
+import type { Attachment, Entry, TurnUsage } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
 import type { Thread } from "./thread_pb.js";
 import { file_arbe_v1_thread } from "./thread_pb.js";
@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/run.proto.
  */
 export const file_arbe_v1_run: GenFile = /*@__PURE__*/
-  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSKuAgoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIOCgZzdGF0dXMYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZmluaXNoZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWZhaWx1cmVfcGhhc2UYBiABKAkSDQoFZXJyb3IYByABKAkSDAoEbmV4dBgIIAEoCRISCgpsYXN0X2xpbmVzGAkgASgJEg4KBnJlc3VsdBgKIAEoCRIhCgV1c2FnZRgLIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAwgASgJIsoBCg9EZWxlZ2F0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEgwKBHRhc2sYAyABKAkSFgoFYWdlbnQYBCABKAlCB7pIBHICGGQSHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASGAoHc2FuZGJveBgGIAEoCUIHukgEcgIYQBIWCgRvbmNlGAcgASgJQgi6SAVyAxjIASIzChBEZWxlZ2F0ZVJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIkkKD0xpc3RSdW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgVsaW1pdBgCIAEoBUIJukgGGgQYZCgAImMKEExpc3RSdW5zUmVzcG9uc2USGgoEcnVucxgBIAMoCzIMLmFyYmUudjEuUnVuEhgKEHRyZWVfY29zdF9taWNyb3MYAiABKAMSGQoRdHJlZV9jb3N0X3Vua25vd24YAyABKAgiQQoSQ29udGludWVSdW5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEg0KBWZyZXNoGAIgASgIIiQKE0NvbnRpbnVlUnVuUmVzcG9uc2USDQoFZXBvY2gYASABKAMiMAoQQ2FuY2VsUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIkChFDYW5jZWxSdW5SZXNwb25zZRIPCgdzdG9wcGVkGAEgASgIIuoBCg1RdWV1ZWRNZXNzYWdlEhAKCGVudHJ5X2lkGAEgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgCIAEoCRILCgNzZXEYAyABKAMSKwoHc2FpZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGV4dBgFIAEoCRIPCgdjbGlwcGVkGAYgASgIEigKC2F0dGFjaG1lbnRzGAcgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg8KB3ZlcnNpb24YCCABKAMSGgoSZWRpdGVkX2J5X2FnZW50X2lkGAkgASgJIjAKEExpc3RRdWV1ZVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiTAoRTGlzdFF1ZXVlUmVzcG9uc2USKAoIbWVzc2FnZXMYASADKAsyFi5hcmJlLnYxLlF1ZXVlZE1lc3NhZ2USDQoFdG90YWwYAiABKAUiwAIKEkNoYW5nZVF1ZXVlUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCghlbnRyeV9pZBgCIAEoCUIKukgHcgUQARjIARIYCgd2ZXJzaW9uGAMgASgDQge6SAQiAigAEhYKBG9uY2UYBCABKAlCCLpIBXIDGMgBEg4KBGVkaXQYBSABKAlIABIwCgRtb3ZlGAYgASgLMiAuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QuTW92ZUgAEjQKBmNhbmNlbBgHIAEoCzIiLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0LkNhbmNlbEgAGikKBE1vdmUSIQoPYmVmb3JlX2VudHJ5X2lkGAEgASgJQgi6SAVyAxjIARoICgZDYW5jZWxCDwoGY2hhbmdlEgW6SAIIASJOChNDaGFuZ2VRdWV1ZVJlc3BvbnNlEigKCG1lc3NhZ2VzGAEgAygLMhYuYXJiZS52MS5RdWV1ZWRNZXNzYWdlEg0KBXRvdGFsGAIgASgFIkcKFlJlY29uY2lsZVRocmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASDwoHZHJ5X3J1bhgCIAEoCCJDChdSZWNvbmNpbGVUaHJlYWRSZXNwb25zZRIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCTKKBAoKUnVuU2VydmljZRI/CghEZWxlZ2F0ZRIYLmFyYmUudjEuRGVsZWdhdGVSZXF1ZXN0GhkuYXJiZS52MS5EZWxlZ2F0ZVJlc3BvbnNlEkQKCExpc3RSdW5zEhguYXJiZS52MS5MaXN0UnVuc1JlcXVlc3QaGS5hcmJlLnYxLkxpc3RSdW5zUmVzcG9uc2UiA5ACARJICgtDb250aW51ZVJ1bhIbLmFyYmUudjEuQ29udGludWVSdW5SZXF1ZXN0GhwuYXJiZS52MS5Db250aW51ZVJ1blJlc3BvbnNlEkIKCUNhbmNlbFJ1bhIZLmFyYmUudjEuQ2FuY2VsUnVuUmVxdWVzdBoaLmFyYmUudjEuQ2FuY2VsUnVuUmVzcG9uc2USRwoJTGlzdFF1ZXVlEhkuYXJiZS52MS5MaXN0UXVldWVSZXF1ZXN0GhouYXJiZS52MS5MaXN0UXVldWVSZXNwb25zZSIDkAIBEkgKC0NoYW5nZVF1ZXVlEhsuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QaHC5hcmJlLnYxLkNoYW5nZVF1ZXVlUmVzcG9uc2USVAoPUmVjb25jaWxlVGhyZWFkEh8uYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXF1ZXN0GiAuYXJiZS52MS5SZWNvbmNpbGVUaHJlYWRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChFhcmJlL3YxL3J1bi5wcm90bxIHYXJiZS52MSKuAgoDUnVuEhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIOCgZzdGF0dXMYAyABKAkSLgoKc3RhcnRlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZmluaXNoZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWZhaWx1cmVfcGhhc2UYBiABKAkSDQoFZXJyb3IYByABKAkSDAoEbmV4dBgIIAEoCRISCgpsYXN0X2xpbmVzGAkgASgJEg4KBnJlc3VsdBgKIAEoCRIhCgV1c2FnZRgLIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAwgASgJIsoBCg9EZWxlZ2F0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEgwKBHRhc2sYAyABKAkSFgoFYWdlbnQYBCABKAlCB7pIBHICGGQSHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASGAoHc2FuZGJveBgGIAEoCUIHukgEcgIYQBIWCgRvbmNlGAcgASgJQgi6SAVyAxjIASIzChBEZWxlZ2F0ZVJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIkkKD0xpc3RSdW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgVsaW1pdBgCIAEoBUIJukgGGgQYZCgAImMKEExpc3RSdW5zUmVzcG9uc2USGgoEcnVucxgBIAMoCzIMLmFyYmUudjEuUnVuEhgKEHRyZWVfY29zdF9taWNyb3MYAiABKAMSGQoRdHJlZV9jb3N0X3Vua25vd24YAyABKAgiQQoSQ29udGludWVSdW5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEg0KBWZyZXNoGAIgASgIIiQKE0NvbnRpbnVlUnVuUmVzcG9uc2USDQoFZXBvY2gYASABKAMiMAoQQ2FuY2VsUnVuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIkChFDYW5jZWxSdW5SZXNwb25zZRIPCgdzdG9wcGVkGAEgASgIIuoBCg1RdWV1ZWRNZXNzYWdlEhAKCGVudHJ5X2lkGAEgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgCIAEoCRILCgNzZXEYAyABKAMSKwoHc2FpZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEdGV4dBgFIAEoCRIPCgdjbGlwcGVkGAYgASgIEigKC2F0dGFjaG1lbnRzGAcgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg8KB3ZlcnNpb24YCCABKAMSGgoSZWRpdGVkX2J5X2FnZW50X2lkGAkgASgJIjAKEExpc3RRdWV1ZVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiTAoRTGlzdFF1ZXVlUmVzcG9uc2USKAoIbWVzc2FnZXMYASADKAsyFi5hcmJlLnYxLlF1ZXVlZE1lc3NhZ2USDQoFdG90YWwYAiABKAUiwAIKEkNoYW5nZVF1ZXVlUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCghlbnRyeV9pZBgCIAEoCUIKukgHcgUQARjIARIYCgd2ZXJzaW9uGAMgASgDQge6SAQiAigAEhYKBG9uY2UYBCABKAlCCLpIBXIDGMgBEg4KBGVkaXQYBSABKAlIABIwCgRtb3ZlGAYgASgLMiAuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlcXVlc3QuTW92ZUgAEjQKBmNhbmNlbBgHIAEoCzIiLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0LkNhbmNlbEgAGikKBE1vdmUSIQoPYmVmb3JlX2VudHJ5X2lkGAEgASgJQgi6SAVyAxjIARoICgZDYW5jZWxCDwoGY2hhbmdlEgW6SAIIASJOChNDaGFuZ2VRdWV1ZVJlc3BvbnNlEigKCG1lc3NhZ2VzGAEgAygLMhYuYXJiZS52MS5RdWV1ZWRNZXNzYWdlEg0KBXRvdGFsGAIgASgFIksKE0FwcGx5Q2hhbmdlc1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFZXBvY2gYAiABKANCB7pIBCICKAAiSgoUQXBwbHlDaGFuZ2VzUmVzcG9uc2USEQoJdGhyZWFkX2lkGAEgASgJEh8KB2NvbW1hbmQYAiABKAsyDi5hcmJlLnYxLkVudHJ5ImEKEU9wZW5CcmFuY2hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWVwb2NoGAIgASgDQge6SAQiAigAEhYKBG5hbWUYAyABKAlCCLpIBXIDGJYBImUKEk9wZW5CcmFuY2hSZXNwb25zZRIRCgl0aHJlYWRfaWQYASABKAkSHwoHY29tbWFuZBgCIAEoCzIOLmFyYmUudjEuRW50cnkSDgoGYnJhbmNoGAMgASgJEgsKA3VybBgEIAEoCSJHChZSZWNvbmNpbGVUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEg8KB2RyeV9ydW4YAiABKAgiQwoXUmVjb25jaWxlVGhyZWFkUmVzcG9uc2USDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkyngUKClJ1blNlcnZpY2USPwoIRGVsZWdhdGUSGC5hcmJlLnYxLkRlbGVnYXRlUmVxdWVzdBoZLmFyYmUudjEuRGVsZWdhdGVSZXNwb25zZRJECghMaXN0UnVucxIYLmFyYmUudjEuTGlzdFJ1bnNSZXF1ZXN0GhkuYXJiZS52MS5MaXN0UnVuc1Jlc3BvbnNlIgOQAgESSAoLQ29udGludWVSdW4SGy5hcmJlLnYxLkNvbnRpbnVlUnVuUmVxdWVzdBocLmFyYmUudjEuQ29udGludWVSdW5SZXNwb25zZRJCCglDYW5jZWxSdW4SGS5hcmJlLnYxLkNhbmNlbFJ1blJlcXVlc3QaGi5hcmJlLnYxLkNhbmNlbFJ1blJlc3BvbnNlEkcKCUxpc3RRdWV1ZRIZLmFyYmUudjEuTGlzdFF1ZXVlUmVxdWVzdBoaLmFyYmUudjEuTGlzdFF1ZXVlUmVzcG9uc2UiA5ACARJICgtDaGFuZ2VRdWV1ZRIbLmFyYmUudjEuQ2hhbmdlUXVldWVSZXF1ZXN0GhwuYXJiZS52MS5DaGFuZ2VRdWV1ZVJlc3BvbnNlEksKDEFwcGx5Q2hhbmdlcxIcLmFyYmUudjEuQXBwbHlDaGFuZ2VzUmVxdWVzdBodLmFyYmUudjEuQXBwbHlDaGFuZ2VzUmVzcG9uc2USRQoKT3BlbkJyYW5jaBIaLmFyYmUudjEuT3BlbkJyYW5jaFJlcXVlc3QaGy5hcmJlLnYxLk9wZW5CcmFuY2hSZXNwb25zZRJUCg9SZWNvbmNpbGVUaHJlYWQSHy5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlcXVlc3QaIC5hcmJlLnYxLlJlY29uY2lsZVRocmVhZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Run is one pass of a coding agent over its task.
@@ -551,6 +551,125 @@ export const ChangeQueueResponseSchema: GenMessage<ChangeQueueResponse> = /*@__P
   messageDesc(file_arbe_v1_run, 13);
 
 /**
+ * @generated from message arbe.v1.ApplyChangesRequest
+ */
+export type ApplyChangesRequest = Message<"arbe.v1.ApplyChangesRequest"> & {
+  /**
+   * The thread of the task.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The run; 0 is the last one that changed something.
+   *
+   * @generated from field: int64 epoch = 2;
+   */
+  epoch: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.ApplyChangesRequest.
+ * Use `create(ApplyChangesRequestSchema)` to create a new message.
+ */
+export const ApplyChangesRequestSchema: GenMessage<ApplyChangesRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 14);
+
+/**
+ * @generated from message arbe.v1.ApplyChangesResponse
+ */
+export type ApplyChangesResponse = Message<"arbe.v1.ApplyChangesResponse"> & {
+  /**
+   * The thread whose files are changed, and the command that does it there. Its result says how it went.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: arbe.v1.Entry command = 2;
+   */
+  command?: Entry | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.ApplyChangesResponse.
+ * Use `create(ApplyChangesResponseSchema)` to create a new message.
+ */
+export const ApplyChangesResponseSchema: GenMessage<ApplyChangesResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 15);
+
+/**
+ * @generated from message arbe.v1.OpenBranchRequest
+ */
+export type OpenBranchRequest = Message<"arbe.v1.OpenBranchRequest"> & {
+  /**
+   * The thread of the task.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The run; 0 is the last one that changed something.
+   *
+   * @generated from field: int64 epoch = 2;
+   */
+  epoch: bigint;
+
+  /**
+   * The name of the branch; empty for one that is made from the task.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.OpenBranchRequest.
+ * Use `create(OpenBranchRequestSchema)` to create a new message.
+ */
+export const OpenBranchRequestSchema: GenMessage<OpenBranchRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 16);
+
+/**
+ * @generated from message arbe.v1.OpenBranchResponse
+ */
+export type OpenBranchResponse = Message<"arbe.v1.OpenBranchResponse"> & {
+  /**
+   * The command that pushes it, and its thread. Its result says how it went.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: arbe.v1.Entry command = 2;
+   */
+  command?: Entry | undefined;
+
+  /**
+   * The branch, and where people see it.
+   *
+   * @generated from field: string branch = 3;
+   */
+  branch: string;
+
+  /**
+   * @generated from field: string url = 4;
+   */
+  url: string;
+};
+
+/**
+ * Describes the message arbe.v1.OpenBranchResponse.
+ * Use `create(OpenBranchResponseSchema)` to create a new message.
+ */
+export const OpenBranchResponseSchema: GenMessage<OpenBranchResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_run, 17);
+
+/**
  * @generated from message arbe.v1.ReconcileThreadRequest
  */
 export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> & {
@@ -572,7 +691,7 @@ export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> &
  * Use `create(ReconcileThreadRequestSchema)` to create a new message.
  */
 export const ReconcileThreadRequestSchema: GenMessage<ReconcileThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_run, 14);
+  messageDesc(file_arbe_v1_run, 18);
 
 /**
  * @generated from message arbe.v1.ReconcileThreadResponse
@@ -603,7 +722,7 @@ export type ReconcileThreadResponse = Message<"arbe.v1.ReconcileThreadResponse">
  * Use `create(ReconcileThreadResponseSchema)` to create a new message.
  */
 export const ReconcileThreadResponseSchema: GenMessage<ReconcileThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_run, 15);
+  messageDesc(file_arbe_v1_run, 19);
 
 /**
  * RunService delegates tasks to coding agents. A task is a thread that a bot drives, and each pass of its agent over it is a run:
@@ -675,6 +794,29 @@ export const RunService: GenService<{
     methodKind: "unary";
     input: typeof ChangeQueueRequestSchema;
     output: typeof ChangeQueueResponseSchema;
+  },
+  /**
+   * ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
+   * at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+   *
+   * @generated from rpc arbe.v1.RunService.ApplyChanges
+   */
+  applyChanges: {
+    methodKind: "unary";
+    input: typeof ApplyChangesRequestSchema;
+    output: typeof ApplyChangesResponseSchema;
+  },
+  /**
+   * OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
+   * changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
+   * changes nothing.
+   *
+   * @generated from rpc arbe.v1.RunService.OpenBranch
+   */
+  openBranch: {
+    methodKind: "unary";
+    input: typeof OpenBranchRequestSchema;
+    output: typeof OpenBranchResponseSchema;
   },
   /**
    * ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.

@@ -1,0 +1,225 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/runner"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// This file lets people use what a run has changed. Both ways are commands of our runner's program in a sandbox, in a thread's log,
+// where everyone sees who did it and how it ended; [Runs.Place] puts the patch there when the command begins.
+
+// changesProgram is the runner's program for such commands, and changesDir the directory of an artifact's changes, in a sandbox.
+const changesProgram = home + "/arbe-runner"
+
+func changesDir(artifactID string) string { return home + "/changes/" + artifactID }
+
+// mostAttempts is how often the changes of a run can be used in one way.
+const mostAttempts = 100
+
+// Used is how the changes of a run are being used.
+type Used struct {
+	// Thread is the thread whose log has the command.
+	Thread  string
+	Command entry.Entry
+	// Branch is the branch that is pushed, and URL where it will be; empty if none is.
+	Branch, URL string
+}
+
+// Apply applies the changes of a run to the working tree of the thread from which its task was delegated: completely, or not at all.
+// epoch is the run, or 0 for the last one that changed something. While a command does it, and once it is done, another call changes
+// nothing. A run without changes, or a task without a thread above it, is a [fault.Precondition].
+func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch int64) (Used, error) {
+	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
+	if err != nil {
+		return Used{}, err
+	}
+	if th.ParentThread == "" {
+		return Used{}, fault.New(fault.Precondition, "this task was not delegated from a thread, to whose files its changes could be applied", "open a branch, or download the changes")
+	}
+	said, err := r.use(ctx, scope, th.ParentThread, "apply."+changed.Patch, entry.Command{
+		Argv: []string{changesProgram, "apply", changesDir(changed.Patch)}, Directory: sandbox.Workspace, Changes: changed.Patch,
+	})
+	return Used{Thread: th.ParentThread, Command: said}, err
+}
+
+// Branch pushes the changes of a run as a new branch to the repository of its environment, as one commit. name is the branch; empty
+// for one that is made from the task. It changes no branch that is there. While a command does it, and once it is done, another call
+// with the same name changes nothing. It is a [fault.Precondition] if there is no repository, or no credential for its host.
+func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoch int64, name string) (Used, error) {
+	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
+	if err != nil {
+		return Used{}, err
+	}
+	if name = cmp.Or(name, branchName(th, changed)); !isBranch(name) {
+		return Used{}, fault.New(fault.Invalid, "name: this is no name for a branch", "use letters, digits and . _ - /, such as fix/login")
+	}
+	around, err := r.config.Boxes.Surroundings(ctx, scope, th.ID)
+	if err != nil {
+		return Used{}, err
+	}
+	recipe := around.Environment.Recipe
+	remote, host := recipe.Remote()
+	switch {
+	case remote == "":
+		return Used{}, fault.New(fault.Precondition, "the environment of this thread clones no repository from a host, to which a branch could be pushed", "apply the changes, or download them")
+	case !recipe.HasCredential(host):
+		return Used{}, fault.Newf(fault.Precondition, "give the environment one with: arbe env edit; then delegate, or continue in a fresh sandbox", "the environment of this thread has no credential for %s", host)
+	case !commitForm.MatchString(changed.PatchBase):
+		return Used{}, fault.New(fault.Precondition, "these changes have no commit on which a branch could begin", "apply the changes, or download them")
+	}
+	author := "arbe"
+	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		b, err := r.config.Bots.GetTx(ctx, tx, scope.House, th.Agent)
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil // it left
+		}
+		author = b.Handle
+		return err
+	})
+	if err != nil {
+		return Used{}, err
+	}
+	said, err := r.use(ctx, scope, th.ID, "branch."+changed.Patch+"."+short(name), entry.Command{
+		Argv: []string{changesProgram, "branch", "-name=" + name, "-to=" + remote, "-base=" + changed.PatchBase, "-title=" + cmp.Or(entry.OneLine(th.Name, 72), "Changes"),
+			"-author=" + author, "-date=" + changed.Ended.UTC().Format(time.RFC3339), changesDir(changed.Patch)},
+		Directory: sandbox.Workspace, Changes: changed.Patch,
+	})
+	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
+}
+
+// changedBy returns a driven thread, and one of its runs that changed something: that of an epoch, or the last one.
+func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, epoch int64) (th thread.Thread, changed Run, err error) {
+	if th, err = r.config.Threads.Get(ctx, scope, threadID); err != nil {
+		return th, changed, err
+	}
+	list, _, err := r.List(ctx, scope, threadID, mostAttempts)
+	if err != nil {
+		return th, changed, err
+	}
+	for _, run := range list {
+		if run.Patch != "" && (epoch == 0 || run.Epoch == epoch) {
+			return th, run, nil
+		}
+	}
+	return th, changed, fault.New(fault.Precondition, "no run here has left changes", "wait for the end of the run, or see what it did with: arbe thread result").WithReason(fault.NoChanges)
+}
+
+// use runs a command that uses changes, unless one that does is running. id is the same for all that do.
+func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
+	ref := log(scope.House, threadID)
+	for n := 1; n <= mostAttempts; n++ {
+		attempt := id + "." + strconv.Itoa(n)
+		said, err = r.config.Log.Get(ctx, ref, attempt)
+		if fault.CodeOf(err) == fault.NotFound {
+			said, err = r.config.Command(ctx, scope, threadID, attempt, c)
+			if fault.CodeOf(err) == fault.Exists { // somebody else was faster
+				return r.config.Log.Get(ctx, ref, attempt)
+			}
+			return said, err
+		} else if err != nil {
+			return said, err
+		}
+		if _, err := r.config.Log.Get(ctx, ref, entry.ResultID(attempt)); fault.CodeOf(err) == fault.NotFound {
+			return said, nil
+		} else if err != nil {
+			return said, err
+		}
+	}
+	return said, fault.Newf(fault.Exhausted, "download the changes", "this was tried %d times", mostAttempts).WithReason(fault.LimitReached)
+}
+
+// Place puts into a sandbox what a command needs that uses the changes of a run. Other commands need nothing.
+func (r *Runs) Place(ctx context.Context, scope db.Scope, h sandbox.Handle, c entry.Command) error {
+	if c.Changes == "" {
+		return nil
+	}
+	if r.config.Artifacts == nil {
+		return fault.New(fault.Precondition, "this server keeps no artifacts", "use another server")
+	}
+	kept, err := r.config.Artifacts.Get(ctx, scope, c.Changes)
+	if fault.CodeOf(err) == fault.NotFound { // which would say that the sandbox is gone
+		return fault.New(fault.Precondition, "the changes have been deleted", "continue the task, whose next run leaves its changes again")
+	} else if err != nil {
+		return err
+	}
+	content, err := r.config.Artifacts.Open(ctx, kept)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	program, err := r.putRunner(ctx, h, func(string) {})
+	if err != nil {
+		return err
+	}
+	if _, err := output(ctx, h, "ln", "-sfn", program, changesProgram); err != nil {
+		return err
+	}
+	dir := changesDir(kept.ID)
+	if err := h.Upload(ctx, dir+"/"+runner.ChangesPatch, 0o600, content); err != nil || h.Door() == "" {
+		return err
+	}
+	return h.Upload(ctx, dir+"/"+runner.ChangesDoor, 0o600, strings.NewReader(h.Door()+sandbox.GitPath))
+}
+
+var (
+	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+	branchForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,149}$`)
+)
+
+// short returns what stands for a name in an id.
+func short(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:8])
+}
+
+// isBranch reports whether a text is the name of a branch that git and hosts take, and that looks like nothing else.
+func isBranch(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || strings.HasPrefix(part, ".") || strings.HasPrefix(part, "-") || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	return branchForm.MatchString(name) && !strings.Contains(name, "..") && !strings.EqualFold(name, "HEAD") && !strings.HasPrefix(name, "refs/")
+}
+
+// branchName makes a name from a task: "arbe/fix-the-test-1q2w3e", and for a later run "arbe/fix-the-test-1q2w3e-2".
+func branchName(th thread.Thread, changed Run) string {
+	words := strings.FieldsFunc(strings.ToLower(th.Name), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
+	name := strings.Join(words, "-")
+	name = strings.Trim(name[:min(len(name), 40)], "-")
+	name = "arbe/" + strings.TrimPrefix(name+"-", "-") + th.ID[:min(len(th.ID), 6)]
+	if changed.Epoch > 1 {
+		name += fmt.Sprintf("-%d", changed.Epoch)
+	}
+	return name
+}
+
+// branchURL is where people see a branch, or the repository if that is not known of its host.
+func branchURL(remote, host, name string) string {
+	at := strings.TrimSuffix(remote, ".git")
+	path := (&url.URL{Path: name}).EscapedPath()
+	switch {
+	case host == "github.com":
+		return at + "/tree/" + path
+	case strings.Contains(host, "gitlab"):
+		return at + "/-/tree/" + path
+	}
+	return at
+}

@@ -1,0 +1,151 @@
+package run_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/blob"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/run"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// kept is a store of artifacts in which all may have at most quota bytes. It fills in where it is.
+func kept(quota int64, where **artifact.Artifacts) func(*dispatch.Config) {
+	return func(c *dispatch.Config) {
+		*where = artifact.New(artifact.Config{DB: c.DB, Blobs: blob.InPostgres(c.DB), Quota: quota, Logger: c.Logger})
+		c.Artifacts = *where
+	}
+}
+
+// ok reports an error of what a runner does.
+func (r *runner) ok(err error) {
+	if err != nil && r.ctx.Err() == nil {
+		r.w.t.Error(fault.From(err).Detail())
+	}
+}
+
+// text reads an artifact.
+func (w *world) text(all *artifact.Artifacts, id string) string {
+	w.t.Helper()
+	got, err := all.Get(w.t.Context(), w.scope, id)
+	must(w.t, err)
+	content, err := all.Open(w.t.Context(), got)
+	must(w.t, err)
+	defer content.Close()
+	text, err := io.ReadAll(content)
+	must(w.t, err)
+	return string(text)
+}
+
+// cut is a result of which the log has only the beginning.
+func cut(whole string) entry.PiToolResult {
+	return entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash", Content: []entry.PiBlock{entry.PiText(whole[:10])}, Details: &entry.PiDetails{WholeBytes: int64(len(whole))}}
+}
+
+func TestALongResultIsKeptWhole(t *testing.T) {
+	const canary = "canary-5up3r-s3cr3t"
+	whole := strings.Repeat("a line of output\n", 5000) + canary + "\n"
+	var all *artifact.Artifacts
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
+		id := entry.RunEntryID(1, r.next)
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))            // an answer was lost
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte("something else"))) // the first one counts
+		r.must(cut(whole), cut(whole))                                      // of the second one, nothing was kept
+
+		for what, refused := range map[string]struct {
+			by run.Poster
+			id string
+		}{
+			"of another run":   {r.by, entry.RunEntryID(2, 0)},
+			"by a stale one":   {run.Poster{House: r.by.House, Thread: r.by.Thread, Agent: r.by.Agent, Epoch: 2}, entry.RunEntryID(2, 0)},
+			"without an id":    {r.by, ""},
+			"in a thread's id": {r.by, "../" + entry.RunEntryID(1, 1)},
+			"elsewhere":        {run.Poster{House: r.by.House, Thread: r.w.home, Agent: r.by.Agent, Epoch: 1}, entry.RunEntryID(1, 0)},
+		} {
+			if err := r.w.runs.KeepWhole(r.ctx, refused.by, refused.id, []byte("x")); fault.CodeOf(err) != fault.Forbidden && fault.CodeOf(err) != fault.Invalid {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		named := cut(whole)
+		named.Details.ArtifactID = "another"
+		if err := r.post(named); fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("a runner names an artifact: %v", err)
+		}
+		r.next--
+		r.completes("done", 0)
+		if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 9), []byte("late")); fault.CodeOf(err) != fault.Forbidden {
+			t.Errorf("after its end: %v", err)
+		}
+	}, kept(1<<22, &all))
+	_, _, err := w.secrets.Set(t.Context(), w.scope, "CANARY", []byte(canary))
+	must(t, err)
+	env, err := w.boxes.CreateEnvironment(t.Context(), w.scope, "secret", sandbox.Recipe{Secrets: []secret.Binding{{Name: "CANARY", Required: true}}})
+	must(t, err)
+	child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: "Work.", Environment: env.ID})
+	must(t, err)
+	results := of[entry.PiToolResult](w.ends(child.ID, 1, thread.Completed))
+	if len(results) != 2 || results[0].Details.WholeBytes != int64(len(whole)) || results[1].Details.ArtifactID != "" {
+		t.Fatalf("the log has %+v", results)
+	}
+	if got := w.text(all, results[0].Details.ArtifactID); got != strings.Replace(whole, canary, strings.Repeat("x", len(canary)), 1) {
+		t.Errorf("%d bytes are kept, which end in %q", len(got), got[max(0, len(got)-40):])
+	}
+	got, err := all.Get(t.Context(), w.scope, results[0].Details.ArtifactID)
+	if err != nil || got.Thread != child.ID || got.Kind != "result" || got.Run != "1" || got.Author != child.Agent {
+		t.Errorf("the artifact is %+v: %v", got, err)
+	}
+}
+
+// A full store costs a run its long results, and nothing else.
+func TestAFullStoreHoldsUpNoRun(t *testing.T) {
+	whole := strings.Repeat("x", 2000)
+	var all *artifact.Artifacts
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
+		if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, r.next), []byte(whole)); fault.CodeOf(err) != fault.Exhausted {
+			t.Errorf("it says %v", err)
+		}
+		r.must(cut(whole))
+		r.completes("done", 0)
+	}, kept(1000, &all))
+	child := w.spawn("Work.")
+	if results := of[entry.PiToolResult](w.ends(child.ID, 1, thread.Completed)); len(results) != 1 || *results[0].Details != (entry.PiDetails{WholeBytes: 2000}) {
+		t.Errorf("the log has %+v", results)
+	}
+}
+
+func TestARunKeepsNoMoreThanItMayWrite(t *testing.T) {
+	w := setup(t, func(r *runner) {
+		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 0), make([]byte, 6000)))
+		if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 1), make([]byte, 6000)); fault.CodeOf(err) != fault.Exhausted {
+			t.Errorf("it says %v", err)
+		}
+		r.completes("done", 0)
+	}, func(c *dispatch.Config) { c.Runs.Limits.Bytes = 10_000 })
+	child := w.spawn("Work.")
+	w.ends(child.ID, 1, thread.Completed)
+}
+
+// The changes of a run are an artifact, which its report names.
+func TestThePatchOfARunIsKept(t *testing.T) {
+	var all *artifact.Artifacts
+	w := setup(t, leaves, kept(1<<22, &all))
+	child := w.spawn("Work.")
+	report := of[entry.RunFinished](w.ends(child.ID, 1, thread.Completed))[0]
+	if report.PatchError != "" || report.PatchArtifactID == "" || w.text(all, report.PatchArtifactID) != somePatch {
+		t.Errorf("the report is %+v", report)
+	}
+	if told := of[entry.ChildFinished](w.entries(w.home)); len(told) != 1 || told[0].PatchArtifactID != report.PatchArtifactID {
+		t.Errorf("the thread above is told %+v", told)
+	}
+}

@@ -1,0 +1,481 @@
+package runner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// This file is what the program does with the changes of a run, when a person asks for it: it applies them to the working tree of the
+// current directory, or pushes them as a branch. They are in a directory, which has the files of [ChangesFiles]. The patch was made by
+// a program that may be hostile, and so was the repository: git reads neither the repository's configuration nor its hooks.
+
+// The files in the directory of a run's changes.
+const (
+	// ChangesPatch is the patch, and ChangesDoor the address of the door behind which the server has credentials for hosts; it may be
+	// missing.
+	ChangesPatch = "changes.patch"
+	ChangesDoor  = "door"
+)
+
+// changesFor limits how long it takes.
+const changesFor = 10 * time.Minute
+
+// errChanges is why the changes were neither applied nor pushed, in words for people. Nothing was changed.
+type errChanges struct{ says string }
+
+func (e *errChanges) Error() string { return e.says }
+
+func notChanged(format string, args ...any) error { return &errChanges{fmt.Sprintf(format, args...)} }
+
+// changesMain is Main for "apply DIR" and "branch FLAGS DIR".
+func changesMain(ctx context.Context, verb string, args, environ []string, out io.Writer) int {
+	ctx, cancel := context.WithTimeout(ctx, changesFor)
+	defer cancel()
+	var b branch
+	flags := flag.NewFlagSet(verb, flag.ContinueOnError)
+	if verb == "branch" {
+		flags.StringVar(&b.name, "name", "", "its name")
+		flags.StringVar(&b.remote, "to", "", "the repository at https://")
+		flags.StringVar(&b.base, "base", "", "the commit to which the patch applies")
+		flags.StringVar(&b.title, "title", "", "what the commit says")
+		flags.StringVar(&b.author, "author", "", "whose commit it is")
+		flags.StringVar(&b.date, "date", "", "when it was made")
+	}
+	if err := flags.Parse(args); err != nil || flags.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: arbe-runner "+verb+" DIRECTORY")
+		return exitUnusable
+	}
+	err := func() error {
+		work, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		c, err := openChanges(ctx, work, flags.Arg(0), environ)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		if verb == "branch" {
+			return c.push(ctx, b, out)
+		}
+		return c.apply(ctx, out)
+	}()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(out, err)
+	if ctx.Err() != nil {
+		fmt.Fprintln(out, "It took too long.")
+	}
+	return 1
+}
+
+// changes are the changes of a run, beside the repository in which they are looked at.
+type changes struct {
+	tree  tree
+	dir   string
+	patch string
+	lock  *os.File
+}
+
+// openChanges makes a repository of its own beside that of a working tree. One process at a time looks at a tree.
+func openChanges(ctx context.Context, work, dir string, environ []string) (_ *changes, err error) {
+	c := &changes{dir: dir, patch: filepath.Join(dir, ChangesPatch)}
+	if c.patch, err = filepath.Abs(c.patch); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(c.patch)
+	switch {
+	case err != nil || !info.Mode().IsRegular():
+		return nil, notChanged("The patch is not there. Try again.")
+	case info.Size() > maxPatch:
+		return nil, notChanged("The patch has more than %d MB.", maxPatch>>20)
+	}
+	c.tree = newTree(&setup{Spec: Spec{WorkDir: work}, environ: environ})
+	c.tree.environ = append(c.tree.environ, "GIT_ALLOW_PROTOCOL=http:https")
+	if _, err := c.tree.commit(ctx); err != nil {
+		return nil, notChanged("%s.", sentence(err))
+	}
+	top, err := c.tree.git(ctx, nil, "rev-parse", "--show-toplevel")
+	if real, failed := filepath.EvalSymlinks(work); err != nil || failed != nil || strings.TrimSuffix(top, "\n") != real {
+		return nil, notChanged("%s is not the top of a git repository.", work)
+	}
+	if c.lock, err = os.Open(work); err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(c.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		c.lock.Close()
+		return nil, notChanged("Other changes are being applied here. Try again.")
+	}
+	if c.tree.dir, err = os.MkdirTemp("", "arbe-changes-"); err != nil {
+		c.lock.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *changes) close() {
+	_ = os.RemoveAll(c.tree.dir)
+	_ = c.lock.Close()
+}
+
+// apply applies the patch to the working tree, completely or not at all. What is not committed there counts: the patch is merged with
+// it, in a repository and an index of its own, and only a result without conflicts is written to the files.
+func (c *changes) apply(ctx context.Context, out io.Writer) error {
+	if err := c.tree.borrow(ctx); err != nil {
+		return err
+	}
+	index := filepath.Join(c.tree.dir, "index")
+	if _, err := os.Stat(index); err != nil { // a repository without a commit
+		if _, err := c.tree.own(ctx, nil, "read-tree", "--empty"); err != nil {
+			return err
+		}
+	}
+	if _, err := c.tree.own(ctx, nil, "add", "--update"); err != nil {
+		return err
+	}
+	if err := c.addNamed(ctx); err != nil {
+		return err
+	}
+	before, err := c.writeTree(ctx)
+	if err != nil {
+		return notChanged("The working tree has conflicts already. Resolve them first.")
+	}
+	if _, err := c.tree.own(ctx, nil, "apply", "--cached", "--check", "--reverse", c.patch); err == nil {
+		fmt.Fprintln(out, "The changes are there already.")
+		return nil
+	}
+	if err := os.Rename(index, index+".before"); err != nil {
+		return err
+	}
+	if err := copyFile(index, index+".before"); err != nil {
+		return err
+	}
+	if err := c.merge(ctx); err != nil {
+		return err
+	}
+	after, err := c.writeTree(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := c.between(ctx, before, after)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(out, "The changes are there already.")
+		return nil
+	}
+	if err := os.Rename(index+".before", index); err != nil {
+		return err
+	}
+	// It looks at everything first: whether a file has changed since, or a new one is in the way, or a link leads elsewhere.
+	if said, err := c.run(ctx, "read-tree", "-m", "-u", before, after); err != nil {
+		return inTheWay(said, err)
+	}
+	for _, f := range list {
+		fmt.Fprintf(out, "%s %s\n", f.letter, shownPath(f.path))
+	}
+	fmt.Fprintf(out, "%s applied.\n", counted(len(list), "file"))
+	return nil
+}
+
+// addNamed adds to the index what the patch names and the repository does not know: an earlier use of the patch may have made it, or it
+// is in the way.
+func (c *changes) addNamed(ctx context.Context) error {
+	list, err := c.tree.own(ctx, nil, "apply", "--numstat", "-z", c.patch)
+	if err != nil {
+		return notChanged("git cannot read the patch, and nothing was changed: %s", entry.OneLine(err.Error(), 500))
+	}
+	var there []string
+	for line := range strings.SplitSeq(list, "\x00") {
+		_, rest, _ := strings.Cut(line, "\t")
+		_, name, ok := strings.Cut(rest, "\t")
+		if !ok || !isHarmless(name) {
+			continue // git refuses it below
+		}
+		if info, err := os.Lstat(filepath.Join(c.tree.work, name)); err == nil && (info.Mode().IsRegular() && info.Size() <= maxUntracked || info.Mode()&os.ModeSymlink != 0) {
+			there = append(there, name)
+		}
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	if _, err := c.tree.own(ctx, []byte(strings.Join(there, "\x00")), "add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul"); err != nil {
+		return notChanged("Nothing was changed: %s", entry.OneLine(err.Error(), 500))
+	}
+	return nil
+}
+
+// merge applies the patch to the index, with a merge where it does not apply as it is.
+func (c *changes) merge(ctx context.Context) error {
+	said, err := c.run(ctx, "apply", "--cached", "--3way", "--whitespace=nowarn", c.patch)
+	if err == nil {
+		return nil
+	}
+	if strings.Contains(said, "cannot be used together") { // git before 2.32
+		if said, err = c.run(ctx, "apply", "--cached", "--whitespace=nowarn", c.patch); err == nil {
+			return nil
+		}
+	}
+	list, failed := c.tree.own(ctx, nil, "ls-files", "--unmerged", "-z")
+	if failed != nil {
+		return failed
+	}
+	var conflicts []string
+	for line := range strings.SplitSeq(list, "\x00") {
+		if _, name, ok := strings.Cut(line, "\t"); ok && !slices.Contains(conflicts, name) {
+			conflicts = append(conflicts, name)
+		}
+	}
+	for _, m := range refusedFile.FindAllStringSubmatch(said, -1) {
+		if !slices.Contains(conflicts, m[1]) {
+			conflicts = append(conflicts, m[1])
+		}
+	}
+	if len(conflicts) == 0 {
+		return notChanged("git refuses the patch, and nothing was changed: %s", entry.OneLine(cmp.Or(said, err.Error()), 500))
+	}
+	var b strings.Builder
+	for _, name := range conflicts {
+		fmt.Fprintf(&b, "conflict: %s\n", shownPath(name))
+	}
+	return notChanged("%sNothing was changed, because %s in the way of the changes.", b.String(), are(len(conflicts), "file"))
+}
+
+// refusedFile finds the files that git names when it refuses a patch.
+var refusedFile = regexp.MustCompile(`(?m)^error: (.+): (?:patch does not apply|already exists in (?:index|working directory)|does not exist in index|does not match index)$`)
+
+// inTheWay says which files are in the way of an update of the working tree.
+func inTheWay(said string, err error) error {
+	var b strings.Builder
+	for line := range strings.Lines(said) {
+		if m := heldFile.FindStringSubmatch(line); m != nil {
+			fmt.Fprintf(&b, "conflict: %s\n", shownPath(m[1]+m[2]))
+		}
+	}
+	if b.Len() == 0 {
+		return notChanged("git cannot write the changes: %s", entry.OneLine(cmp.Or(said, err.Error()), 500))
+	}
+	return notChanged("%sNothing was changed, because these files are in the way of the changes.", b.String())
+}
+
+var heldFile = regexp.MustCompile(`Entry '(.+)' (?:not uptodate|would be overwritten)|(?:Untracked working tree file|Updating) '(.+)' (?:would|could)`)
+
+// changed is a file that differs between two trees.
+type changed struct{ path, letter string }
+
+// between returns what differs between two trees, and refuses what no patch of a run may do.
+func (c *changes) between(ctx context.Context, before, after string) (list []changed, err error) {
+	text, err := c.tree.own(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--raw", "--no-abbrev", before, after)
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Split(text, "\x00")
+	for i := 0; i+1 < len(fields); i += 2 {
+		var oldMode, newMode, oldID, newID, letter string
+		if _, err := fmt.Sscanf(fields[i], ":%s %s %s %s %s", &oldMode, &newMode, &oldID, &newID, &letter); err != nil {
+			return nil, err
+		}
+		name := fields[i+1]
+		switch {
+		case oldMode == "160000" || newMode == "160000":
+			return nil, notChanged("Nothing was changed, because the patch changes the submodule %s.", shownPath(name))
+		case !isHarmless(name):
+			return nil, notChanged("Nothing was changed, because the patch names %s.", shownPath(name))
+		case newMode == "120000":
+			target, err := c.tree.own(ctx, nil, "cat-file", "blob", newID)
+			if err != nil {
+				return nil, err
+			}
+			if path.IsAbs(target) || !isHarmless(path.Join(path.Dir(name), target)) {
+				return nil, notChanged("Nothing was changed, because the link %s leads out of the working tree.", shownPath(name))
+			}
+		}
+		list = append(list, changed{name, letter})
+	}
+	return list, nil
+}
+
+// isHarmless reports whether a path stays in the working tree, and out of what is git's own there.
+func isHarmless(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		part = strings.ToLower(strings.TrimRight(part, ". "))
+		if part == ".git" || part == "git~1" {
+			return false
+		}
+	}
+	return filepath.IsLocal(name)
+}
+
+func (c *changes) writeTree(ctx context.Context) (string, error) {
+	id, err := c.tree.own(ctx, nil, "write-tree")
+	return strings.TrimSpace(id), err
+}
+
+// run runs git in the repository of this package, and returns what it printed.
+func (c *changes) run(ctx context.Context, args ...string) (said string, err error) {
+	t := c.tree
+	t.environ = append(t.environ[:len(t.environ):len(t.environ)], "GIT_DIR="+t.dir, "GIT_WORK_TREE="+t.work)
+	cmd := t.command(ctx, args...)
+	var both bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &both, &both
+	err = cmd.Run()
+	return strings.TrimSpace(both.String()), err
+}
+
+// branch is a branch to push.
+type branch struct{ name, remote, base, title, author, date string }
+
+// commitID is the form of the ids of commits.
+var commitID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// push pushes the patch, as one commit on its base, as a new branch. Pushing it again does nothing. It changes no branch that is there,
+// and never the one that the repository names as its default.
+func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
+	if err := c.tree.borrow(ctx); err != nil {
+		return err
+	}
+	common, err := c.tree.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-common-dir")
+	if err != nil {
+		return err
+	}
+	_ = copyFile(filepath.Join(c.tree.dir, "shallow"), filepath.Join(strings.TrimSuffix(common, "\n"), "shallow")) // most have all commits
+	commit, err := c.commitOf(ctx, b)
+	if err != nil {
+		return err
+	}
+	url, err := c.behindDoor(b.remote)
+	if err != nil {
+		return err
+	}
+	ref := "refs/heads/" + b.name
+	said, err := c.tree.own(ctx, nil, "ls-remote", "--symref", url, "HEAD", ref)
+	if err != nil {
+		return notChanged("%s\n%s cannot be read.", err, b.remote)
+	}
+	isThere, err := checkRemote(said, ref, commit)
+	switch {
+	case err != nil:
+		return err
+	case isThere:
+		fmt.Fprintf(out, "The branch %s is there already.\n%s\n", b.name, b.remote)
+		return nil
+	}
+	// The lease lets git create the branch, and not move one that somebody has made meanwhile.
+	said, err = c.run(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease="+ref+":", url, commit+":"+ref)
+	if said != "" {
+		fmt.Fprintln(out, said)
+	}
+	if err != nil {
+		return notChanged("The branch was not pushed.")
+	}
+	fmt.Fprintf(out, "Pushed the branch %s to %s\n", b.name, b.remote)
+	return nil
+}
+
+// commitOf makes a commit of the patch. The same patch always makes the same one.
+func (c *changes) commitOf(ctx context.Context, b branch) (string, error) {
+	base := b.base
+	if !commitID.MatchString(base) {
+		return "", notChanged("The patch has no base commit, so it cannot be a branch.")
+	}
+	if _, err := c.tree.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
+		return "", notChanged("The commit %s, to which the patch applies, is not in the repository.", base[:12])
+	}
+	if _, err := c.tree.own(ctx, nil, "read-tree", "--reset", base); err != nil {
+		return "", err
+	}
+	if err := c.merge(ctx); err != nil {
+		return "", err
+	}
+	after, err := c.writeTree(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := c.between(ctx, base+"^{tree}", after); err != nil {
+		return "", err
+	}
+	t := c.tree
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		t.environ = append(t.environ[:len(t.environ):len(t.environ)], "GIT_"+who+"_NAME="+cmp.Or(b.author, "arbe"), "GIT_"+who+"_EMAIL=arbe@arbe.invalid", "GIT_"+who+"_DATE="+b.date)
+	}
+	id, err := t.own(ctx, nil, "commit-tree", after, "-p", base, "-m", cmp.Or(b.title, "Changes"))
+	return strings.TrimSpace(id), err
+}
+
+// behindDoor returns the address at which the server's door has a repository, if there is a door.
+func (c *changes) behindDoor(remote string) (string, error) {
+	door, err := os.ReadFile(filepath.Join(c.dir, ChangesDoor))
+	rest, https := strings.CutPrefix(remote, "https://")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return remote, nil
+	case err != nil:
+		return "", err
+	case !https:
+		return "", notChanged("%s is no repository at https://.", remote)
+	}
+	return strings.TrimSpace(string(door)) + rest, nil
+}
+
+// checkRemote looks at what a repository says of its default branch, and of the one that is to be created. isThere reports that the
+// commit is there already.
+func checkRemote(said, ref, commit string) (isThere bool, err error) {
+	head, there := "", ""
+	for line := range strings.Lines(said) {
+		what, name, _ := strings.Cut(strings.TrimRight(line, "\n"), "\t")
+		if target, symbolic := strings.CutPrefix(what, "ref: "); symbolic && name == "HEAD" {
+			head = target
+		} else if name == ref {
+			there = what
+		}
+	}
+	name := strings.TrimPrefix(ref, "refs/heads/")
+	switch {
+	case head == "":
+		return false, notChanged("The repository does not say which branch is its default one, so none is created.")
+	case head == ref:
+		return false, notChanged("%s is the default branch of the repository. Choose another name.", name)
+	case there != "" && there != commit:
+		return false, notChanged("The branch %s is there already, with something else. Choose another name.", name)
+	}
+	return there == commit, nil
+}
+
+// shownPath is a path as a terminal may show it, on one line.
+func shownPath(name string) string { return entry.OneLine(entry.Literal(name), 300) }
+
+func sentence(err error) string {
+	text := err.Error()
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func are(n int, what string) string {
+	if n == 1 {
+		return "1 " + what + " is"
+	}
+	return fmt.Sprintf("%d %ss are", n, what)
+}

@@ -1,0 +1,122 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// wholes are the whole texts of results that are too long for the log, until the door has taken them. Each is a file with the name of
+// its entry's id, so that they outlive this process as the spool does, and cost no memory while the door is away.
+//
+// An entry is posted behind its text, because the server then names the artifact in it. A text that the server fails to take for a
+// minute is dropped: a store of files that is broken must not hold up the log.
+type wholes struct {
+	dir string
+	// patience is how long the door may fail to take a text.
+	patience time.Duration
+
+	mu   sync.Mutex
+	size int64
+	// failing is the text that the door answered with an error, and since when.
+	failing string
+	since   time.Time
+}
+
+const (
+	// maxWholes limits the texts that wait, in bytes.
+	maxWholes = 128 << 20
+	wholeFor  = time.Minute
+)
+
+func newWholes(dir string) *wholes {
+	w := &wholes{dir: dir, patience: wholeFor}
+	files, _ := os.ReadDir(dir) // of an earlier runner of this run
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			w.size += info.Size()
+		}
+	}
+	return w
+}
+
+// keep keeps the text of the result with this id, and reports whether there was room for it.
+func (w *wholes) keep(id string, text []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.size+int64(len(text)) > maxWholes || os.MkdirAll(w.dir, 0o700) != nil {
+		return false
+	}
+	path := filepath.Join(w.dir, id)
+	if os.WriteFile(path, text, 0o600) != nil {
+		_ = os.Remove(path)
+		return false
+	}
+	w.size += int64(len(text))
+	return true
+}
+
+// post posts the texts that belong to records. The error is errOver, or one after which to try again.
+func (w *wholes) post(ctx context.Context, d *door, records [][]byte) error {
+	for _, record := range records {
+		if !bytes.Contains(record, []byte(`"wholeBytes":`)) {
+			continue
+		}
+		var r struct {
+			ID string `json:"id"`
+		}
+		if json.Unmarshal(record, &r) != nil || r.ID != filepath.Base(r.ID) {
+			continue
+		}
+		if err := w.postOne(ctx, d, r.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
+	path := filepath.Join(w.dir, id)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil //nolint:nilerr // the door has it, or the agent deleted it
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() { // the agent put something else in its place
+		return nil //nolint:nilerr // it is not kept
+	}
+	err = d.keepWhole(ctx, id, file, info.Size())
+	no, isRefused := errors.AsType[refused](err)
+	answered, isAnswer := errors.AsType[failedAnswer](err)
+	switch {
+	case isRefused:
+		fmt.Fprintln(os.Stderr, "arbe-runner: a result is not kept whole:", no)
+	case isAnswer && w.fails(id):
+		fmt.Fprintln(os.Stderr, "arbe-runner: a result is not kept whole:", answered)
+	case err != nil:
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.size -= info.Size()
+	_ = os.Remove(path)
+	return nil
+}
+
+// fails notes that the door answered a text with an error, and reports whether it has done so for long enough.
+func (w *wholes) fails(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failing != id {
+		w.failing, w.since = id, time.Now()
+	}
+	return time.Since(w.since) > w.patience
+}

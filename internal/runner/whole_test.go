@@ -1,0 +1,187 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/harness"
+)
+
+// keeper is a door that notes what it is sent, in order: the ids of entries, and of whole texts with a "+".
+type keeper struct {
+	mu    sync.Mutex
+	sent  []string
+	texts map[string]string
+	// answer is the status for a text, by how many were sent before.
+	answer func(n int) int
+	n      int
+}
+
+func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	if id := r.URL.Query().Get("whole"); id != "" {
+		status := http.StatusNoContent
+		if k.answer != nil {
+			status = k.answer(k.n)
+		}
+		if k.n++; status == http.StatusNoContent {
+			k.sent, k.texts[id] = append(k.sent, "+"+id), string(body)
+		}
+		w.WriteHeader(status)
+		return
+	}
+	for _, r := range strings.Split(string(body), `"id":"`)[1:] {
+		if id, _, _ := strings.Cut(r, `"`); !strings.Contains(id, "beat") {
+			k.sent = append(k.sent, id)
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// posting is a run whose results are posted to k.
+func posting(t *testing.T, k *keeper, dir string) *run {
+	t.Helper()
+	k.texts = map[string]string{}
+	server := httptest.NewServer(k)
+	t.Cleanup(server.Close)
+	s, _, err := openSpool(dir, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDoor(server.URL, "the-token-of-this-run")
+	return &run{setup: &setup{Spec: Spec{Epoch: 1}}, door: d, spool: s, post: newPoster(d, s, newWholes(filepath.Join(dir, "whole-1")), "me"), calls: map[string]call{}, queue: entry.NewQueue("me", 0)}
+}
+
+// deliver ends the run, and waits until the door has everything.
+func (r *run) deliver(t *testing.T) {
+	t.Helper()
+	r.put(entry.RunEntryID(1, r.spool.take()), runFinished{RunFinished: entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted}}, true)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	go r.post.run(ctx)
+	select {
+	case <-r.post.drained:
+	case <-r.post.over:
+		t.Fatal(r.post.why)
+	case <-ctx.Done():
+		t.Fatal("it is not delivered")
+	}
+}
+
+func result(text string) entry.PiToolResult {
+	return entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash", Content: []entry.PiBlock{entry.PiText(text)}}
+}
+
+var long = strings.Repeat("0123456789abcdef\n", 10_000) + "the-token-of-this-run"
+
+func TestAWholeResultGoesBeforeItsEntry(t *testing.T) {
+	t.Parallel()
+	k := &keeper{}
+	dir := t.TempDir()
+	r := posting(t, k, dir)
+	r.add(result("short"))
+	r.add(result(long))
+	r.add(entry.PiAssistant{StopReason: entry.PiStopped, Content: []entry.PiBlock{entry.PiText("done")}})
+	r.deliver(t)
+	if want := []string{"+run.1.1", "run.1.0", "run.1.1", "run.1.2", "run.1.3"}; !slices.Equal(k.sent, want) {
+		t.Errorf("the door gets %q, want %q", k.sent, want)
+	}
+	if got := k.texts["run.1.1"]; len(got) != len(long) || strings.Contains(got, "the-token") {
+		t.Errorf("it gets %d bytes, which end in %q", len(got), got[len(got)-30:])
+	}
+	if left, _ := os.ReadDir(filepath.Join(dir, "whole-1")); len(left) > 0 || r.post.wholes.size != 0 {
+		t.Errorf("%d files of %d bytes are left", len(left), r.post.wholes.size)
+	}
+}
+
+func TestAWholeResultOutlivesItsRunner(t *testing.T) {
+	t.Parallel()
+	k := &keeper{}
+	dir := t.TempDir()
+	posting(t, k, dir).add(result(long))
+	r := posting(t, k, dir) // it was killed before it posted anything
+	if r.post.wholes.size != int64(len(long)) {
+		t.Errorf("%d bytes wait", r.post.wholes.size)
+	}
+	r.deliver(t)
+	if want := []string{"+run.1.0", "run.1.0", "run.1.1"}; !slices.Equal(k.sent, want) {
+		t.Errorf("the door gets %q, want %q", k.sent, want)
+	}
+}
+
+// Nothing that happens to a whole result holds up the log.
+func TestAWholeResultThatIsNotTaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer func(n int) int
+		spoil  func(t *testing.T, path string)
+		taken  bool
+	}{
+		"because the house has no room for it":    {answer: func(int) int { return http.StatusRequestEntityTooLarge }},
+		"because the store of files is broken":    {answer: func(int) int { return http.StatusInternalServerError }},
+		"at first, because the server restarts":   {answer: func(n int) int { return []int{503, 204}[min(n, 1)] }, taken: true},
+		"because the agent deleted it":            {spoil: func(t *testing.T, path string) { check(t, os.Remove(path)) }},
+		"because the agent put a pipe there":      {spoil: func(t *testing.T, path string) { check(t, os.Remove(path)); check(t, syscall.Mkfifo(path, 0o600)) }},
+		"because the agent put a link there":      {spoil: func(t *testing.T, path string) { check(t, os.Remove(path)); check(t, os.Symlink("/dev/zero", path)) }},
+		"because the agent put a directory there": {spoil: func(t *testing.T, path string) { check(t, os.Remove(path)); check(t, os.Mkdir(path, 0o700)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := &keeper{answer: c.answer}
+			dir := t.TempDir()
+			r := posting(t, k, dir)
+			r.post.wholes.patience = 300 * time.Millisecond
+			if c.taken {
+				r.post.wholes.patience = time.Minute
+			}
+			r.add(result(long))
+			if c.spoil != nil {
+				c.spoil(t, filepath.Join(dir, "whole-1", "run.1.0"))
+			}
+			r.deliver(t)
+			want := []string{"run.1.0", "run.1.1"}
+			if c.taken {
+				want = append([]string{"+run.1.0"}, want...)
+			}
+			if !slices.Equal(k.sent, want) {
+				t.Errorf("the door gets %q, want %q", k.sent, want)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While the door is away, whole results wait on the disk up to a limit. What comes then has only its entry.
+func TestWholeResultsThatWaitHaveALimit(t *testing.T) {
+	t.Parallel()
+	w := newWholes(t.TempDir())
+	text := make([]byte, 16<<20)
+	for n := range 10 {
+		if kept, want := w.keep(fmt.Sprint("run.1.", n), text), n < maxWholes/len(text); kept != want {
+			t.Fatalf("text %d is kept: %v", n, kept)
+		}
+	}
+	if harness.Whole(result(strings.Repeat("x", 1000))) != "" {
+		t.Error("a short result is kept whole")
+	}
+}
