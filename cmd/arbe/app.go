@@ -20,6 +20,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
+	signals  *signals
 
 	// The flags of every verb.
 	json, quiet                        bool

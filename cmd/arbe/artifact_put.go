@@ -25,7 +25,7 @@ func artifactPut(a *app) *cobra.Command {
 			"  tar cz build | arbe artifact put - --label build.tar.gz",
 		Args: takes(1, 1, "one file, or - for stdin"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			content := a.in
+			content := a.input(ctx)
 			if path := args[0]; path != "-" {
 				f, err := openFile(path)
 				if err != nil {

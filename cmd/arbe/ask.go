@@ -92,7 +92,7 @@ type askFlags struct {
 // run asks the question in the arguments.
 func (f *askFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
 	q := f.Question
-	if q.Text, err = a.question(args); err != nil {
+	if q.Text, err = a.question(ctx, args); err != nil {
 		return err
 	}
 	if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
@@ -147,7 +147,7 @@ func (f *askFlags) address(ctx context.Context, a *app, c *arbe.Client, q *arbe.
 
 // question returns the text that the arguments ask. It reads one byte more of stdin than an entry may have, so that a longer
 // text is refused rather than cut.
-func (a *app) question(args []string) (string, error) {
+func (a *app) question(ctx context.Context, args []string) (string, error) {
 	if len(args) == 0 {
 		if !hasInput(a.in) {
 			return "", fault.New(fault.Invalid, "arbe ask needs a text", "give it as an argument, or pipe it into arbe ask")
@@ -158,7 +158,7 @@ func (a *app) question(args []string) (string, error) {
 	if args[last] != "-" {
 		return strings.Join(args, " "), nil
 	}
-	read, err := a.text("-")
+	read, err := a.text(ctx, "-")
 	if err != nil || last == 0 {
 		return read, err
 	}
@@ -191,7 +191,7 @@ func (e *unreadError) Error() string { return "the answer cannot be written: " +
 
 func (q *asking) run(ctx context.Context) error {
 	// Ctrl-C is meant for the bot. If the reader of the output goes away, that stops the bot too.
-	ctx, end := handleInterrupts(ctx, q.interrupt)
+	ctx, end := q.app.handleInterrupts(ctx, q.interrupt)
 	defer end()
 
 	notices := &connectionNotices{say: q.app.say}

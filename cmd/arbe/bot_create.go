@@ -24,7 +24,7 @@ func botCreate(a *app) *cobra.Command {
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			req.Handle = args[0]
 			if req.Instructions == "-" {
-				if req.Instructions, err = a.text("-"); err != nil {
+				if req.Instructions, err = a.text(ctx, "-"); err != nil {
 					return err
 				}
 			}

@@ -37,9 +37,7 @@ func botEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Ctrl-C must not cancel the change: in an editor, it is meant for the editor.
-			ctx = context.WithoutCancel(ctx)
-			return a.edit(edited{
+			return a.edit(ctx, edited{
 				noun: "bot", verb: "arbe bot edit @" + b.GetHandle(), text: text,
 				change: func(from io.Reader) error {
 					// A limit that the text leaves out must stay, although the call replaces all of them.

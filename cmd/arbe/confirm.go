@@ -59,23 +59,23 @@ func (a *app) confirm(ctx context.Context, yes bool, question string, args ...an
 	return fault.New(fault.Canceled, "nothing was changed", "answer y, or pass --yes")
 }
 
-// answer reads the person's input until Ctrl-C ends the wait. It reads in a goroutine, because a read from a terminal cannot
-// be cancelled.
-func answer(ctx context.Context, read func() (string, error)) (string, error) {
-	type typed struct {
-		text string
-		err  error
+// answer reads what a person types, or a program writes, until Ctrl-C ends the wait. It reads in a goroutine, because a read from a
+// terminal or a pipe cannot be cancelled.
+func answer[T any](ctx context.Context, read func() (T, error)) (value T, err error) {
+	type given struct {
+		value T
+		err   error
 	}
-	done := make(chan typed, 1)
+	done := make(chan given, 1)
 	go func() {
-		text, err := read()
-		done <- typed{text, err}
+		value, err := read()
+		done <- given{value, err}
 	}()
 	select {
-	case t := <-done:
-		return t.text, t.err
+	case g := <-done:
+		return g.value, g.err
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return value, ctx.Err()
 	}
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -22,9 +24,9 @@ type edited struct {
 
 // edit opens a text in an editor and applies the result or, when stdin is not a terminal, applies the text on stdin. A text
 // that cannot be applied stays in its file, so that no work is lost.
-func (a *app) edit(e edited) error {
+func (a *app) edit(ctx context.Context, e edited) error {
 	if !isTerminal(a.in) {
-		return e.change(a.in)
+		return e.change(a.input(ctx))
 	}
 	file, err := os.CreateTemp("", "arbe-"+e.noun+"-*.yaml")
 	if err == nil {
@@ -38,11 +40,15 @@ func (a *app) edit(e edited) error {
 	// A shell runs the editor, because the variable may also have arguments.
 	run := exec.Command("sh", "-c", editor+` "$1"`, "editor", file.Name())
 	run.Stdin, run.Stdout, run.Stderr = a.in, a.out, a.err
-	if err := run.Run(); err != nil {
+	terminated, err := a.runEditor(run)
+	if err != nil {
 		if now, readErr := os.ReadFile(file.Name()); readErr == nil && bytes.Equal(e.text, now) {
 			os.Remove(file.Name())
 		} else {
 			a.say("your text is in %s", file.Name())
+		}
+		if terminated {
+			return exitCode(exitInterrupted)
 		}
 		return fault.Newf(fault.Canceled, "set EDITOR to an editor, or pipe the text in", "the editor %s failed; nothing was changed", editor).Because(err)
 	}
@@ -61,4 +67,27 @@ func (a *app) edit(e edited) error {
 	}
 	os.Remove(file.Name())
 	return nil
+}
+
+// runEditor runs an editor until it has ended, and reports whether SIGTERM was to end it. A Ctrl-C is meant for the editor, which gets
+// it from the terminal.
+func (a *app) runEditor(editor *exec.Cmd) (terminated bool, _ error) {
+	coming, giveBack := a.signals.takeOver()
+	defer giveBack()
+	if err := editor.Start(); err != nil {
+		return false, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- editor.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			return terminated, err
+		case came := <-coming:
+			if came == syscall.SIGTERM {
+				terminated = true
+				_ = editor.Process.Signal(came) // an error means that it has ended
+			}
+		}
+	}
 }

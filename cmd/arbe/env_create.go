@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 	"strings"
 
@@ -34,7 +33,7 @@ func envCreate(a *app) *cobra.Command {
 			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
 		Args: takes(0, 1, "at most one name"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			file, err := a.environmentFrom(from)
+			file, err := a.environmentFrom(ctx, from)
 			if err != nil {
 				return err
 			}
@@ -114,8 +113,8 @@ func nameOfRepo(repo string) string {
 }
 
 // environmentFrom reads an environment's file; - is stdin, and an empty path an empty environment.
-func (a *app) environmentFrom(path string) (environmentFile, error) {
-	var in io.Reader = a.in
+func (a *app) environmentFrom(ctx context.Context, path string) (environmentFile, error) {
+	in := a.input(ctx)
 	switch path {
 	case "":
 		return environmentFile{}, nil

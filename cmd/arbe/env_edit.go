@@ -30,9 +30,7 @@ func envEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Ctrl-C must not cancel the change: in an editor, it is meant for the editor.
-			ctx = context.WithoutCancel(ctx)
-			return a.edit(edited{
+			return a.edit(ctx, edited{
 				noun: "env", verb: "arbe env edit " + e.GetId(), text: text,
 				change: func(from io.Reader) error {
 					f, err := readEnvironment(from)

@@ -75,7 +75,8 @@ func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 			env := map[string]string{"ARBE_HOST": server.URL, "ARBE_DATA_DIR": t.TempDir(), "HOME": t.TempDir(), "EDITOR": "FIFO=" + fifo + "; export FIFO; " + c.editor}
 			var said strings.Builder
 			a := &app{in: terminal, out: &strings.Builder{}, err: &said, getenv: func(name string) string { return env[name] }}
-			ctx, ctrlC := context.WithCancel(t.Context())
+			ctx, end := context.WithCancel(t.Context())
+			a.signals = &signals{end: end}
 			ended := make(chan int)
 			go func() { ended <- a.run(ctx, []string{"env", "edit", "0123456789ab"}) }()
 			// Opening it waits until the editor reads.
@@ -83,7 +84,7 @@ func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctrlC()
+			a.signals.take(os.Interrupt)
 			if _, err := text.WriteString("name: after\n"); err != nil {
 				t.Error(err)
 			}

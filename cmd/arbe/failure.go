@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// exitInterrupted is the exit code of a program that Ctrl-C ended.
+// exitInterrupted is the exit code of a program that Ctrl-C ended. A verb that returns it exits with 143 if SIGTERM ended it.
 const exitInterrupted = 130
 
 // exitCode is the error of a verb that exits with this code and has already reported everything.
@@ -28,11 +28,12 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 	if err == nil {
 		return 0
 	}
-	if code, ok := errors.AsType[exitCode](err); ok {
+	code, ended := errors.AsType[exitCode](err)
+	switch {
+	case code == exitInterrupted, (ctx.Err() != nil || a.signals.came()) && (errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled):
+		return a.signals.code()
+	case ended:
 		return int(code)
-	}
-	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled) {
-		return exitInterrupted
 	}
 	e := a.explain(err)
 	// Search the arguments themselves, because a command line that could not be parsed may still have asked for JSON.

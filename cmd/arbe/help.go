@@ -103,6 +103,9 @@ func exitCodesTopic() *cobra.Command {
     7    the server, or a part it needs, cannot be reached or takes too long
     8    a limit is reached (size, rate, disk)
   130    Ctrl-C, or the command was cancelled
+  143    SIGTERM
+
+What listens until someone stops it (up, serve, stream-proxy, port) exits with 0 then.
 
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
 time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
@@ -116,7 +119,7 @@ arbe ask exits with 0 when the bot has answered. When it was asked, and there is
    12    a limit of the bot is reached, or the model's provider wants money
    13    the bot did not answer: it was not to, it did not begin, or its model said nothing
    14    the connection to the server is lost; the bot continues, and arbe thread entries read shows the answer
-  130    Ctrl-C, which stops the bot
+  130    Ctrl-C, which stops the bot, as SIGTERM does with 143
   141    the reader of the answer went away, which stops the bot
 
 and when it could not be asked, with one of the codes at the top.

@@ -197,7 +197,7 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 	switch {
 	case withToken:
 		var text []byte
-		text, err = io.ReadAll(io.LimitReader(a.in, maxPrivateFile))
+		text, err = io.ReadAll(io.LimitReader(a.input(ctx), maxPrivateFile))
 		token = string(text)
 	case isTerminal(a.in) && isTerminal(a.err):
 		if token, err = a.askHidden(ctx, "API key or link for %s (arbe key create makes a key there): ", host); ctx.Err() != nil {

@@ -11,10 +11,7 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -23,9 +20,7 @@ import (
 
 func main() {
 	cobra.EnableCommandSorting = false // so that help lists verbs in the order of the tables
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
-	code := a.run(ctx, os.Args[1:])
-	stop() // not deferred, because os.Exit runs no deferred calls
-	os.Exit(code)
+	signals, ctx := watchSignals()
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, signals: signals}
+	os.Exit(a.run(ctx, os.Args[1:]))
 }

@@ -61,7 +61,7 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 	if len(args) == 2 {
 		thread, args = args[0], args[1:]
 	}
-	if req.Text, err = a.text(args[0]); err != nil {
+	if req.Text, err = a.text(ctx, args[0]); err != nil {
 		return err
 	}
 	if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil && (req.Text != "" || len(f.paths) == 0) {
@@ -116,11 +116,11 @@ func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, 
 
 // text returns the argument or, if that is -, stdin. It reads one byte more of stdin than an entry may have, so that a longer
 // text is refused rather than cut.
-func (a *app) text(arg string) (string, error) {
+func (a *app) text(ctx context.Context, arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
 	}
-	read, err := io.ReadAll(io.LimitReader(a.in, entry.MaxText+1))
+	read, err := io.ReadAll(io.LimitReader(a.input(ctx), entry.MaxText+1))
 	if err != nil {
 		return "", fault.New(fault.Internal, "cannot read stdin", "check what is piped into arbe").Because(err)
 	}

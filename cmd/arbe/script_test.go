@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 //	capture VAR [REGEXP]  keeps the last output in a variable, or what the group of the expression is in it
 //	shows FILE REGEXP     waits until a background command has written a match to the file
 //	interrupt             sends Ctrl-C to the background command
+//	terminate             sends it SIGTERM
 //	interrupted CODE      checks, after wait, that it exited with CODE
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -72,7 +74,8 @@ func playWith(t *testing.T, dir string, server *upServer, long string, commands 
 		"exits":       exits,
 		"capture":     capture,
 		"shows":       shows,
-		"interrupt":   interrupt,
+		"interrupt":   sends(os.Interrupt),
+		"terminate":   sends(syscall.SIGTERM),
 		"interrupted": endsInterrupted,
 	}
 	maps.Copy(all, commands)
@@ -189,13 +192,15 @@ func shows(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// behind is the background command that a script interrupted.
+// behind is the background command to which a script sent a signal.
 type behind struct{ cmd *exec.Cmd }
 
-func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
-	cmd := ts.BackgroundCmds()[0]
-	ts.Value(behind{}).(*behind).cmd = cmd
-	ts.Check(cmd.Process.Signal(os.Interrupt))
+func sends(s os.Signal) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, _ bool, _ []string) {
+		cmd := ts.BackgroundCmds()[0]
+		ts.Value(behind{}).(*behind).cmd = cmd
+		ts.Check(cmd.Process.Signal(s))
+	}
 }
 
 func endsInterrupted(ts *testscript.TestScript, _ bool, args []string) {

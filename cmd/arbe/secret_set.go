@@ -77,7 +77,7 @@ func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
 		}
 		value = strings.TrimSpace(typed)
 	} else {
-		text, err := io.ReadAll(io.LimitReader(a.in, maxSecret+2))
+		text, err := io.ReadAll(io.LimitReader(a.input(ctx), maxSecret+2))
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "the value cannot be read", "give it on stdin").Because(err)
 		}

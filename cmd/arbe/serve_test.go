@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,10 +40,11 @@ func TestServePrintsALoginLinkOnlyWhenAsked(t *testing.T) {
 		args []string
 		link bool
 		says string
+		end  os.Signal
 	}{
-		{"as it is", nil, false, "arbe is running at http://127.0.0.1:"},
-		{"when it is asked", []string{"--login-link"}, true, "arbe is running at http://127.0.0.1:"},
-		{"as JSON", []string{"--login-link", "--json"}, true, `{"url":"http://127.0.0.1:`},
+		{"as it is", nil, false, "arbe is running at http://127.0.0.1:", syscall.SIGTERM},
+		{"when it is asked", []string{"--login-link"}, true, "arbe is running at http://127.0.0.1:", os.Interrupt},
+		{"as JSON", []string{"--login-link", "--json"}, true, `{"url":"http://127.0.0.1:`, os.Interrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -61,7 +63,7 @@ func TestServePrintsALoginLinkOnlyWhenAsked(t *testing.T) {
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			if err := cmd.Process.Signal(c.end); err != nil {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); err != nil {

@@ -143,7 +143,7 @@ func queueEdit(a *app) *cobra.Command {
 		Example: "  arbe thread queue edit th4w7q2m9x 12 'run the tests first'",
 		Args:    takes(3, 3, "a thread, a message and a text"), ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			text, err := a.text(args[2])
+			text, err := a.text(ctx, args[2])
 			if err != nil {
 				return err
 			}

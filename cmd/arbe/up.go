@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +44,8 @@ func up(a *app) *cobra.Command {
 // runServer starts a server, prints its address, with a login link if requested, and keeps it running until the person ends
 // it. The first signal drains and stops it in order, a second one ends the draining, and another ends the process at once.
 func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error {
-	s, err := server.Start(ctx, cfg)
+	serving, draining := a.signals.stages(ctx)
+	s, err := server.Start(serving, cfg)
 	if err != nil {
 		return err
 	}
@@ -62,14 +60,11 @@ func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error
 		return errors.Join(err, s.Stop())
 	}
 	a.say("stop it with Ctrl-C; arbe login creates a login link")
-	err = s.Wait(ctx)
+	err = s.Wait(serving)
 	a.say("stopping; a second signal stops it at once")
 	if err == nil {
-		draining, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
 		err = s.Drain(draining)
-		stop()
 	}
-	signal.Reset(os.Interrupt, syscall.SIGTERM) // so that a further signal ends the process, as it does by default
 	if stopErr := s.Stop(); err == nil {
 		err = stopErr
 	}

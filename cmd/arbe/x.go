@@ -116,7 +116,7 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 	}
 	e.wantedTerminal = !f.noStdin && isTerminal(a.in)
 	// Ctrl-C is meant for the command. If the reader of the output goes away, that cancels the command.
-	ctx, end := handleInterrupts(ctx, e.interrupt)
+	ctx, end := a.handleInterrupts(ctx, e.interrupt)
 	defer end()
 	return e.run(ctx)
 }

@@ -54,9 +54,11 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 
 	ctx, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
-	ending := make(chan os.Signal, 1)
-	signal.Notify(ending, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(ending)
+	ending, giveBack := a.signals.takeOver()
+	defer giveBack()
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGHUP)
+	defer signal.Stop(gone)
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
@@ -65,6 +67,8 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 		for {
 			select {
 			case <-ending:
+				leave(errLeftTerminal)
+			case <-gone:
 				leave(errLeftTerminal)
 			case <-resized:
 				select {
