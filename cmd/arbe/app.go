@@ -24,6 +24,7 @@ type app struct {
 
 	// The flags of every verb.
 	json, quiet                        bool
+	pager                              *pager // nil if there is no terminal, or nothing to page
 	hostFlag, profileFlag, dataDirFlag string
 
 	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same one.
@@ -129,6 +130,9 @@ func (a *app) dimOn(stream any, text string) string {
 // isTerminal reports whether a stream is a terminal. The file's mode is not enough, because /dev/null and /dev/full are
 // character devices too.
 func isTerminal(stream any) bool {
+	if p, ok := stream.(*pager); ok {
+		stream = p.screen
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -11,7 +11,8 @@ import (
 
 // help prints the help for a verb or a topic. It replaces cobra's help command, which answers an unknown topic with success.
 func help(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
+	var all bool
+	cmd := &cobra.Command{
 		Use:   "help [VERB…]",
 		Short: "Show help for a verb or a topic",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
@@ -31,10 +32,23 @@ func help(root *cobra.Command) *cobra.Command {
 			if err != nil || len(rest) > 0 {
 				return fault.Newf(fault.Invalid, "arbe help lists verbs and topics", "there is no help about %q", strings.Join(args, " "))
 			}
-			about.InitDefaultHelpFlag() // so that it is among the flags
-			return about.Help()
+			return showHelp(about, all)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "about all verbs and topics below it, too")
+	return cmd
+}
+
+// showHelp prints the help of a command and, if all is set, of those below it.
+func showHelp(about *cobra.Command, all bool) error {
+	about.InitDefaultHelpFlag() // so that it is among the flags
+	err := about.Help()
+	for _, c := range about.Commands() {
+		if err == nil && all && !c.Hidden {
+			err = showHelp(c, all)
+		}
+	}
+	return err
 }
 
 // helpView is the help for a verb, a group of verbs or a topic, as JSON.
@@ -144,6 +158,8 @@ func environmentTopic() *cobra.Command {
   ARBE_DATA_DIR    data directory of a server on this machine (default .arbe)
   ARBE_CONFIG_DIR  directory of the profiles (default $XDG_CONFIG_HOME/arbe or ~/.config/arbe)
   VISUAL, EDITOR   program that arbe env edit opens
+  ARBE_PAGER, PAGER
+                   program that shows what is longer than the terminal (default less, with LESS=FRX; cat is none)
   NO_COLOR         set to anything: no colours
   CLICOLOR_FORCE   set to anything but 0: colours also into a pipe
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +23,7 @@ func TestASignalEndsACall(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{}, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // a server notices that a client is gone only after the body
 		called <- struct{}{}
 		<-r.Context().Done() // it never answers
 	}))
@@ -113,7 +115,7 @@ func startArbe(t *testing.T, stdin *os.File, host string, args ...string) (*exec
 func waitRead(t *testing.T, in *os.File, said *lines) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		left, err := unix.IoctlGetInt(int(in.Fd()), unix.FIONREAD)
+		left, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCINQ)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err != nil && !a.started {
 		err = misused(err)
 	}
+	if a.pager != nil {
+		err = a.pager.close(err)
+	}
 	return a.exit(ctx, err, args)
 }
 
@@ -52,6 +55,7 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.started = true
+			a.pageVerb(cmd)
 			return a.checkConfirmable(cmd)
 		},
 	}
@@ -62,6 +66,7 @@ func newRoot(a *app) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only ids, and only errors on stderr")
+	flags.Bool("no-pager", false, "print long output at once (see arbe help environment)")
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential stored by arbe login (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
@@ -95,6 +100,9 @@ func newRoot(a *app) *cobra.Command {
 	asText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if !a.json {
+			if a.pager == nil { // cobra calls no PreRun for --help
+				a.page(cmd)
+			}
 			asText(cmd, args)
 			return
 		}

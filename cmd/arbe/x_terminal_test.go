@@ -182,6 +182,12 @@ type typist struct {
 
 func (s *upServer) typist(t *testing.T, args ...string) *typist {
 	t.Helper()
+	return startTypist(t, s.command(args...))
+}
+
+// startTypist starts a command on a terminal of its own.
+func startTypist(t *testing.T, cmd *exec.Cmd) *typist {
+	t.Helper()
 	side, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("this machine makes no terminals")
@@ -202,7 +208,7 @@ func (s *upServer) typist(t *testing.T, args ...string) *typist {
 		t.Fatal(err)
 	}
 	p.before = *before
-	p.cmd = s.command(args...)
+	p.cmd = cmd
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inside, inside, inside
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := p.cmd.Start(); err != nil {
@@ -283,4 +289,11 @@ func (p *typist) exits(code int) {
 	if err != nil || fmt.Sprint(*after) != fmt.Sprint(p.before) {
 		p.t.Errorf("the terminal is not as it was: %v, %+v, %+v", err, after, p.before)
 	}
+}
+
+// text is all that the terminal has shown.
+func (p *typist) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shown.String()
 }

@@ -25,6 +25,7 @@ var below = map[string]string{
 	"db/dbtest/gotest":                    "db/dbtest, fault",
 	"web/markup/lexers":                   "",
 	"cmd/arbe/early":                      "",
+	"cmd/arbe/man":                        "",
 	"proto/arbe":                          "proto",
 	"proto/arbe/generate":                 "proto",
 	"proto/arbe/v1/arbev1connect":         "proto",

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// paged are the verbs whose output a person reads from its beginning, by their names in whatever group. The flags are those with which
+// one goes on as things happen, and is not paged.
+var paged = map[string][]string{
+	"help": nil, "list": {"follow", "watch"}, "show": nil, "read": {"follow"}, "search": nil, "inbox": nil, "why": nil, "logs": nil,
+	"config": nil, "tools": nil, "runtimes": nil, "result": nil,
+}
+
+// pageVerb sends the output of a verb through the pager, if it is one whose output may be long.
+func (a *app) pageVerb(cmd *cobra.Command) {
+	goesOn, is := paged[cmd.Name()]
+	for _, flag := range goesOn {
+		if on, err := cmd.Flags().GetBool(flag); err == nil && on {
+			return
+		}
+	}
+	if is || cmd.HasSubCommands() {
+		a.page(cmd)
+	}
+}
+
+// page sends what is printed from now on through the person's pager, if it is for a person and becomes longer than the screen.
+func (a *app) page(cmd *cobra.Command) {
+	out, isFile := a.out.(*os.File)
+	if !isFile || !isTerminal(out) || a.json || a.quiet {
+		return
+	}
+	program := a.pagerProgram()
+	if off, _ := cmd.Flags().GetBool("no-pager"); off || program == "" {
+		return
+	}
+	columns, rows, err := term.GetSize(int(out.Fd()))
+	if err != nil || columns <= 0 || rows <= 1 {
+		return
+	}
+	a.pager = &pager{app: a, screen: out, program: program, columns: columns, rows: rows}
+	a.out = a.pager
+	cmd.Root().SetOut(a.pager)
+}
+
+// pagerProgram is the command line of the pager; empty if there is to be no pager.
+func (a *app) pagerProgram() string {
+	program := first(a.getenv("ARBE_PAGER"), a.getenv("PAGER"))
+	switch {
+	case a.getenv("TERM") == "dumb" || program == "cat":
+		return ""
+	case program != "":
+		return program
+	}
+	if _, err := exec.LookPath("less"); err != nil {
+		return ""
+	}
+	return "less"
+}
+
+// pager is stdout of a verb on a terminal. It keeps what fits on the screen, and prints it at the end. When there is more, a program
+// shows it, which gets the keys of the terminal.
+type pager struct {
+	app           *app
+	screen        *os.File
+	program       string
+	columns, rows int
+
+	kept    bytes.Buffer
+	running *exec.Cmd
+	in      io.WriteCloser
+	left    bool // the person has left the program, and wants to see no more
+	// giveBack returns the signals.
+	giveBack   func()
+	terminated atomic.Bool
+}
+
+// errLeftPager reports that the person has seen enough.
+var errLeftPager = errors.New("the pager was left")
+
+// Write implements [io.Writer].
+func (p *pager) Write(text []byte) (int, error) {
+	if p.running == nil {
+		p.kept.Write(text)
+		if linesOf(p.kept.String(), p.columns) < p.rows {
+			return len(text), nil
+		}
+		if err := p.start(); err != nil {
+			return 0, err
+		}
+		_, err := p.pass(p.kept.Bytes())
+		p.kept.Reset()
+		return len(text), err
+	}
+	return p.pass(text)
+}
+
+func (p *pager) pass(text []byte) (int, error) {
+	n, err := p.in.Write(text)
+	if errors.Is(err, syscall.EPIPE) {
+		p.left = true
+		return n, errLeftPager
+	}
+	return n, err
+}
+
+// start starts the program. Ctrl-C is meant for it from then on, and SIGTERM ends both.
+func (p *pager) start() error {
+	cmd := exec.Command("sh", "-c", p.program)
+	cmd.Stdout, cmd.Stderr = p.screen, os.Stderr
+	cmd.Env = os.Environ()
+	for name, usual := range map[string]string{"LESS": "FRX", "LV": "-c"} { // those of git
+		if _, set := os.LookupEnv(name); !set {
+			cmd.Env = append(cmd.Env, name+"="+usual)
+		}
+	}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return p.failed(err)
+	}
+	p.running, p.in = cmd, in
+	coming, giveBack := p.app.signals.takeOver()
+	ended := make(chan struct{})
+	p.giveBack = func() { close(ended); giveBack() }
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case came := <-coming:
+				if came == syscall.SIGTERM {
+					p.terminated.Store(true)
+					_ = cmd.Process.Signal(came) // an error means that it has ended
+					in.Close()
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+// close prints what was kept, or waits until the person has left the program. err is why the verb ended.
+func (p *pager) close(err error) error {
+	if p.running == nil {
+		_, writeErr := p.screen.Write(p.kept.Bytes())
+		return errors.Join(err, writeErr)
+	}
+	p.in.Close()
+	waitErr := p.running.Wait()
+	p.giveBack()
+	if p.terminated.Load() {
+		return exitCode(exitInterrupted)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](waitErr); ok && (exit.ExitCode() == 126 || exit.ExitCode() == 127) {
+		return p.failed(waitErr)
+	}
+	if p.left {
+		return nil
+	}
+	return err
+}
+
+func (p *pager) failed(err error) error {
+	return fault.Newf(fault.Precondition, "set ARBE_PAGER to a pager, or pass --no-pager", "the pager %q cannot be run", p.program).Because(err)
+}
+
+// linesOf is how many lines of a terminal with so many columns a text takes. What is wider than a column, or has no width, counts as
+// one; a line more or less is no harm.
+func linesOf(text string, columns int) (lines int) {
+	for line := range strings.Lines(text) {
+		width := utf8.RuneCountInString(colours.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""))
+		lines += max(1, (width+columns-1)/columns)
+	}
+	return lines
+}
