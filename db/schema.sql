@@ -1742,7 +1742,8 @@ CREATE TABLE public.environments (
     name text NOT NULL,
     config jsonb DEFAULT '{}'::jsonb NOT NULL,
     secret_bindings jsonb DEFAULT '[]'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    rebuilds integer DEFAULT 0 NOT NULL
 );
 
 COMMENT ON TABLE public.environments IS 'Recipes of sandboxes: driver, image, repository, setup script, limits.';
@@ -1769,6 +1770,21 @@ COMMENT ON COLUMN public.file_edits.step IS 'The entry of the call''s step. Rows
 COMMENT ON COLUMN public.file_edits.before IS 'The SHA-256 of the file before; null if there was none.';
 
 COMMENT ON COLUMN public.file_edits.after IS 'The SHA-256 of the file after.';
+
+CREATE TABLE public.house_disks (
+    house_id text NOT NULL,
+    machine_id text NOT NULL,
+    cached_bytes bigint NOT NULL,
+    most_bytes bigint NOT NULL,
+    measured_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.house_disks IS 'What houses have on the disks of machines. A row that is not measured again soon is out of date.';
+
+COMMENT ON COLUMN public.house_disks.cached_bytes IS 'What the cached environments of the house take up there.';
+
+COMMENT ON COLUMN public.house_disks.most_bytes IS 'What the house may take up there, sandboxes included; 0 for no limit.';
 
 CREATE TABLE public.house_keys (
     house_id text NOT NULL,
@@ -2031,7 +2047,8 @@ CREATE TABLE public.sandbox_trees (
     used_at timestamp with time zone,
     saved_at timestamp with time zone,
     saved jsonb DEFAULT '[]'::jsonb NOT NULL,
-    steps jsonb DEFAULT '[]'::jsonb NOT NULL
+    steps jsonb DEFAULT '[]'::jsonb NOT NULL,
+    disk_bytes bigint DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -2046,6 +2063,8 @@ COMMENT ON COLUMN public.sandbox_trees.saved_at IS 'When the tree was last saved
 COMMENT ON COLUMN public.sandbox_trees.saved IS '[{folder, commit, artifact, files, …}]: what was saved, a patch for each repository, an archive for other files.';
 
 COMMENT ON COLUMN public.sandbox_trees.steps IS '[{name, exit_code, duration_ms, output}]: how the sandbox was built.';
+
+COMMENT ON COLUMN public.sandbox_trees.disk_bytes IS 'How much of its machine''s disk it took up when that was last measured; 0 if it is not known.';
 
 CREATE TABLE public.sandboxes (
     id text DEFAULT public.generate_short_id() NOT NULL,
@@ -2754,6 +2773,9 @@ ALTER TABLE ONLY public.environments
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_pkey PRIMARY KEY (turn_id, call_id);
 
+ALTER TABLE ONLY public.house_disks
+    ADD CONSTRAINT house_disks_pkey PRIMARY KEY (house_id, machine_id);
+
 ALTER TABLE ONLY public.house_keys
     ADD CONSTRAINT house_keys_pkey PRIMARY KEY (house_id);
 
@@ -3277,6 +3299,9 @@ ALTER TABLE ONLY public.file_edits
 ALTER TABLE ONLY public.file_edits
     ADD CONSTRAINT file_edits_turn_id_fkey FOREIGN KEY (turn_id) REFERENCES public.turns(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.house_disks
+    ADD CONSTRAINT house_disks_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.house_keys
     ADD CONSTRAINT house_keys_house_id_fkey FOREIGN KEY (house_id) REFERENCES public.houses(id) ON DELETE CASCADE;
 
@@ -3439,6 +3464,8 @@ ALTER TABLE public.environments ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.file_edits ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.house_disks ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.house_keys ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.houses ENABLE ROW LEVEL SECURITY;
@@ -3544,6 +3571,8 @@ CREATE POLICY tenant ON public.entry_words TO arbe_app USING ((house_id = ( SELE
 CREATE POLICY tenant ON public.environments TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.file_edits TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.house_disks TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.house_keys TO arbe_app USING (((house_id = public.current_house()) AND (NOT public.bot_asks())));
 
@@ -3945,6 +3974,8 @@ GRANT SELECT ON TABLE public.entry_words TO arbe_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.environments TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.file_edits TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.house_disks TO arbe_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.house_keys TO arbe_app;
 

@@ -313,12 +313,15 @@ func (a *app) allowHost(w http.ResponseWriter, r *http.Request) error {
 
 // diagnoseEnvironment builds a sandbox of an environment, and shows the result of each step.
 func (a *app) diagnoseEnvironment(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
 	v, err := a.environmentView(r)
 	if err != nil {
 		return err
 	}
 	v.Values = valuesOf(v.Environment)
-	stream, err := a.services.environments.DiagnoseEnvironment(r.Context(), &arbev1.DiagnoseEnvironmentRequest{Id: v.Environment.Id})
+	stream, err := a.services.environments.DiagnoseEnvironment(r.Context(), &arbev1.DiagnoseEnvironmentRequest{Id: v.Environment.Id, Rebuild: r.PostForm.Has("rebuild")})
 	if err != nil {
 		return err
 	}

@@ -675,7 +675,7 @@ func diagnosis(v environmentView) templ.Component {
 			templ_7745c5c3_Var24 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "<section aria-labelledby=\"diagnosis\"><h2 id=\"diagnosis\">Check</h2><p class=\"lead\">Builds a sandbox from the saved environment, checks from inside what it reaches, and deletes it. This can take as long as the setup does.</p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "<section aria-labelledby=\"diagnosis\"><h2 id=\"diagnosis\">Check</h2><p class=\"lead\">Builds a sandbox from the saved environment, checks from inside what it reaches, and deletes it. This can take as long as the setup does. Other sandboxes begin with the files of an earlier one, as they were after its setup, until the environment, a commit or a secret of the setup changes.</p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -815,7 +815,7 @@ func diagnosis(v environmentView) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "\"><button>Check now</button></form></section>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "\"><button>Check now</button> <button class=\"ghost\" name=\"rebuild\" value=\"yes\" title=\"Later sandboxes begin with what is built now\">Check and rebuild</button></form></section>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -26,7 +26,7 @@ func (a *app) sandboxesView(r *http.Request) (v sandboxesView, err error) {
 	list, err := a.services.sandboxes.ListSandboxes(r.Context(), &arbev1.ListSandboxesRequest{
 		HouseId: house, PageSize: 100, PageToken: r.URL.Query().Get("page"), Existing: true,
 	})
-	v.Sandboxes, v.More = list.GetSandboxes(), list.GetNextPageToken()
+	v.Sandboxes, v.More, v.Disk = list.GetSandboxes(), list.GetNextPageToken(), list.GetDisk()
 	return v, err
 }
 

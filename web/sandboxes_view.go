@@ -12,10 +12,24 @@ type sandboxesView struct {
 	Layout    layout
 	Sandboxes []*arbev1.Sandbox
 	More      string
+	// Disk is what they take up; nil on further pages.
+	Disk *arbev1.HouseDisk
 	// Asked reports that the providers were just asked. Gone counts the sandboxes that they no longer have, and Unknown those
 	// that they did not answer about.
 	Asked         bool
 	Gone, Unknown int
+}
+
+// disk says what the sandboxes of the house take up; empty if that is not known.
+func (v sandboxesView) disk() string {
+	if v.Disk.GetMostBytes() == 0 {
+		return ""
+	}
+	text := "On the disks of their machines, they take up " + bytesText(v.Disk.GetSandboxBytes())
+	if cached := v.Disk.GetCachedBytes(); cached > 0 {
+		text += ", and cached environments " + bytesText(cached)
+	}
+	return text + ". The house may take up " + bytesText(v.Disk.GetMostBytes()) + " of each machine's disk."
 }
 
 // answer describes the providers' answers.

@@ -26,12 +26,15 @@ type buildCheckView struct {
 }
 
 func envDiagnose(a *app) *cobra.Command {
-	return &cobra.Command{
+	var rebuild bool
+	cmd := &cobra.Command{
 		Use:   "diagnose [ENV]",
 		Short: "Check whether an environment can build a sandbox now",
 		Long: "Check whether an environment can build a sandbox now. It builds one, checks from inside what it can reach, and\n" +
 			"deletes it. Each step is printed with its time and what to do about it. Without ENV, the house's default is\n" +
-			"checked. It exits with 10 if a step failed.",
+			"checked. It exits with 10 if a step failed.\n\n" +
+			"The sandbox is always built from the beginning. Others begin with the files of an earlier one, as they were after its\n" +
+			"setup, until the environment, a commit or a secret of the setup changes. With --rebuild, they begin with those of now.",
 		Args:              takes(0, 1, "at most one environment, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.environments),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -39,7 +42,7 @@ func envDiagnose(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			checks, err := a.diagnose(ctx, c, id)
+			checks, err := a.diagnose(ctx, c, id, rebuild)
 			if err != nil {
 				return err
 			}
@@ -62,6 +65,8 @@ func envDiagnose(a *app) *cobra.Command {
 			return err
 		}),
 	}
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "forget what is cached of the environment; later sandboxes begin with what is built now")
+	return cmd
 }
 
 // environmentOrDefault returns the id of the environment that a person named, or of the house's default.
@@ -78,8 +83,8 @@ func (a *app) environmentOrDefault(ctx context.Context, c *arbe.Client, ref stri
 }
 
 // diagnose returns the steps of a diagnosis. For people, it prints each step when it has ended.
-func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string) (checks []buildCheckView, err error) {
-	stream, err := c.Environments.DiagnoseEnvironment(ctx, &arbev1.DiagnoseEnvironmentRequest{Id: id})
+func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string, rebuild bool) (checks []buildCheckView, err error) {
+	stream, err := c.Environments.DiagnoseEnvironment(ctx, &arbev1.DiagnoseEnvironmentRequest{Id: id, Rebuild: rebuild})
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type sandboxView struct {
 	SavedAt     *time.Time `json:"saved_at,omitempty"`
 	ThreadCount int32      `json:"thread_count,omitempty"`
 	Threads     []string   `json:"threads,omitempty"`
+	DiskBytes   int64      `json:"disk_bytes,omitempty"`
 }
 
 func viewSandbox(s *arbev1.Sandbox) sandboxView {
@@ -28,7 +29,7 @@ func viewSandbox(s *arbev1.Sandbox) sandboxView {
 	v := sandboxView{
 		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: s.GetStatus(),
 		Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: optional(s.GetDestroyedAt()),
-		Environment: use.GetEnvironmentName(), UsedAt: optional(use.GetUsedAt()), SavedAt: optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(),
+		Environment: use.GetEnvironmentName(), UsedAt: optional(use.GetUsedAt()), SavedAt: optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(), DiskBytes: use.GetDiskBytes(),
 	}
 	for _, t := range use.GetThreads() {
 		v.Threads = append(v.Threads, t.GetThreadId())

@@ -35,23 +35,27 @@ func sandboxList(a *app) *cobra.Command {
 				}
 			}
 			var rows []row
+			var disk *arbev1.HouseDisk
 			for req := (&arbev1.ListSandboxesRequest{HouseId: in, PageSize: 200, Provider: driver, Existing: !all}); ; {
 				page, err := c.Sandboxes.ListSandboxes(ctx, req)
 				if err != nil {
 					return err
 				}
+				if req.PageToken == "" {
+					disk = page.GetDisk()
+				}
 				for _, s := range page.GetSandboxes() {
 					if limit > 0 && len(rows) == limit {
 						a.say("there are more; --limit 0 lists all")
-						return a.list(sandboxHeader, rows)
+						return a.listSandboxes(rows, disk)
 					}
 					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
-						s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), s.GetProvider(), strconv.Itoa(int(s.GetUse().GetThreadCount())),
+						s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), s.GetProvider(), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
 						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
 					}})
 				}
 				if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-					return a.list(sandboxHeader, rows)
+					return a.listSandboxes(rows, disk)
 				}
 			}
 		}),
@@ -62,6 +66,27 @@ func sandboxList(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&driver, "driver", "", "list only those of this driver, such as local or daytona")
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	return cmd
+}
+
+// listSandboxes lists sandboxes, and says what they take up together.
+func (a *app) listSandboxes(rows []row, disk *arbev1.HouseDisk) error {
+	if err := a.list(sandboxHeader, rows); err != nil || disk.GetMostBytes() == 0 {
+		return err
+	}
+	a.say("on the disks of machines: %s, and cached environments %s; the house may take up %s of each",
+		diskText(disk.GetSandboxBytes()), diskText(disk.GetCachedBytes()), diskText(disk.GetMostBytes()))
+	return nil
+}
+
+// diskText is what something takes up of a disk.
+func diskText(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	if n < 10<<30 {
+		return strconv.FormatInt((n+1<<20-1)>>20, 10) + " MiB"
+	}
+	return strconv.FormatInt(n>>30, 10) + " GiB"
 }
 
 // reconcileSandboxes checks all sandboxes of a house with their providers, and reports changes.
@@ -81,4 +106,4 @@ func (a *app) reconcileSandboxes(ctx context.Context, c *arbe.Client, house stri
 	return nil
 }
 
-var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "THREADS", "USED", "CREATED"}
+var sandboxHeader = []string{"ID", "STATUS", "ENVIRONMENT", "DRIVER", "THREADS", "DISK", "USED", "CREATED"}

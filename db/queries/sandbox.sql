@@ -20,6 +20,9 @@ update environments set name = coalesce(sqlc.narg(name), name), config = coalesc
   secret_bindings = coalesce(sqlc.narg(secret_bindings), secret_bindings) where id = @id
 returning *;
 
+-- name: RebuildEnvironment :one
+update environments set rebuilds = rebuilds + 1 where id = @id returning *;
+
 -- name: DeleteEnvironment :exec
 delete from environments where id = @id;
 
@@ -56,7 +59,7 @@ limit @max_rows;
 
 -- name: SandboxUses :many
 -- Direct messages are counted, and not named.
-select s.id, e.name as environment_name, t.used_at, t.saved_at, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
   array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
   array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
 from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
@@ -119,6 +122,21 @@ on conflict (sandbox_id) do update set used_at = now(), commits = excluded.commi
 -- name: RecordSaved :exec
 insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values (@sandbox_id, @house_id, @saved_at::timestamptz, @saved)
 on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved;
+
+-- name: RecordDisks :exec
+-- What sandboxes take up, by their ids.
+update sandbox_trees t set disk_bytes = v.bytes from (select unnest(@ids::text[]) as id, unnest(@bytes::bigint[]) as bytes) v
+where t.sandbox_id = v.id and t.disk_bytes <> v.bytes;
+
+-- name: RecordHouseDisk :exec
+insert into house_disks (house_id, machine_id, cached_bytes, most_bytes) values (@house_id, @machine_id, @cached_bytes, @most_bytes)
+on conflict (house_id, machine_id) do update set cached_bytes = excluded.cached_bytes, most_bytes = excluded.most_bytes, measured_at = now();
+
+-- name: HouseDisk :one
+-- What a house takes up on all machines, and the most that it may on one.
+select coalesce((select sum(t.disk_bytes) from sandbox_trees t join sandboxes s on s.id = t.sandbox_id where s.house_id = @house_id and s.status = 'live'), 0)::bigint as sandboxes,
+  coalesce(sum(d.cached_bytes), 0)::bigint as cached, coalesce(max(d.most_bytes), 0)::bigint as most
+from house_disks d where d.house_id = @house_id and d.measured_at > now() - interval '10 minutes';
 
 -- name: UnsavedSandboxes :many
 -- Each as house/id.

@@ -199,6 +199,7 @@ type Environment struct {
 	// [{name, required}]: house secrets to inject, by name; resolved when a sandbox is created.
 	SecretBindings json.RawMessage
 	CreatedAt      time.Time
+	Rebuilds       int32
 }
 
 // What the calls of a turn's step write to files, recorded before they do, so that a call that is repeated after its server died does not edit twice.
@@ -238,6 +239,17 @@ type House struct {
 	FallbackModels []string
 	// The names of the tools that every bot of the house uses only with a person's yes.
 	Ask []string
+}
+
+// What houses have on the disks of machines. A row that is not measured again soon is out of date.
+type HouseDisk struct {
+	HouseID   string
+	MachineID string
+	// What the cached environments of the house take up there.
+	CachedBytes int64
+	// What the house may take up there, sandboxes included; 0 for no limit.
+	MostBytes  int64
+	MeasuredAt time.Time
 }
 
 // The data key of each house that has secrets, under the root key of the installation.
@@ -440,6 +452,8 @@ type SandboxTree struct {
 	Saved json.RawMessage
 	// [{name, exit_code, duration_ms, output}]: how the sandbox was built.
 	Steps json.RawMessage
+	// How much of its machine's disk it took up when that was last measured; 0 if it is not known.
+	DiskBytes int64
 }
 
 // Values under the installation's key, such as the password of the server's own role.

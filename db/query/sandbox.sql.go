@@ -55,7 +55,7 @@ func (q *Queries) ForgetDeadSandboxes(ctx context.Context, db DBTX, environmentI
 }
 
 const getEnvironment = `-- name: GetEnvironment :one
-select id, house_id, name, config, secret_bindings, created_at from environments where id = $1
+select id, house_id, name, config, secret_bindings, created_at, rebuilds from environments where id = $1
 `
 
 func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Environment, error) {
@@ -68,6 +68,7 @@ func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Envir
 		&i.Config,
 		&i.SecretBindings,
 		&i.CreatedAt,
+		&i.Rebuilds,
 	)
 	return i, err
 }
@@ -96,9 +97,29 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 	return i, err
 }
 
+const houseDisk = `-- name: HouseDisk :one
+select coalesce((select sum(t.disk_bytes) from sandbox_trees t join sandboxes s on s.id = t.sandbox_id where s.house_id = $1 and s.status = 'live'), 0)::bigint as sandboxes,
+  coalesce(sum(d.cached_bytes), 0)::bigint as cached, coalesce(max(d.most_bytes), 0)::bigint as most
+from house_disks d where d.house_id = $1 and d.measured_at > now() - interval '10 minutes'
+`
+
+type HouseDiskRow struct {
+	Sandboxes int64
+	Cached    int64
+	Most      int64
+}
+
+// What a house takes up on all machines, and the most that it may on one.
+func (q *Queries) HouseDisk(ctx context.Context, db DBTX, houseID string) (HouseDiskRow, error) {
+	row := db.QueryRow(ctx, houseDisk, houseID)
+	var i HouseDiskRow
+	err := row.Scan(&i.Sandboxes, &i.Cached, &i.Most)
+	return i, err
+}
+
 const insertEnvironment = `-- name: InsertEnvironment :one
 
-insert into environments (house_id, name, config, secret_bindings) values ($1, $2, $3, $4) returning id, house_id, name, config, secret_bindings, created_at
+insert into environments (house_id, name, config, secret_bindings) values ($1, $2, $3, $4) returning id, house_id, name, config, secret_bindings, created_at, rebuilds
 `
 
 type InsertEnvironmentParams struct {
@@ -124,6 +145,7 @@ func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, arg InsertEnvi
 		&i.Config,
 		&i.SecretBindings,
 		&i.CreatedAt,
+		&i.Rebuilds,
 	)
 	return i, err
 }
@@ -171,7 +193,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 }
 
 const listEnvironments = `-- name: ListEnvironments :many
-select id, house_id, name, config, secret_bindings, created_at from environments
+select id, house_id, name, config, secret_bindings, created_at, rebuilds from environments
 where house_id = $1 and (created_at, id) > ($2::timestamptz, $3::text)
 order by created_at, id
 limit $4
@@ -205,6 +227,7 @@ func (q *Queries) ListEnvironments(ctx context.Context, db DBTX, arg ListEnviron
 			&i.Config,
 			&i.SecretBindings,
 			&i.CreatedAt,
+			&i.Rebuilds,
 		); err != nil {
 			return nil, err
 		}
@@ -348,7 +371,7 @@ func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID st
 }
 
 const lockEnvironment = `-- name: LockEnvironment :one
-select id, house_id, name, config, secret_bindings, created_at from environments where id = $1 for update
+select id, house_id, name, config, secret_bindings, created_at, rebuilds from environments where id = $1 for update
 `
 
 func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Environment, error) {
@@ -361,6 +384,7 @@ func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Envi
 		&i.Config,
 		&i.SecretBindings,
 		&i.CreatedAt,
+		&i.Rebuilds,
 	)
 	return i, err
 }
@@ -480,6 +504,25 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 	return items, nil
 }
 
+const rebuildEnvironment = `-- name: RebuildEnvironment :one
+update environments set rebuilds = rebuilds + 1 where id = $1 returning id, house_id, name, config, secret_bindings, created_at, rebuilds
+`
+
+func (q *Queries) RebuildEnvironment(ctx context.Context, db DBTX, id string) (Environment, error) {
+	row := db.QueryRow(ctx, rebuildEnvironment, id)
+	var i Environment
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.Name,
+		&i.Config,
+		&i.SecretBindings,
+		&i.CreatedAt,
+		&i.Rebuilds,
+	)
+	return i, err
+}
+
 const recordBoot = `-- name: RecordBoot :exec
 insert into sandbox_trees (sandbox_id, house_id, commits, used_at, saved_at, saved, steps)
 values ($1, $2, $3, now(), $4, $5, $6)
@@ -504,6 +547,39 @@ func (q *Queries) RecordBoot(ctx context.Context, db DBTX, arg RecordBootParams)
 		arg.SavedAt,
 		arg.Saved,
 		arg.Steps,
+	)
+	return err
+}
+
+const recordDisks = `-- name: RecordDisks :exec
+update sandbox_trees t set disk_bytes = v.bytes from (select unnest($1::text[]) as id, unnest($2::bigint[]) as bytes) v
+where t.sandbox_id = v.id and t.disk_bytes <> v.bytes
+`
+
+// What sandboxes take up, by their ids.
+func (q *Queries) RecordDisks(ctx context.Context, db DBTX, ids []string, bytes []int64) error {
+	_, err := db.Exec(ctx, recordDisks, ids, bytes)
+	return err
+}
+
+const recordHouseDisk = `-- name: RecordHouseDisk :exec
+insert into house_disks (house_id, machine_id, cached_bytes, most_bytes) values ($1, $2, $3, $4)
+on conflict (house_id, machine_id) do update set cached_bytes = excluded.cached_bytes, most_bytes = excluded.most_bytes, measured_at = now()
+`
+
+type RecordHouseDiskParams struct {
+	HouseID     string
+	MachineID   string
+	CachedBytes int64
+	MostBytes   int64
+}
+
+func (q *Queries) RecordHouseDisk(ctx context.Context, db DBTX, arg RecordHouseDiskParams) error {
+	_, err := db.Exec(ctx, recordHouseDisk,
+		arg.HouseID,
+		arg.MachineID,
+		arg.CachedBytes,
+		arg.MostBytes,
 	)
 	return err
 }
@@ -559,7 +635,7 @@ func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, r
 }
 
 const sandboxTree = `-- name: SandboxTree :one
-select sandbox_id, house_id, commits, used_at, saved_at, saved, steps from sandbox_trees where sandbox_id = $1
+select sandbox_id, house_id, commits, used_at, saved_at, saved, steps, disk_bytes from sandbox_trees where sandbox_id = $1
 `
 
 func (q *Queries) SandboxTree(ctx context.Context, db DBTX, sandboxID string) (SandboxTree, error) {
@@ -573,12 +649,13 @@ func (q *Queries) SandboxTree(ctx context.Context, db DBTX, sandboxID string) (S
 		&i.SavedAt,
 		&i.Saved,
 		&i.Steps,
+		&i.DiskBytes,
 	)
 	return i, err
 }
 
 const sandboxUses = `-- name: SandboxUses :many
-select s.id, e.name as environment_name, t.used_at, t.saved_at, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
+select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
   array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
   array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
 from sandboxes s join environments e on e.house_id = s.house_id and e.id = s.environment_id left join sandbox_trees t on t.sandbox_id = s.id
@@ -590,6 +667,7 @@ type SandboxUsesRow struct {
 	EnvironmentName string
 	UsedAt          *time.Time
 	SavedAt         *time.Time
+	DiskBytes       int64
 	ThreadCount     int32
 	ThreadIds       []string
 	ThreadNames     []string
@@ -610,6 +688,7 @@ func (q *Queries) SandboxUses(ctx context.Context, db DBTX, houseID string, ids 
 			&i.EnvironmentName,
 			&i.UsedAt,
 			&i.SavedAt,
+			&i.DiskBytes,
 			&i.ThreadCount,
 			&i.ThreadIds,
 			&i.ThreadNames,
@@ -709,7 +788,7 @@ func (q *Queries) UnsavedSandboxes(ctx context.Context, db DBTX, machines []stri
 const updateEnvironment = `-- name: UpdateEnvironment :one
 update environments set name = coalesce($1, name), config = coalesce($2, config),
   secret_bindings = coalesce($3, secret_bindings) where id = $4
-returning id, house_id, name, config, secret_bindings, created_at
+returning id, house_id, name, config, secret_bindings, created_at, rebuilds
 `
 
 type UpdateEnvironmentParams struct {
@@ -734,6 +813,7 @@ func (q *Queries) UpdateEnvironment(ctx context.Context, db DBTX, arg UpdateEnvi
 		&i.Config,
 		&i.SecretBindings,
 		&i.CreatedAt,
+		&i.Rebuilds,
 	)
 	return i, err
 }

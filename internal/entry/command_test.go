@@ -85,6 +85,10 @@ func TestEnvironmentPrepared(t *testing.T) {
 	if got, want := (entry.EnvironmentPrepared{Steps: steps[:1]}).Plain(), "sandbox ready: clone 1.2s"; got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
+	cached := []entry.PreparationStep{{Name: entry.CachedEnvironment, DurationMS: 300, Output: "built 3 minutes ago"}, {Name: "start", DurationMS: 100}}
+	if got, want := (entry.EnvironmentPrepared{Steps: cached}).Plain(), "sandbox ready: from the cached environment, built 3 minutes ago, 0.3s, start 0.1s"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
 	if got, want := (entry.EnvironmentPrepared{Steps: steps}).Plain(), "sandbox not ready: setup failed with exit code 2\nmake: no rule"; got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}

@@ -145,7 +145,7 @@ func PreparedSandbox(entryID string) (sandboxID string, ok bool) {
 
 // PreparationStep is one step of preparing a sandbox.
 type PreparationStep struct {
-	// Name is "clone", "setup", or [ReducedLimits].
+	// Name is "clone", "setup", [CachedEnvironment], or [ReducedLimits].
 	Name       string `json:"name"`
 	ExitCode   int    `json:"exit_code"`
 	DurationMS int64  `json:"duration_ms"`
@@ -155,6 +155,10 @@ type PreparationStep struct {
 
 // ReducedLimits is the name of the step in which limits were reduced to the operator's; its output lists them.
 const ReducedLimits = "limits reduced"
+
+// CachedEnvironment is the name of the step that took the files that another sandbox was built with, in place of a clone and a setup;
+// its output says when that was.
+const CachedEnvironment = "cached environment"
 
 func (EnvironmentPrepared) Type() string { return "signal.environment.prepared" }
 
@@ -184,7 +188,11 @@ func (p EnvironmentPrepared) Plain() string {
 			steps = append(steps, ReducedLimits+" ("+strings.ReplaceAll(s.Output, "\n", "; ")+")")
 			continue
 		}
-		steps = append(steps, fmt.Sprintf("%s %.1fs", s.Name, float64(s.DurationMS)/1000))
+		name := s.Name
+		if name == CachedEnvironment {
+			name = "from the " + name + ", " + s.Output + ","
+		}
+		steps = append(steps, fmt.Sprintf("%s %.1fs", name, float64(s.DurationMS)/1000))
 	}
 	if f, failed := p.Failed(); failed {
 		return fmt.Sprintf("sandbox not ready: %s failed with exit code %d\n%s", f.Name, f.ExitCode, f.Output)

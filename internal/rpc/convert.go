@@ -174,11 +174,15 @@ func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
 
 func wireUse(u sandbox.Use) *arbev1.SandboxUse {
 	return &arbev1.SandboxUse{
-		EnvironmentName: u.EnvironmentName, UsedAt: timestamp(u.UsedAt), SavedAt: timestamp(u.SavedAt), ThreadCount: int32(u.ThreadCount),
+		EnvironmentName: u.EnvironmentName, UsedAt: timestamp(u.UsedAt), SavedAt: timestamp(u.SavedAt), ThreadCount: int32(u.ThreadCount), DiskBytes: u.DiskBytes,
 		Threads: each(u.Threads, func(t sandbox.UsingThread) *arbev1.NamedThread {
 			return &arbev1.NamedThread{ThreadId: t.ID, Name: t.Name}
 		}),
 	}
+}
+
+func wireDisk(d sandbox.Disk) *arbev1.HouseDisk {
+	return &arbev1.HouseDisk{SandboxBytes: d.Sandboxes, CachedBytes: d.Cached, MostBytes: d.Most}
 }
 
 func wireStep(s entry.PreparationStep) *arbev1.SandboxStep {

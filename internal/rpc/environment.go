@@ -144,14 +144,14 @@ func (s *environmentService) DiagnoseEnvironment(ctx context.Context, req *arbev
 	}
 	ctx, done := s.Auth.While(ctx, auth.Write, auth.Environment(req.GetId()))
 	defer done()
-	return relay(ctx, s.checks(ctx, scope, req.GetId()), wireCheck, func(sandbox.Check) time.Time { return time.Now() }, diagnosingEvery,
+	return relay(ctx, s.checks(ctx, scope, req.GetId(), req.GetRebuild()), wireCheck, func(sandbox.Check) time.Time { return time.Now() }, diagnosingEvery,
 		&arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Diagnosing{Diagnosing: &arbev1.EnvironmentDiagnosing{}}}, to.Send)
 }
 
 // checks yields the steps of a diagnosis. It ends when the sandbox is deleted, even if nobody reads them any more.
-func (s *environmentService) checks(ctx context.Context, scope db.Scope, id string) iter.Seq2[sandbox.Check, error] {
+func (s *environmentService) checks(ctx context.Context, scope db.Scope, id string, rebuild bool) iter.Seq2[sandbox.Check, error] {
 	return func(yield func(sandbox.Check, error) bool) {
-		err := s.Boxes.Diagnose(ctx, scope, id, func(c sandbox.Check) error {
+		err := s.Boxes.Diagnose(ctx, scope, id, rebuild, func(c sandbox.Check) error {
 			if !yield(c, nil) {
 				return context.Canceled
 			}

@@ -55,7 +55,15 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListSandboxesResponse{Sandboxes: list, NextPageToken: next}, nil
+	res := &arbev1.ListSandboxesResponse{Sandboxes: list, NextPageToken: next}
+	if req.GetPageToken() == "" {
+		disk, err := s.Boxes.Disk(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		res.Disk = wireDisk(disk)
+	}
+	return res, nil
 }
 
 // used returns sandboxes with their users.

@@ -147,7 +147,8 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	}
 	p := &preparing{
 		preparation: b.preparation, ctx: ctx, driver: d, ref: made.ref, recipe: recipe, watch: out, received: received, restoring: made.restored,
-		boot: []entry.PreparationStep{created}, commits: map[string]string{},
+		cached: b.cached(d, env, made.restored),
+		boot:   []entry.PreparationStep{created}, commits: map[string]string{},
 	}
 	err = p.run()
 	made.steps, made.boot, made.commits, made.ready = append(made.steps, p.steps...), p.boot, p.commits, err == nil

@@ -52,9 +52,16 @@ const (
 // reaches, and deletes it. It calls to with each finished step, in order. The error is nil if all steps were done,
 // however they ended.
 //
+// The sandbox itself is built from the beginning. With rebuild, the next sandboxes are too, or begin with what this one was
+// built with: what was cached before is not used any more.
+//
 // The sandbox has a record while it exists, so that it is found and deleted if the server is killed. No thread gets it.
-func (r *Resolver) Diagnose(ctx context.Context, scope db.Scope, id string, to func(Check) error) error {
-	env, err := r.Environment(ctx, scope, id)
+func (r *Resolver) Diagnose(ctx context.Context, scope db.Scope, id string, rebuild bool, to func(Check) error) error {
+	find := r.Environment
+	if rebuild {
+		find = r.Environments.rebuild
+	}
+	env, err := find(ctx, scope, id)
 	if err != nil {
 		return err
 	}
@@ -127,10 +134,11 @@ func (d *diagnosis) steps() []diagnosing {
 	}
 	list := d.env.Recipe.checkouts()
 	for _, repo := range list {
-		steps = append(steps, diagnosing{cloneName(list, repo), script, d.prepared(func() error { return d.preparing.clone(repo) })})
+		steps = append(steps, diagnosing{cloneName(list, repo), script, d.prepared(func() error { return cmp.Or(d.preparing.clone(repo), d.preparing.noteCommit(repo)) })})
 	}
 	return append(steps,
 		diagnosing{"setup", script, d.prepared(func() error { return cmp.Or(d.preparing.enterDirectory(), d.preparing.setUp()) })},
+		diagnosing{"cache", script, d.cache},
 		diagnosing{"start", script, d.prepared(func() error { return d.preparing.start() })},
 		diagnosing{"egress", checkShort, d.checkEgress}, diagnosing{"door", checkShort, d.checkDoor})
 }
@@ -249,7 +257,7 @@ func (d *diagnosis) create(ctx context.Context) (Check, error) {
 	d.box.Ref = ref
 	d.preparing = preparing{
 		preparation: d.builds.preparation, driver: d.driver, ref: ref, recipe: d.recipe, received: d.received,
-		watch: newProgress(func(int64, []byte) {}),
+		watch: newProgress(func(int64, []byte) {}), cached: d.builds.cached(d.driver, d.env, nil), commits: map[string]string{},
 	}
 	return Check{}, err
 }
@@ -267,6 +275,12 @@ func (d *diagnosis) prepared(do func() error) func(context.Context) (Check, erro
 		}
 		return c, err
 	}
+}
+
+// cache finds out whether the next sandbox begins with what was built before.
+func (d *diagnosis) cache(ctx context.Context) (Check, error) {
+	d.preparing.ctx = ctx
+	return d.preparing.cached.state(&d.preparing, d.builds.spec(d.box, d.env, d.recipe, "").Labels)
 }
 
 // tryHosts asks each of its arguments by https, at the same time, and prints which answered. The first is asked by http, and must

@@ -169,10 +169,62 @@ type Guarantees struct {
 	SecretsSeparate bool
 	// Ports: the driver is a [Dialer] that reaches every program in a box that listens on its loopback.
 	Ports bool
+	// Layers: the driver is a [Layered] one.
+	Layers bool
 	// StopsIdle: the provider may stop a box in which nobody runs commands, which ends what runs in the background.
 	StopsIdle bool
 	// UserID is the user id of commands inside; negative if the image decides.
 	UserID int
+}
+
+// Layered is a [Driver] that keeps the files of prepared boxes as layers, with which other boxes begin. It states
+// [Guarantees].Layers. A layer belongs to the house and the environment that the labels of its box name, and boxes with
+// other ones never get it. The driver may drop any layer at any time, as when space is short.
+type Layered interface {
+	Driver
+
+	// KeepLayer keeps the files of a box under a key, with a note of some KiB. It ends what runs in the box, whose next use
+	// starts it again. A layer that is there stays as it is. For more layers than there is room for, the error is a
+	// [fault.Exhausted]; the box is not affected.
+	KeepLayer(ctx context.Context, ref, key string, note []byte) error
+
+	// TakeLayer replaces the files of a new box with those of a layer, and returns it. A layer that is not there, or that is
+	// too old, is a [fault.NotFound]. The box is as it was then, and after any other error.
+	TakeLayer(ctx context.Context, ref, key string) (Layer, error)
+
+	// Layers lists the layers whose labels match. They have no Thread.
+	Layers(ctx context.Context, want Labels) ([]Layer, error)
+
+	// DropLayer deletes a layer. Deleting one that is gone succeeds.
+	DropLayer(ctx context.Context, id string) error
+}
+
+// Layer describes the kept files of a prepared box.
+type Layer struct {
+	ID     string
+	Labels Labels
+	Note   []byte
+	MadeAt time.Time
+	// Size is how much space it takes up, in bytes.
+	Size int64
+}
+
+// Measured is a [Bound] driver that knows what its boxes and layers take up of its machine's disk.
+type Measured interface {
+	Bound
+
+	// Occupied returns what they take up, by house. It must be quick.
+	Occupied(ctx context.Context) (map[string]Occupied, error)
+}
+
+// Occupied is what a house takes up of a machine's disk, in bytes.
+type Occupied struct {
+	// Boxes is what boxes take up, by [Spec].ID.
+	Boxes map[string]int64
+	// Layers is what all layers take up together.
+	Layers int64
+	// Most is what the house may take up; 0 for no limit.
+	Most int64
 }
 
 // Launcher is a [Driver] with commands that outlive the server that started them. A driver that is opened later over

@@ -24,6 +24,9 @@ type Environment struct {
 	ID, House, Name string
 	Recipe          Recipe
 	CreatedAt       time.Time
+
+	// rebuilds is how often somebody had it built again from the beginning.
+	rebuilds int32
 }
 
 // Environments stores the recipes of houses. A stored recipe names an existing driver and asks for no more than the
@@ -126,6 +129,15 @@ func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id
 	return changed, err
 }
 
+// rebuild has the next sandboxes of an environment, on all machines, built from the beginning.
+func (e *Environments) rebuild(ctx context.Context, scope db.Scope, id string) (env Environment, err error) {
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		env, err = environmentFrom(e.q.RebuildEnvironment(ctx, tx, id))
+		return err
+	})
+	return env, err
+}
+
 // DeleteEnvironment deletes an environment and the records of dead sandboxes built from it, which would otherwise keep
 // it forever. If a thread, a live sandbox or the house still names it, the error is a [fault.Precondition]. Deleting
 // one that does not exist succeeds.
@@ -181,7 +193,7 @@ func environmentFrom(row query.Environment, err error) (Environment, error) {
 	if err != nil {
 		return Environment{}, err
 	}
-	env := Environment{ID: row.ID, House: row.HouseID, Name: row.Name, CreatedAt: row.CreatedAt}
+	env := Environment{ID: row.ID, House: row.HouseID, Name: row.Name, CreatedAt: row.CreatedAt, rebuilds: row.Rebuilds}
 	if err := json.Unmarshal(row.Config, &env.Recipe); err != nil {
 		return Environment{}, fault.New(fault.Precondition, "the recipe of this environment cannot be read", "save the environment again with a new recipe").Because(err)
 	}

@@ -234,7 +234,7 @@ func (b *bench) deleteThread(id string) (boxes []string) {
 func diagnosed(ctx context.Context, t *testing.T, b *bench, boxes *sandbox.Resolver, env string, each ...func(sandbox.Check)) (by map[string]sandbox.Check, order []string) {
 	t.Helper()
 	by = map[string]sandbox.Check{}
-	err := boxes.Diagnose(ctx, b.scope, env, func(c sandbox.Check) error {
+	err := boxes.Diagnose(ctx, b.scope, env, false, func(c sandbox.Check) error {
 		by[c.Name] = c
 		order = append(order, c.Name+" "+string(c.Result))
 		for _, f := range each {

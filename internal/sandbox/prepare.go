@@ -65,12 +65,18 @@ func (s *shared) refused(r Refusal) {
 // removed from their output. The steps are those that were done, even if run fails. A failed step is the last one, and
 // the error is a [fault.Precondition].
 func (p *preparing) run() error {
-	for _, do := range []func() error{p.configureGit, p.restoreFiles, p.cloneAll, p.enterDirectory, p.setUp, p.start} {
-		if err := do(); err != nil {
-			return err
-		}
+	if err := p.configureGit(); err != nil {
+		return err
 	}
-	return nil
+	if !p.cached.take(p) {
+		for _, do := range []func() error{p.restoreFiles, p.cloneAll, p.enterDirectory, p.setUp} {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		p.cached.keep(p)
+	}
+	return p.start()
 }
 
 // preparing is the preparation of one box.
@@ -84,6 +90,8 @@ type preparing struct {
 	received secret.Received
 	// restoring has the files that the box begins with; nil if it begins with the recipe's only.
 	restoring *restoring
+	// cached is what of this was done before, for another box.
+	cached cached
 
 	// steps are the recipe's steps, and boot all steps.
 	steps, boot []entry.PreparationStep

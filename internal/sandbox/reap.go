@@ -224,7 +224,7 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // It saves the files of a box whose record is dead, if that was not done, and destroys it. It destroys a box whose
 // build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
-// quarantined boxes once after each start.
+// quarantined boxes once after each start. Cached files of environments that no longer exist are deleted.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		r.sweepDriver(ctx, name, driver, sweepTime)
@@ -247,6 +247,7 @@ func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver, li
 	for _, b := range boxes {
 		r.sweep(ctx, name, driver, b)
 	}
+	r.sweepLayers(ctx, name, driver)
 }
 
 // sweep is Sweep for one box.

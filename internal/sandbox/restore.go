@@ -144,6 +144,11 @@ func (p *preparing) restoreCheckout(repo Repository) error {
 			}
 		}
 	}
+	return p.noteCommit(repo)
+}
+
+// noteCommit notes the commit of a repository.
+func (p *preparing) noteCommit(repo Repository) error {
 	var out tail
 	argv := []string{"git", "-C", path.Join(Workspace, repo.Folder), "rev-parse", "--verify", "--quiet", "HEAD^{commit}"}
 	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Dir: "/", Stdout: &out, Timeout: restoreTimeout})

@@ -101,6 +101,25 @@ type Use struct {
 	// messages are only counted.
 	ThreadCount int
 	Threads     []UsingThread
+	// DiskBytes is what it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+	DiskBytes int64
+}
+
+// Disk is what a house takes up of the disks of machines, in bytes, to within some minutes.
+type Disk struct {
+	Sandboxes, Cached int64
+	// Most is what it may take up of one machine's disk; 0 for no limit.
+	Most int64
+}
+
+// Disk returns what the scope's house takes up.
+func (s *Sandboxes) Disk(ctx context.Context, scope db.Scope) (disk Disk, err error) {
+	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		row, err := s.q.HouseDisk(ctx, tx, scope.House)
+		disk = Disk{Sandboxes: row.Sandboxes, Cached: row.Cached, Most: row.Most}
+		return err
+	})
+	return disk, err
 }
 
 // UsingThread is a thread on a sandbox. Its name may be empty.
@@ -112,7 +131,7 @@ func (s *Sandboxes) Uses(ctx context.Context, scope db.Scope, ids ...string) (us
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := s.q.SandboxUses(ctx, tx, scope.House, ids)
 		for _, row := range rows {
-			use := Use{EnvironmentName: row.EnvironmentName, UsedAt: db.Zero(row.UsedAt), SavedAt: db.Zero(row.SavedAt), ThreadCount: int(row.ThreadCount)}
+			use := Use{EnvironmentName: row.EnvironmentName, UsedAt: db.Zero(row.UsedAt), SavedAt: db.Zero(row.SavedAt), ThreadCount: int(row.ThreadCount), DiskBytes: row.DiskBytes}
 			for i, id := range row.ThreadIds {
 				use.Threads = append(use.Threads, UsingThread{id, row.ThreadNames[i]})
 			}

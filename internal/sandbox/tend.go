@@ -50,6 +50,7 @@ func (r *Resolver) Tend(ctx context.Context) (end func()) {
 		}
 	}
 	look := func() {
+		r.Reaper.Measure(ctx)
 		r.Reaper.SaveIdle(ctx)
 		r.Reaper.ReapSpare(ctx)
 	}
@@ -66,6 +67,42 @@ func (r *Reaper) sweepMachine(ctx context.Context) {
 			r.sweepDriver(ctx, name, driver, machineSweepTime)
 		}
 	}
+}
+
+// Measure records what sandboxes and cached environments take up of the disks of this server's machines.
+func (r *Reaper) Measure(ctx context.Context) {
+	for name, driver := range r.drivers.all() {
+		measured, ok := driver.(Measured)
+		if !ok {
+			continue
+		}
+		houses, err := measured.Occupied(ctx)
+		for house, o := range houses {
+			if house == "" {
+				continue
+			}
+			err = errors.Join(err, r.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return r.recordTx(ctx, tx, house, measured.Machine(), o) }))
+		}
+		if err != nil {
+			r.complain(ctx, name, "cannot record what sandboxes take up of the disk", err)
+		}
+	}
+}
+
+// recordTx records what a house takes up of a machine's disk. A house that the database does not know is left out.
+func (r *Reaper) recordTx(ctx context.Context, tx pgx.Tx, house, machine string, o Occupied) error {
+	var there bool
+	if err := tx.QueryRow(ctx, "select exists (select from houses where id = $1)", house).Scan(&there); err != nil || !there {
+		return err
+	}
+	ids, bytes := make([]string, 0, len(o.Boxes)), make([]int64, 0, len(o.Boxes))
+	for id, n := range o.Boxes {
+		ids, bytes = append(ids, id), append(bytes, n)
+	}
+	return errors.Join(
+		r.sandboxes.q.RecordDisks(ctx, tx, ids, bytes),
+		r.sandboxes.q.RecordHouseDisk(ctx, tx, query.RecordHouseDiskParams{HouseID: house, MachineID: machine, CachedBytes: o.Layers, MostBytes: o.Most}),
+	)
 }
 
 // SaveIdle saves the working trees of sandboxes that were used, and are not any more. Boxes that are stopped when they are idle keep

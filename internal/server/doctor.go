@@ -205,7 +205,7 @@ func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 	parts = nil
 	for _, part := range []struct{ name, dir string }{
 		{"artifacts", blobs}, {"output of running commands", filepath.Join(c.DataDir, "spool")},
-		{"sandboxes", filepath.Join(c.DataDir, "local", "boxes")}, {"images", filepath.Join(c.DataDir, "local", "images")},
+		{"sandboxes", filepath.Join(c.DataDir, "local", "boxes")}, {"cached environments", filepath.Join(c.DataDir, "local", "layers")}, {"images", filepath.Join(c.DataDir, "local", "images")},
 		{"quarantine", filepath.Join(c.DataDir, "local", "quarantine")}, {"PostgreSQL", filepath.Join(c.DataDir, postgresDir)},
 	} {
 		if bytes, all := measure(ctx, part.dir); bytes > 0 {

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -128,6 +130,29 @@ func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	if got := output(t, cfg, id, "pwd; cat file made ../lib/two/file ~/starts; ls ../lib/two/made; git -C ../lib/two rev-list --count HEAD; git config remote.origin.url"); got !=
 		"/workspace/one\none\nmade by one\ntwo\nstarted\nls: cannot access '../lib/two/made': No such file or directory\n1\n"+host.URL+"/one.git\n" {
 		t.Errorf("the sandbox has %q", got)
+	}
+	cached := func(thread string) bool {
+		t.Helper()
+		th, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := c.Sandboxes.GetSandboxLog(t.Context(), &arbev1.GetSandboxLogRequest{Id: th.Thread.SandboxId})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(log.Steps, func(s *arbev1.SandboxStep) bool { return s.Name == entry.CachedEnvironment })
+	}
+	second := thread()
+	if got := output(t, cfg, second, "cat file made ../lib/two/file ~/starts"); got != "one\nmade by one\ntwo\nstarted\n" || cached(id) {
+		t.Errorf("a second sandbox has %q", got)
+	}
+	if os.Geteuid() == 0 && !cached(second) { // only root's sandboxes have disks, which are kept
+		t.Error("the second sandbox was built from the beginning")
+	}
+	host.token.Store("token-that-the-house-does-not-have")
+	if got := output(t, cfg, thread(), "true"); !strings.Contains(got, "refuses the credential") {
+		t.Errorf("once the token is revoked, a command in a new sandbox gets %q", got)
 	}
 	token("token-of-the-second-minute")
 	const push = `git -c user.name=Bot -c user.email=bot@example.com commit -q --allow-empty -m pushed && git push -q origin main 2>&1 && git fetch && git log -1 --format=%s origin/main`

@@ -231,7 +231,40 @@ func (m *metrics) collect(s sources) {
 			}, func() float64 { return float64(counts.Running()) }))
 		}
 	}
-	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database})
+	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database}, occupied{s.drivers})
+}
+
+// occupied are what local sandboxes and cached environments take up of the disks of this server's machines.
+type occupied struct{ drivers map[string]sandbox.Driver }
+
+var occupiedDesc = prometheus.NewDesc("arbe_sandbox_disk_bytes", "What sandboxes of this machine take up of its disk, by driver and kind: sandboxes, cached (environments).", []string{"driver", "kind"}, nil)
+
+// Describe and Collect make it a [prometheus.Collector].
+func (occupied) Describe(to chan<- *prometheus.Desc) { to <- occupiedDesc }
+
+// Collect asks the drivers.
+func (o occupied) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), queryWithin)
+	defer cancel()
+	for name, driver := range o.drivers {
+		measured, ok := driver.(sandbox.Measured)
+		if !ok {
+			continue
+		}
+		houses, err := measured.Occupied(ctx)
+		if err != nil {
+			continue // the other metrics come
+		}
+		var boxes, cached int64
+		for _, h := range houses {
+			cached += h.Layers
+			for _, n := range h.Boxes {
+				boxes += n
+			}
+		}
+		to <- prometheus.MustNewConstMetric(occupiedDesc, prometheus.GaugeValue, float64(boxes), name, "sandboxes")
+		to <- prometheus.MustNewConstMetric(occupiedDesc, prometheus.GaugeValue, float64(cached), name, "cached")
+	}
 }
 
 // freeSpace returns the free bytes on the disk of a directory; 0 if unknown, so that somebody looks.

@@ -73,8 +73,14 @@ func runc(b *testing.B, args ...string) {
 	}
 }
 
-// compare runs two things in turns, and reports how long they take in the median, in milliseconds, and the ratio.
+// compare runs a box and bare runc in turns, and reports how long they take in the median, in milliseconds, and the ratio.
 func compare(b *testing.B, ours, bare func(turn int) time.Duration) {
+	b.Helper()
+	compareAs(b, "box", "runc", ours, bare)
+}
+
+// compareAs is compare for any two things.
+func compareAs(b *testing.B, one, other string, ours, bare func(turn int) time.Duration) {
 	b.Helper()
 	var mine, theirs []float64
 	for turn := 0; b.Loop(); turn++ {
@@ -85,9 +91,9 @@ func compare(b *testing.B, ours, bare func(turn int) time.Duration) {
 	slices.Sort(theirs)
 	m, t := mine[len(mine)/2], theirs[len(theirs)/2]
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(m, "box-ms")
-	b.ReportMetric(t, "runc-ms")
-	b.ReportMetric(m/t, "box/runc")
+	b.ReportMetric(m, one+"-ms")
+	b.ReportMetric(t, other+"-ms")
+	b.ReportMetric(m/t, one+"/"+other)
 }
 
 func timed(do func()) time.Duration {

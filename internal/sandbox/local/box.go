@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -30,7 +31,8 @@ type record struct {
 	Image   string        `json:",omitempty"` // the digest of its unpacked image
 	Block   uint32        `json:",omitempty"` // its block of host ids, if the server is root
 	Disk    bool          // whether its files are on a disk image
-	Egress  egress.Policy `json:",omitzero"` // what it may reach
+	Owner   uint32        `json:",omitempty"` // the block of ids that own the files on its disk, if that is a copy of a layer; see layers.go
+	Egress  egress.Policy `json:",omitzero"`  // what it may reach
 	Created time.Time
 }
 
@@ -75,7 +77,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 			}
 			return d.ref(b.ID), nil
 		}
-		if err = d.room(0); err == nil {
+		if err = errors.Join(d.houseRoom(spec.Labels.House, 0), d.room(0)); err == nil {
 			if err = b.make(ctx, spec.Image); noSpace(err) {
 				err = errors.Join(d.room(0), err) // the machine's disk is full, and not the box's
 			}
@@ -214,7 +216,16 @@ func (b *box) limits() sandbox.Limits {
 	return now
 }
 
-func (b *box) diskImage() string { return filepath.Join(b.dir, "disk.ext4") }
+// diskImage returns the file with the box's disk.
+func (b *box) diskImage() string {
+	if b.Owner != 0 {
+		return filepath.Join(b.dir, "layer.ext4")
+	}
+	return filepath.Join(b.dir, "disk.ext4")
+}
+
+// diskOwner returns the block of ids that own the files on the box's disk.
+func (b *box) diskOwner() uint32 { return cmp.Or(b.Owner, b.Block) }
 
 // save writes the record durably. From then on the box exists.
 func (b *box) save() error {

@@ -39,6 +39,11 @@ type Config struct {
 	BackgroundStop time.Duration
 	// Images restricts the images of boxes.
 	Images Images
+	// Layers limit the cached environments.
+	Layers Layers
+	// HouseMB is how much space the boxes and layers of one house may use, in MiB. A house that uses more gets no further box, and the
+	// disks of its boxes are full. Defaults to 102400.
+	HouseMB int
 	// FreeMB is how much space on the data directory's disk, in MiB, boxes and images must leave free. If less would be
 	// left, none is created. Defaults to 2048.
 	FreeMB int
@@ -77,6 +82,14 @@ type Images struct {
 	SpaceMB int
 }
 
+// Layers limit the copies of the files of prepared boxes. The least recently used ones are removed.
+type Layers struct {
+	// SpaceMB is how much space all of them together may use, in MiB, and HouseMB those of one house. Default to 20480 and 8192.
+	SpaceMB, HouseMB int
+	// Age is how long one is used after it was made. Defaults to a week.
+	Age time.Duration
+}
+
 // Capabilities are the limits that the driver can enforce on this machine and as this user. What is false is not
 // enforced, or only by a weaker substitute.
 type Capabilities struct {
@@ -98,6 +111,8 @@ type Capabilities struct {
 	// Network: boxes reach the hosts that their policies allow, the server's doors, and nothing else. It needs nf_tables,
 	// which gVisor does not have. Substitute: boxes have no network but their own loopback, and no way to the doors.
 	Network bool
+	// Layers: the disks of prepared boxes are kept for others, which needs idmapped mounts (Linux 5.12) and DiskLimit.
+	Layers bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool
 	// UserID is the user id of commands inside a box: 1000, or 0 (without capabilities) if the server is not root.

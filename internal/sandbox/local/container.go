@@ -255,6 +255,11 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 		if err := mountDisk(b.diskImage(), files); err != nil {
 			return "", err
 		}
+		if from := b.diskOwner(); from != b.Block {
+			if err := mapIDs(files, from, b.Block); err != nil {
+				return "", err
+			}
+		}
 	case asRoot():
 		kept := filepath.Join(b.dir, "files")
 		if err := os.MkdirAll(kept, 0o755); err != nil {

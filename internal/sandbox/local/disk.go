@@ -146,18 +146,28 @@ func giveBack(target string) error {
 	return nil
 }
 
-// room fails if size more bytes would leave less free space on the data directory's disk than must stay free.
+// room fails if size more bytes would leave less free space on the data directory's disk than must stay free. Cached environments give
+// way.
 func (d *Driver) room(size int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(d.cfg.Dir, &st); err != nil {
-		return err
+	for {
+		free, err := d.free()
+		if err != nil || free-size >= d.floor() {
+			return err
+		}
+		if !d.layers.yield("") {
+			return d.noRoom(size, free)
+		}
 	}
-	free := int64(st.Bavail) * st.Bsize
-	if free-size >= int64(d.cfg.FreeMB)<<20 {
-		return nil
-	}
-	return d.noRoom(size, free)
 }
+
+// free returns the free space of the data directory's disk, and floor how much of it must stay free.
+func (d *Driver) free() (int64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(d.cfg.Dir, &st)
+	return int64(st.Bavail) * st.Bsize, err
+}
+
+func (d *Driver) floor() int64 { return int64(d.cfg.FreeMB) << 20 }
 
 // Short returns why no box can be created at the moment; nil if nothing is known that prevents it.
 func (d *Driver) Short() error { return d.room(0) }

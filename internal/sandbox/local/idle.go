@@ -60,8 +60,11 @@ func (d *Driver) watchIdle() {
 	d.endIdling = func() { cancel(); watch.Wait() }
 }
 
-// stopIdle stops every box that has been idle for long enough.
+// stopIdle stops every box that has been idle for long enough, and removes layers that are too old.
 func (d *Driver) stopIdle(ctx context.Context) {
+	if err := d.layers.makeSpace("", 0); err != nil {
+		d.cfg.Log.Warn("cached environments that are too old or too many cannot be removed", "error", err)
+	}
 	for _, b := range d.running() {
 		d.narrowBox(b)
 		b.stopIf(ctx, func(c *container) bool {

@@ -17,6 +17,7 @@
 //	<Dir>/boxes/<id>/records/     the output of launched commands, and how they ended
 //	<Dir>/quarantine/<id>/        a box that the database does not know
 //	<Dir>/images/<digest>/        unpacked images
+//	<Dir>/layers/<name>/          copies of the disks of prepared boxes
 //	<run>/lock                    locked by the server that uses the directory
 //	<run>/base-<start>            the root file system of boxes without an image: the host's programs, read-only
 //	<run>/<id>.<start>/           what a running box needs: bundle, mounted disk; gone after a reboot
@@ -24,12 +25,12 @@
 // For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
 // ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
 //
-// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, inotify.go, seccomp.go, network.go, network_user.go, tree.go, watch.go, remove.go and
+// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, idmap.go, inotify.go, seccomp.go, network.go, network_user.go, tree.go, watch.go, remove.go and
 // pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
 // all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
 // embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
 // that harms others. installation.go holds what a driver uses of the machine, and remains.go cleans up what has run.
-// gvisor.go is what differs with gVisor. container.go is a running box, idle.go stops unused ones, quarantine.go keeps
+// gvisor.go is what differs with gVisor. layers.go keeps the disks of prepared boxes for others, and houses.go measures and limits what houses take up. container.go is a running box, idle.go stops unused ones, quarantine.go keeps
 // unknown ones, and box.go is a box over its whole life. exec.go, launch.go, files.go and dial.go implement [sandbox.Launcher] and
 // [sandbox.Dialer], with failure.go for errors; config.go and install.go configure and install.
 //
@@ -73,6 +74,7 @@ type Driver struct {
 	caps     Capabilities
 	base     rootfs
 	images   *images
+	layers   *layers
 
 	emptyDisk func() ([]block, error) // created once; see newDisk
 
@@ -92,8 +94,10 @@ type Driver struct {
 }
 
 var (
-	_ sandbox.Bound  = (*Driver)(nil)
-	_ sandbox.Dialer = (*Driver)(nil)
+	_ sandbox.Bound    = (*Driver)(nil)
+	_ sandbox.Dialer   = (*Driver)(nil)
+	_ sandbox.Layered  = (*Driver)(nil)
+	_ sandbox.Measured = (*Driver)(nil)
 )
 
 // New cleans up what a killed server left behind, finds the boxes of cfg.Dir, and proves that the machine can run one.
@@ -166,6 +170,10 @@ func prepare(cfg Config) (*Driver, error) {
 	cfg.BackgroundStop = cmp.Or(cfg.BackgroundStop, byDefault.BackgroundStop)
 	cfg.FreeMB = cmp.Or(cfg.FreeMB, byDefault.FreeMB)
 	cfg.Images.SpaceMB = cmp.Or(cfg.Images.SpaceMB, byDefault.Images.SpaceMB)
+	cfg.HouseMB = cmp.Or(cfg.HouseMB, byDefault.HouseMB)
+	cfg.Layers.SpaceMB = cmp.Or(cfg.Layers.SpaceMB, byDefault.Layers.SpaceMB)
+	cfg.Layers.HouseMB = cmp.Or(cfg.Layers.HouseMB, byDefault.Layers.HouseMB)
+	cfg.Layers.Age = cmp.Or(cfg.Layers.Age, byDefault.Layers.Age)
 	private, err := outbound.ParseHosts(cfg.PrivateHosts...)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "sandbox_private_hosts: "+err.Error(), "give hosts, or host:port, separated by commas")
@@ -198,6 +206,13 @@ func prepare(cfg Config) (*Driver, error) {
 		dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images-"+d.start), space: int64(cfg.Images.SpaceMB) << 20,
 		registries: registries, room: func() error { return d.room(0) },
 		reached: map[string]bool{}, users: map[string]int{}, unpacking: map[string]chan struct{}{},
+	}
+	d.layers = &layers{
+		dir: filepath.Join(cfg.Dir, "layers"), limits: cfg.Layers, log: cfg.Log,
+		room: func(size int64) bool {
+			free, err := d.free()
+			return err == nil && free-size >= d.floor()
+		},
 	}
 	return d, nil
 }
@@ -240,12 +255,12 @@ func (d *Driver) setUp() error {
 	if err := adoptOrphans(); err != nil {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.quarantine(), d.images.dir} {
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.quarantine(), d.images.dir, d.layers.dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	if err := d.images.clearUnfinished(); err != nil {
+	if err := errors.Join(d.images.clearUnfinished(), d.layers.clearUnfinished()); err != nil {
 		return err
 	}
 	// Passable but not listable, because the ids of every box pass through to their own directory only.
@@ -307,6 +322,12 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 		if !caps.DiskLimit {
 			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
 		}
+		if err == nil && !d.runtime.ownKernel {
+			mapErr := mapIDs(trial, firstBlock, firstBlock+1)
+			if caps.Layers = mapErr == nil; !caps.Layers {
+				d.cfg.Log.Info("built environments are not cached: this machine's kernel cannot map the ids of a disk", "cause", mapErr)
+			}
+		}
 		if err := errors.Join(unmount(trial), os.Remove(trial), os.Remove(image)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			d.cfg.Log.Warn("cannot remove a trial disk", "cause", err)
 		}
@@ -341,7 +362,7 @@ func (d *Driver) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{
 		MemoryLimit: d.caps.MemoryLimit, DiskLimit: d.caps.DiskLimit, KillsAll: d.caps.KillsAll, NoNetwork: true, OwnKernel: d.caps.OwnKernel,
 		OwnShare: true, OutlastsLeftovers: !d.caps.OwnKernel, SecretsSeparate: d.caps.SecretsSeparate, StopsIdle: true, UserID: d.caps.UserID,
-		Ports: !d.caps.OwnKernel,
+		Ports: !d.caps.OwnKernel, Layers: d.caps.Layers,
 	}
 }
 

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("ARBE_TEST_SERVER_DIR"); dir != "" {
 		victim(dir)
 	}
+	if dir := os.Getenv("ARBE_TEST_KEEPER_DIR"); dir != "" {
+		keeper(dir)
+	}
 	os.Exit(m.Run())
 }
 

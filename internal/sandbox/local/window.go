@@ -338,8 +338,13 @@ func (d *Driver) watchWindows(ctx context.Context) {
 func (d *Driver) widenBox(ctx context.Context, b *box) {
 	err := b.withDisk(func(disk *disk) error {
 		var whole bool
+		// Not below, because stopping the boxes of others makes no room for this house.
+		step := b.window.step()
+		if err := d.houseRoom(b.Labels.House, step); err != nil {
+			return err
+		}
 		err := d.makeRoom(ctx, func() (err error) {
-			whole, err = d.widen(disk, b.window.step())
+			whole, err = d.widen(disk, step)
 			return err
 		})
 		if whole {

@@ -1202,8 +1202,10 @@ func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
 }
 
 type DiagnoseEnvironmentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Forget what is cached of the environment, on all machines, so that later sandboxes begin with what is built now.
+	Rebuild       bool `protobuf:"varint,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,6 +1245,13 @@ func (x *DiagnoseEnvironmentRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *DiagnoseEnvironmentRequest) GetRebuild() bool {
+	if x != nil {
+		return x.Rebuild
+	}
+	return false
 }
 
 type DiagnoseEnvironmentResponse struct {
@@ -1370,7 +1379,7 @@ func (*EnvironmentDiagnosing) Descriptor() ([]byte, []int) {
 type EnvironmentCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (of several repositories with the folder: "clone web"),
-	// "setup", "start", "egress", "door" or "remove". There may be others later.
+	// "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped": there is nothing to do, or a
 	// step before it failed.
@@ -1548,9 +1557,10 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\venvironment\x18\x01 \x01(\v2\x14.arbe.v1.EnvironmentR\venvironment\"5\n" +
 	"\x18DeleteEnvironmentRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x1b\n" +
-	"\x19DeleteEnvironmentResponse\"7\n" +
+	"\x19DeleteEnvironmentResponse\"Q\n" +
 	"\x1aDiagnoseEnvironmentRequest\x12\x19\n" +
-	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x9b\x01\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
+	"\arebuild\x18\x02 \x01(\bR\arebuild\"\x9b\x01\n" +
 	"\x1bDiagnoseEnvironmentResponse\x121\n" +
 	"\x05check\x18\x01 \x01(\v2\x19.arbe.v1.EnvironmentCheckH\x00R\x05check\x12@\n" +
 	"\n" +

@@ -142,8 +142,10 @@ type SandboxUse struct {
 	UsedAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	SavedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
 	// How many threads are on it, and at most five of them, those with the latest activity first. Direct messages are counted only.
-	ThreadCount   int32          `protobuf:"varint,4,opt,name=thread_count,json=threadCount,proto3" json:"thread_count,omitempty"`
-	Threads       []*NamedThread `protobuf:"bytes,5,rep,name=threads,proto3" json:"threads,omitempty"`
+	ThreadCount int32          `protobuf:"varint,4,opt,name=thread_count,json=threadCount,proto3" json:"thread_count,omitempty"`
+	Threads     []*NamedThread `protobuf:"bytes,5,rep,name=threads,proto3" json:"threads,omitempty"`
+	// What it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+	DiskBytes     int64 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +213,13 @@ func (x *SandboxUse) GetThreads() []*NamedThread {
 		return x.Threads
 	}
 	return nil
+}
+
+func (x *SandboxUse) GetDiskBytes() int64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
 }
 
 type GetSandboxRequest struct {
@@ -395,6 +404,8 @@ type ListSandboxesResponse struct {
 	Sandboxes []*Sandbox             `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// What the house takes up. Set on the first page.
+	Disk          *HouseDisk `protobuf:"bytes,3,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -443,6 +454,76 @@ func (x *ListSandboxesResponse) GetNextPageToken() string {
 	return ""
 }
 
+func (x *ListSandboxesResponse) GetDisk() *HouseDisk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+// HouseDisk is what a house takes up of the disks of machines with local sandboxes, to within some minutes.
+type HouseDisk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sandboxes that exist, and environments that are cached.
+	SandboxBytes int64 `protobuf:"varint,1,opt,name=sandbox_bytes,json=sandboxBytes,proto3" json:"sandbox_bytes,omitempty"`
+	CachedBytes  int64 `protobuf:"varint,2,opt,name=cached_bytes,json=cachedBytes,proto3" json:"cached_bytes,omitempty"`
+	// What it may take up of one machine's disk; 0 if that is not known.
+	MostBytes     int64 `protobuf:"varint,3,opt,name=most_bytes,json=mostBytes,proto3" json:"most_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HouseDisk) Reset() {
+	*x = HouseDisk{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HouseDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HouseDisk) ProtoMessage() {}
+
+func (x *HouseDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HouseDisk.ProtoReflect.Descriptor instead.
+func (*HouseDisk) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HouseDisk) GetSandboxBytes() int64 {
+	if x != nil {
+		return x.SandboxBytes
+	}
+	return 0
+}
+
+func (x *HouseDisk) GetCachedBytes() int64 {
+	if x != nil {
+		return x.CachedBytes
+	}
+	return 0
+}
+
+func (x *HouseDisk) GetMostBytes() int64 {
+	if x != nil {
+		return x.MostBytes
+	}
+	return 0
+}
+
 type GetSandboxLogRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -452,7 +533,7 @@ type GetSandboxLogRequest struct {
 
 func (x *GetSandboxLogRequest) Reset() {
 	*x = GetSandboxLogRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +545,7 @@ func (x *GetSandboxLogRequest) String() string {
 func (*GetSandboxLogRequest) ProtoMessage() {}
 
 func (x *GetSandboxLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[6]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +558,7 @@ func (x *GetSandboxLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxLogRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxLogRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSandboxLogRequest) GetId() string {
@@ -502,7 +583,7 @@ type GetSandboxLogResponse struct {
 
 func (x *GetSandboxLogResponse) Reset() {
 	*x = GetSandboxLogResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +595,7 @@ func (x *GetSandboxLogResponse) String() string {
 func (*GetSandboxLogResponse) ProtoMessage() {}
 
 func (x *GetSandboxLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[7]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +608,7 @@ func (x *GetSandboxLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxLogResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxLogResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSandboxLogResponse) GetSteps() []*SandboxStep {
@@ -560,7 +641,7 @@ func (x *GetSandboxLogResponse) GetSaved() []*TreePart {
 
 type SandboxStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "create", "clone", "restore", "setup", "start", …
+	// "create", "clone", "restore", "setup", "cache", "start", …; "cached environment" in place of a clone and a setup
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Not 0 if it failed.
 	ExitCode   int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -573,7 +654,7 @@ type SandboxStep struct {
 
 func (x *SandboxStep) Reset() {
 	*x = SandboxStep{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +666,7 @@ func (x *SandboxStep) String() string {
 func (*SandboxStep) ProtoMessage() {}
 
 func (x *SandboxStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[8]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +679,7 @@ func (x *SandboxStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxStep.ProtoReflect.Descriptor instead.
 func (*SandboxStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SandboxStep) GetName() string {
@@ -638,7 +719,7 @@ type ReconcileSandboxesRequest struct {
 
 func (x *ReconcileSandboxesRequest) Reset() {
 	*x = ReconcileSandboxesRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +731,7 @@ func (x *ReconcileSandboxesRequest) String() string {
 func (*ReconcileSandboxesRequest) ProtoMessage() {}
 
 func (x *ReconcileSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[9]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +744,7 @@ func (x *ReconcileSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReconcileSandboxesRequest) GetHouseId() string {
@@ -683,7 +764,7 @@ type ReconcileSandboxesResponse struct {
 
 func (x *ReconcileSandboxesResponse) Reset() {
 	*x = ReconcileSandboxesResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +776,7 @@ func (x *ReconcileSandboxesResponse) String() string {
 func (*ReconcileSandboxesResponse) ProtoMessage() {}
 
 func (x *ReconcileSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[10]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +789,7 @@ func (x *ReconcileSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
@@ -729,7 +810,7 @@ type ReconciledSandbox struct {
 
 func (x *ReconciledSandbox) Reset() {
 	*x = ReconciledSandbox{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +822,7 @@ func (x *ReconciledSandbox) String() string {
 func (*ReconciledSandbox) ProtoMessage() {}
 
 func (x *ReconciledSandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[11]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +835,7 @@ func (x *ReconciledSandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconciledSandbox.ProtoReflect.Descriptor instead.
 func (*ReconciledSandbox) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReconciledSandbox) GetSandbox() *Sandbox {
@@ -782,7 +863,7 @@ type DestroySandboxRequest struct {
 
 func (x *DestroySandboxRequest) Reset() {
 	*x = DestroySandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +875,7 @@ func (x *DestroySandboxRequest) String() string {
 func (*DestroySandboxRequest) ProtoMessage() {}
 
 func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[12]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +888,7 @@ func (x *DestroySandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxRequest.ProtoReflect.Descriptor instead.
 func (*DestroySandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DestroySandboxRequest) GetId() string {
@@ -833,7 +914,7 @@ type DestroySandboxResponse struct {
 
 func (x *DestroySandboxResponse) Reset() {
 	*x = DestroySandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +926,7 @@ func (x *DestroySandboxResponse) String() string {
 func (*DestroySandboxResponse) ProtoMessage() {}
 
 func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[13]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +939,7 @@ func (x *DestroySandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroySandboxResponse.ProtoReflect.Descriptor instead.
 func (*DestroySandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DestroySandboxResponse) GetSandbox() *Sandbox {
@@ -877,7 +958,7 @@ type WakeSandboxRequest struct {
 
 func (x *WakeSandboxRequest) Reset() {
 	*x = WakeSandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +970,7 @@ func (x *WakeSandboxRequest) String() string {
 func (*WakeSandboxRequest) ProtoMessage() {}
 
 func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[14]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +983,7 @@ func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*WakeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WakeSandboxRequest) GetThreadId() string {
@@ -924,7 +1005,7 @@ type WakeSandboxResponse struct {
 
 func (x *WakeSandboxResponse) Reset() {
 	*x = WakeSandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1017,7 @@ func (x *WakeSandboxResponse) String() string {
 func (*WakeSandboxResponse) ProtoMessage() {}
 
 func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1030,7 @@ func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxResponse.ProtoReflect.Descriptor instead.
 func (*WakeSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WakeSandboxResponse) GetSandboxId() string {
@@ -976,7 +1057,7 @@ type OpenPreviewRequest struct {
 
 func (x *OpenPreviewRequest) Reset() {
 	*x = OpenPreviewRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1069,7 @@ func (x *OpenPreviewRequest) String() string {
 func (*OpenPreviewRequest) ProtoMessage() {}
 
 func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1082,7 @@ func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewRequest.ProtoReflect.Descriptor instead.
 func (*OpenPreviewRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OpenPreviewRequest) GetThreadId() string {
@@ -1028,7 +1109,7 @@ type OpenPreviewResponse struct {
 
 func (x *OpenPreviewResponse) Reset() {
 	*x = OpenPreviewResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1121,7 @@ func (x *OpenPreviewResponse) String() string {
 func (*OpenPreviewResponse) ProtoMessage() {}
 
 func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1134,7 @@ func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewResponse.ProtoReflect.Descriptor instead.
 func (*OpenPreviewResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OpenPreviewResponse) GetUrl() string {
@@ -1085,14 +1166,16 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
 	"\fdestroyed_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vdestroyedAt\x12%\n" +
-	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\"\xf6\x01\n" +
+	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\"\x95\x02\n" +
 	"\n" +
 	"SandboxUse\x12)\n" +
 	"\x10environment_name\x18\x01 \x01(\tR\x0fenvironmentName\x123\n" +
 	"\aused_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x125\n" +
 	"\bsaved_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12!\n" +
 	"\fthread_count\x18\x04 \x01(\x05R\vthreadCount\x12.\n" +
-	"\athreads\x18\x05 \x03(\v2\x14.arbe.v1.NamedThreadR\athreads\".\n" +
+	"\athreads\x18\x05 \x03(\v2\x14.arbe.v1.NamedThreadR\athreads\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x06 \x01(\x03R\tdiskBytes\".\n" +
 	"\x11GetSandboxRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"@\n" +
 	"\x12GetSandboxResponse\x12*\n" +
@@ -1105,10 +1188,16 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12$\n" +
 	"\tid_prefix\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\bidPrefix\x12#\n" +
 	"\bprovider\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\bprovider\x12\x1a\n" +
-	"\bexisting\x18\x06 \x01(\bR\bexisting\"o\n" +
+	"\bexisting\x18\x06 \x01(\bR\bexisting\"\x97\x01\n" +
 	"\x15ListSandboxesResponse\x12.\n" +
 	"\tsandboxes\x18\x01 \x03(\v2\x10.arbe.v1.SandboxR\tsandboxes\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"1\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12&\n" +
+	"\x04disk\x18\x03 \x01(\v2\x12.arbe.v1.HouseDiskR\x04disk\"r\n" +
+	"\tHouseDisk\x12#\n" +
+	"\rsandbox_bytes\x18\x01 \x01(\x03R\fsandboxBytes\x12!\n" +
+	"\fcached_bytes\x18\x02 \x01(\x03R\vcachedBytes\x12\x1d\n" +
+	"\n" +
+	"most_bytes\x18\x03 \x01(\x03R\tmostBytes\"1\n" +
 	"\x14GetSandboxLogRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\xd8\x01\n" +
 	"\x15GetSandboxLogResponse\x12*\n" +
@@ -1169,7 +1258,7 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
-var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
 	(*Sandbox)(nil),                    // 0: arbe.v1.Sandbox
 	(*SandboxUse)(nil),                 // 1: arbe.v1.SandboxUse
@@ -1177,58 +1266,60 @@ var file_arbe_v1_sandbox_proto_goTypes = []any{
 	(*GetSandboxResponse)(nil),         // 3: arbe.v1.GetSandboxResponse
 	(*ListSandboxesRequest)(nil),       // 4: arbe.v1.ListSandboxesRequest
 	(*ListSandboxesResponse)(nil),      // 5: arbe.v1.ListSandboxesResponse
-	(*GetSandboxLogRequest)(nil),       // 6: arbe.v1.GetSandboxLogRequest
-	(*GetSandboxLogResponse)(nil),      // 7: arbe.v1.GetSandboxLogResponse
-	(*SandboxStep)(nil),                // 8: arbe.v1.SandboxStep
-	(*ReconcileSandboxesRequest)(nil),  // 9: arbe.v1.ReconcileSandboxesRequest
-	(*ReconcileSandboxesResponse)(nil), // 10: arbe.v1.ReconcileSandboxesResponse
-	(*ReconciledSandbox)(nil),          // 11: arbe.v1.ReconciledSandbox
-	(*DestroySandboxRequest)(nil),      // 12: arbe.v1.DestroySandboxRequest
-	(*DestroySandboxResponse)(nil),     // 13: arbe.v1.DestroySandboxResponse
-	(*WakeSandboxRequest)(nil),         // 14: arbe.v1.WakeSandboxRequest
-	(*WakeSandboxResponse)(nil),        // 15: arbe.v1.WakeSandboxResponse
-	(*OpenPreviewRequest)(nil),         // 16: arbe.v1.OpenPreviewRequest
-	(*OpenPreviewResponse)(nil),        // 17: arbe.v1.OpenPreviewResponse
-	(*timestamppb.Timestamp)(nil),      // 18: google.protobuf.Timestamp
-	(*NamedThread)(nil),                // 19: arbe.v1.NamedThread
-	(*TreePart)(nil),                   // 20: arbe.v1.TreePart
+	(*HouseDisk)(nil),                  // 6: arbe.v1.HouseDisk
+	(*GetSandboxLogRequest)(nil),       // 7: arbe.v1.GetSandboxLogRequest
+	(*GetSandboxLogResponse)(nil),      // 8: arbe.v1.GetSandboxLogResponse
+	(*SandboxStep)(nil),                // 9: arbe.v1.SandboxStep
+	(*ReconcileSandboxesRequest)(nil),  // 10: arbe.v1.ReconcileSandboxesRequest
+	(*ReconcileSandboxesResponse)(nil), // 11: arbe.v1.ReconcileSandboxesResponse
+	(*ReconciledSandbox)(nil),          // 12: arbe.v1.ReconciledSandbox
+	(*DestroySandboxRequest)(nil),      // 13: arbe.v1.DestroySandboxRequest
+	(*DestroySandboxResponse)(nil),     // 14: arbe.v1.DestroySandboxResponse
+	(*WakeSandboxRequest)(nil),         // 15: arbe.v1.WakeSandboxRequest
+	(*WakeSandboxResponse)(nil),        // 16: arbe.v1.WakeSandboxResponse
+	(*OpenPreviewRequest)(nil),         // 17: arbe.v1.OpenPreviewRequest
+	(*OpenPreviewResponse)(nil),        // 18: arbe.v1.OpenPreviewResponse
+	(*timestamppb.Timestamp)(nil),      // 19: google.protobuf.Timestamp
+	(*NamedThread)(nil),                // 20: arbe.v1.NamedThread
+	(*TreePart)(nil),                   // 21: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	18, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	18, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	19, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	19, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	18, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	18, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	19, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	19, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	19, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	20, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
 	0,  // 6: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
 	0,  // 7: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
-	8,  // 8: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	18, // 9: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	18, // 10: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	20, // 11: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
-	11, // 12: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
-	0,  // 13: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
-	0,  // 14: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	18, // 15: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 16: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	4,  // 17: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	6,  // 18: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	9,  // 19: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	12, // 20: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	14, // 21: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	16, // 22: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	3,  // 23: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	5,  // 24: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	7,  // 25: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	10, // 26: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	13, // 27: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	15, // 28: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	17, // 29: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 8: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
+	9,  // 9: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
+	19, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	19, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	21, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	12, // 13: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
+	0,  // 14: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
+	0,  // 15: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
+	19, // 16: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	2,  // 17: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	4,  // 18: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	7,  // 19: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	10, // 20: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	13, // 21: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	15, // 22: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	17, // 23: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	3,  // 24: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	5,  // 25: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	8,  // 26: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	11, // 27: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	14, // 28: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	16, // 29: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	18, // 30: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -1244,7 +1335,7 @@ func file_arbe_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

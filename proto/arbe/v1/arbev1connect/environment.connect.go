@@ -71,8 +71,8 @@ type EnvironmentServiceClient interface {
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
-	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one, checks from inside what that
-	// reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one from the beginning, checks from
+	// inside what that reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
 	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest) (*connect.ServerStreamForClient[v1.DiagnoseEnvironmentResponse], error)
 }
 
@@ -219,8 +219,8 @@ type EnvironmentServiceHandler interface {
 	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
 	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
-	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one, checks from inside what that
-	// reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one from the beginning, checks from
+	// inside what that reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
 	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest, *connect.ServerStream[v1.DiagnoseEnvironmentResponse]) error
 }
 

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi+AEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZSK+AQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQiKgoRR2V0U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCI3ChJHZXRTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCK5AQoUTGlzdFNhbmRib3hlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQSGgoJaWRfcHJlZml4GAQgASgJQge6SARyAhhAEhkKCHByb3ZpZGVyGAUgASgJQge6SARyAhhAEhAKCGV4aXN0aW5nGAYgASgIIlUKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIjCglzYW5kYm94ZXMYASADKAsyEC5hcmJlLnYxLlNhbmRib3gSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCIyChJXYWtlU2FuZGJveFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiOgoTV2FrZVNhbmRib3hSZXNwb25zZRISCgpzYW5kYm94X2lkGAEgASgJEg8KB3N0YXJ0ZWQYAiABKAgiTQoST3BlblByZXZpZXdSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhkKBHBvcnQYAiABKAVCC7pICBoGGP//AygBIlIKE09wZW5QcmV2aWV3UmVzcG9uc2USCwoDdXJsGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMs4ECg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USSgoLV2FrZVNhbmRib3gSGy5hcmJlLnYxLldha2VTYW5kYm94UmVxdWVzdBocLmFyYmUudjEuV2FrZVNhbmRib3hSZXNwb25zZTABEkgKC09wZW5QcmV2aWV3EhsuYXJiZS52MS5PcGVuUHJldmlld1JlcXVlc3QaHC5hcmJlLnYxLk9wZW5QcmV2aWV3UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi+AEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZSLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCIyChJXYWtlU2FuZGJveFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiOgoTV2FrZVNhbmRib3hSZXNwb25zZRISCgpzYW5kYm94X2lkGAEgASgJEg8KB3N0YXJ0ZWQYAiABKAgiTQoST3BlblByZXZpZXdSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhkKBHBvcnQYAiABKAVCC7pICBoGGP//AygBIlIKE09wZW5QcmV2aWV3UmVzcG9uc2USCwoDdXJsGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMs4ECg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USSgoLV2FrZVNhbmRib3gSGy5hcmJlLnYxLldha2VTYW5kYm94UmVxdWVzdBocLmFyYmUudjEuV2FrZVNhbmRib3hSZXNwb25zZTABEkgKC09wZW5QcmV2aWV3EhsuYXJiZS52MS5PcGVuUHJldmlld1JlcXVlc3QaHC5hcmJlLnYxLk9wZW5QcmV2aWV3UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Sandbox
@@ -116,6 +116,13 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
    * @generated from field: repeated arbe.v1.NamedThread threads = 5;
    */
   threads: NamedThread[];
+
+  /**
+   * What it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+   *
+   * @generated from field: int64 disk_bytes = 6;
+   */
+  diskBytes: bigint;
 };
 
 /**
@@ -226,6 +233,13 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * What the house takes up. Set on the first page.
+   *
+   * @generated from field: arbe.v1.HouseDisk disk = 3;
+   */
+  disk?: HouseDisk | undefined;
 };
 
 /**
@@ -234,6 +248,39 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
  */
 export const ListSandboxesResponseSchema: GenMessage<ListSandboxesResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_sandbox, 5);
+
+/**
+ * HouseDisk is what a house takes up of the disks of machines with local sandboxes, to within some minutes.
+ *
+ * @generated from message arbe.v1.HouseDisk
+ */
+export type HouseDisk = Message<"arbe.v1.HouseDisk"> & {
+  /**
+   * Sandboxes that exist, and environments that are cached.
+   *
+   * @generated from field: int64 sandbox_bytes = 1;
+   */
+  sandboxBytes: bigint;
+
+  /**
+   * @generated from field: int64 cached_bytes = 2;
+   */
+  cachedBytes: bigint;
+
+  /**
+   * What it may take up of one machine's disk; 0 if that is not known.
+   *
+   * @generated from field: int64 most_bytes = 3;
+   */
+  mostBytes: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.HouseDisk.
+ * Use `create(HouseDiskSchema)` to create a new message.
+ */
+export const HouseDiskSchema: GenMessage<HouseDisk> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 6);
 
 /**
  * @generated from message arbe.v1.GetSandboxLogRequest
@@ -250,7 +297,7 @@ export type GetSandboxLogRequest = Message<"arbe.v1.GetSandboxLogRequest"> & {
  * Use `create(GetSandboxLogRequestSchema)` to create a new message.
  */
 export const GetSandboxLogRequestSchema: GenMessage<GetSandboxLogRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 6);
+  messageDesc(file_arbe_v1_sandbox, 7);
 
 /**
  * @generated from message arbe.v1.GetSandboxLogResponse
@@ -288,14 +335,14 @@ export type GetSandboxLogResponse = Message<"arbe.v1.GetSandboxLogResponse"> & {
  * Use `create(GetSandboxLogResponseSchema)` to create a new message.
  */
 export const GetSandboxLogResponseSchema: GenMessage<GetSandboxLogResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 7);
+  messageDesc(file_arbe_v1_sandbox, 8);
 
 /**
  * @generated from message arbe.v1.SandboxStep
  */
 export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
   /**
-   * "create", "clone", "restore", "setup", "start", …
+   * "create", "clone", "restore", "setup", "cache", "start", …; "cached environment" in place of a clone and a setup
    *
    * @generated from field: string name = 1;
    */
@@ -326,7 +373,7 @@ export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
  * Use `create(SandboxStepSchema)` to create a new message.
  */
 export const SandboxStepSchema: GenMessage<SandboxStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 8);
+  messageDesc(file_arbe_v1_sandbox, 9);
 
 /**
  * @generated from message arbe.v1.ReconcileSandboxesRequest
@@ -343,7 +390,7 @@ export type ReconcileSandboxesRequest = Message<"arbe.v1.ReconcileSandboxesReque
  * Use `create(ReconcileSandboxesRequestSchema)` to create a new message.
  */
 export const ReconcileSandboxesRequestSchema: GenMessage<ReconcileSandboxesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 9);
+  messageDesc(file_arbe_v1_sandbox, 10);
 
 /**
  * @generated from message arbe.v1.ReconcileSandboxesResponse
@@ -362,7 +409,7 @@ export type ReconcileSandboxesResponse = Message<"arbe.v1.ReconcileSandboxesResp
  * Use `create(ReconcileSandboxesResponseSchema)` to create a new message.
  */
 export const ReconcileSandboxesResponseSchema: GenMessage<ReconcileSandboxesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 10);
+  messageDesc(file_arbe_v1_sandbox, 11);
 
 /**
  * @generated from message arbe.v1.ReconciledSandbox
@@ -386,7 +433,7 @@ export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
  * Use `create(ReconciledSandboxSchema)` to create a new message.
  */
 export const ReconciledSandboxSchema: GenMessage<ReconciledSandbox> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 11);
+  messageDesc(file_arbe_v1_sandbox, 12);
 
 /**
  * @generated from message arbe.v1.DestroySandboxRequest
@@ -410,7 +457,7 @@ export type DestroySandboxRequest = Message<"arbe.v1.DestroySandboxRequest"> & {
  * Use `create(DestroySandboxRequestSchema)` to create a new message.
  */
 export const DestroySandboxRequestSchema: GenMessage<DestroySandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 12);
+  messageDesc(file_arbe_v1_sandbox, 13);
 
 /**
  * @generated from message arbe.v1.DestroySandboxResponse
@@ -427,7 +474,7 @@ export type DestroySandboxResponse = Message<"arbe.v1.DestroySandboxResponse"> &
  * Use `create(DestroySandboxResponseSchema)` to create a new message.
  */
 export const DestroySandboxResponseSchema: GenMessage<DestroySandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 13);
+  messageDesc(file_arbe_v1_sandbox, 14);
 
 /**
  * @generated from message arbe.v1.WakeSandboxRequest
@@ -444,7 +491,7 @@ export type WakeSandboxRequest = Message<"arbe.v1.WakeSandboxRequest"> & {
  * Use `create(WakeSandboxRequestSchema)` to create a new message.
  */
 export const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 14);
+  messageDesc(file_arbe_v1_sandbox, 15);
 
 /**
  * @generated from message arbe.v1.WakeSandboxResponse
@@ -470,7 +517,7 @@ export type WakeSandboxResponse = Message<"arbe.v1.WakeSandboxResponse"> & {
  * Use `create(WakeSandboxResponseSchema)` to create a new message.
  */
 export const WakeSandboxResponseSchema: GenMessage<WakeSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 15);
+  messageDesc(file_arbe_v1_sandbox, 16);
 
 /**
  * @generated from message arbe.v1.OpenPreviewRequest
@@ -492,7 +539,7 @@ export type OpenPreviewRequest = Message<"arbe.v1.OpenPreviewRequest"> & {
  * Use `create(OpenPreviewRequestSchema)` to create a new message.
  */
 export const OpenPreviewRequestSchema: GenMessage<OpenPreviewRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 16);
+  messageDesc(file_arbe_v1_sandbox, 17);
 
 /**
  * @generated from message arbe.v1.OpenPreviewResponse
@@ -514,7 +561,7 @@ export type OpenPreviewResponse = Message<"arbe.v1.OpenPreviewResponse"> & {
  * Use `create(OpenPreviewResponseSchema)` to create a new message.
  */
 export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 17);
+  messageDesc(file_arbe_v1_sandbox, 18);
 
 /**
  * SandboxService manages sandboxes. Nobody creates one by hand: the first command of a thread does.

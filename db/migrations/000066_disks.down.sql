@@ -1,0 +1,2 @@
+drop table house_disks;
+alter table sandbox_trees drop column disk_bytes;

@@ -1,0 +1,294 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/egress"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// An environment is built once: the files of the first box, as they are after its setup, are kept by drivers that can, and later
+// boxes begin with them. They are not used any more when anything changes from which they were made: the recipe, the commit of a ref,
+// or the value of a secret that the setup receives. A box that begins with somebody's saved files is built from the beginning, and
+// its files are not kept.
+//
+// Before cached files are used, git in the new box asks for the commits of all refs, with the credentials and through the policy of
+// the environment. So whoever lost access to a repository does not get it from the cache.
+
+const (
+	// cacheVersion changes when other things are kept than before.
+	cacheVersion = 1
+	// refsTimeout limits how long asking for the commits of one repository takes.
+	refsTimeout = time.Minute
+)
+
+// cached is the use of the cached environment in the preparation of one box. The zero value uses none.
+type cached struct {
+	layers   Layered // nil: the driver keeps none, or none may be used
+	rebuilds int32
+	logger   *slog.Logger
+
+	// key is the layer's; empty if the commits are not known. refs are what repositories answered, by their folders.
+	key  string
+	refs map[string]string
+}
+
+// layerNote is what is noted with a layer.
+type layerNote struct {
+	Key string `json:"key"`
+	// Commits are the commits that were cloned, by their folders.
+	Commits map[string]string `json:"commits"`
+}
+
+// cached returns the use of cached environments for a new box.
+func (b *builds) cached(d Driver, env Environment, restored *restoring) cached {
+	layered, ok := d.(Layered)
+	states, said := d.(Stating)
+	if !ok || !said || !states.Guarantees().Layers || restored != nil {
+		return cached{}
+	}
+	return cached{layers: layered, rebuilds: env.rebuilds, logger: b.logger}
+}
+
+// cacheable reports whether building a box of the recipe takes more than creating it.
+func (r Recipe) cacheable() bool { return len(r.checkouts()) > 0 || r.Setup != "" }
+
+// take has the box begin with the cached environment, and reports whether there is one. If there is none, keep makes it.
+func (c *cached) take(p *preparing) bool {
+	if c.layers == nil || !p.recipe.cacheable() {
+		return false
+	}
+	p.watch.step("look for the cached environment")
+	began := time.Now()
+	if c.findKey(p); c.key == "" {
+		return false
+	}
+	layer, err := c.layers.TakeLayer(p.ctx, p.ref, c.key)
+	var note layerNote
+	if err == nil {
+		err = json.Unmarshal(layer.Note, &note)
+	}
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return false
+	case err != nil:
+		// What keeps it from being used may keep another one from being made.
+		c.logger.WarnContext(p.ctx, "a cached environment cannot be used; the sandbox is built from the beginning", "ref", p.ref, "error", fault.From(err).Detail())
+		c.key = ""
+		return false
+	}
+	maps.Copy(p.commits, note.Commits)
+	p.watch.step("begin with the cached environment, built " + ago(time.Since(layer.MadeAt)))
+	step := entry.PreparationStep{Name: entry.CachedEnvironment, DurationMS: time.Since(began).Milliseconds(), Output: "built " + ago(time.Since(layer.MadeAt))}
+	p.steps, p.boot = append(p.steps, step), append(p.boot, step)
+	return true
+}
+
+// keep keeps the files of the box for the next one. That it fails is only noted.
+func (c *cached) keep(p *preparing) {
+	if c.key == "" {
+		return
+	}
+	began := time.Now()
+	p.watch.step("keep the files for the next sandbox")
+	step := entry.PreparationStep{Name: "cache", Output: "kept for the next sandbox"}
+	if err := c.tryKeep(p); err != nil {
+		c.logger.WarnContext(p.ctx, "a built environment is not cached", "ref", p.ref, "error", fault.From(err).Detail())
+		step.Output = "not kept: " + fault.From(err).Message
+	}
+	step.DurationMS = time.Since(began).Milliseconds()
+	p.boot = append(p.boot, step)
+}
+
+// tryKeep keeps the files of the box, unless they are not what the key says.
+func (c *cached) tryKeep(p *preparing) error {
+	for _, repo := range p.recipe.checkouts() {
+		if commit := p.commits[repo.Folder]; commit == "" || commit != repo.Ref && !strings.Contains(c.refs[repo.Folder], commit) {
+			return fault.Newf(fault.Aborted, "build another sandbox", "%s changed while it was cloned", repo.URL)
+		}
+	}
+	note, err := json.Marshal(layerNote{c.key, p.commits})
+	if err != nil {
+		return err
+	}
+	return c.layers.KeepLayer(p.ctx, p.ref, c.key, note)
+}
+
+// state finds out for a diagnosis, whose box was built from the beginning, whether the next sandbox begins with cached files. If there
+// are none, it keeps those of the box.
+func (c *cached) state(p *preparing, labels Labels) (Check, error) {
+	if c.layers == nil {
+		return Check{Result: CheckSkipped, Message: "the driver keeps no built environments"}, nil
+	}
+	if !p.recipe.cacheable() {
+		return Check{Result: CheckSkipped, Message: "there is nothing to keep"}, nil
+	}
+	if c.findKey(p); c.key == "" {
+		return Check{Result: CheckWarning, Message: "it is not kept, because nobody can say at which commit its ref is", Next: "name a branch, a tag or a whole commit"}, nil
+	}
+	list, err := c.layers.Layers(p.ctx, Labels{Installation: labels.Installation, House: labels.House, Environment: labels.Environment})
+	if err != nil {
+		return Check{}, err
+	}
+	for _, l := range list {
+		var note layerNote
+		if json.Unmarshal(l.Note, &note) == nil && note.Key == c.key {
+			return Check{Message: "the next sandbox begins with what was built " + ago(time.Since(l.MadeAt))}, nil
+		}
+	}
+	if err := c.tryKeep(p); err != nil {
+		f := fault.From(err)
+		return Check{Result: CheckWarning, Message: "each sandbox is built from the beginning: " + f.Message, Next: f.Next}, nil
+	}
+	return Check{Message: "the next sandbox begins with what was built just now"}, nil
+}
+
+// findKey computes the key of the layer from everything that the files depend on. It is empty if some repository does not say at what
+// commit its ref is.
+func (c *cached) findKey(p *preparing) {
+	c.refs = map[string]string{}
+	for _, repo := range p.recipe.checkouts() {
+		refs, err := p.refsOf(repo)
+		if err != nil {
+			return // cloning it says why
+		}
+		if refs == "" && !wholeCommit.MatchString(repo.Ref) {
+			return // it is an expression, whose commit only a clone knows
+		}
+		c.refs[repo.Folder] = refs
+	}
+	of := struct {
+		Version                 int
+		Rebuilds                int32
+		Image, Setup, Directory string
+		Checkouts               []Repository
+		Refs                    map[string]string
+		Git                     []GitCredential
+		Egress                  egress.Policy
+		Secrets                 map[string]int64
+	}{
+		cacheVersion, c.rebuilds, p.recipe.Image, p.recipe.Setup, p.recipe.Directory, p.recipe.checkouts(), c.refs, p.recipe.Git, p.recipe.egress(), nil,
+	}
+	if p.recipe.Setup != "" { // a repository's own setup receives none
+		of.Secrets = p.received.Revisions
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return
+	}
+	sum := sha256.Sum256(text)
+	c.key = hex.EncodeToString(sum[:])
+}
+
+// wholeCommit matches the full name of a commit.
+var wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+
+// refNames returns the names under which a ref of a recipe may be found.
+func refNames(ref string) []string {
+	switch {
+	case ref == "":
+		return []string{"HEAD"}
+	case wholeCommit.MatchString(ref):
+		return []string{"HEAD"} // shows that the repository can be read
+	}
+	return []string{"refs/heads/" + ref, "refs/tags/" + ref, "refs/tags/" + ref + "^{}"}
+}
+
+// refsOf returns the commits of what a repository's ref may mean, as git prints them: for a whole commit nothing, because it is one.
+// An error means that the repository cannot be read.
+func (p *preparing) refsOf(repo Repository) (refs string, err error) {
+	if dir, local := localRepo(repo.URL); local {
+		refs, err = p.repositories.refs(p.ctx, dir, repo.Ref)
+	} else {
+		refs, err = p.remoteRefs(repo)
+	}
+	if wholeCommit.MatchString(repo.Ref) {
+		refs = ""
+	}
+	return refs, err
+}
+
+// remoteRefs has git in the box ask the repository.
+func (p *preparing) remoteRefs(repo Repository) (string, error) {
+	var out, complaint tail
+	argv := append([]string{"git", "ls-remote", "--quiet", "--", repo.URL}, refNames(repo.Ref)...)
+	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
+	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Stdout: &out, Stderr: &complaint, Timeout: min(refsTimeout, p.stepTime), Env: env})
+	if err == nil && result.ExitCode != 0 {
+		err = fault.Newf(fault.Precondition, "correct the environment", "%s cannot be read: %s", repo.URL, complaint.String())
+	}
+	return sortedLines(out.String()), err
+}
+
+// refs is refsOf for a repository of this machine.
+func (r repositories) refs(ctx context.Context, dir, ref string) (string, error) {
+	dir, err := r.allowed(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	names := refNames(ref)
+	var out []byte
+	if names[0] == "HEAD" {
+		out, err = git(ctx, dir, "rev-parse", "--verify", "HEAD^{commit}").Output()
+	} else {
+		out, err = git(ctx, dir, "for-each-ref", "--format=%(objectname) %(*objectname) %(refname)", "--", names[0], names[1]).Output()
+	}
+	if _, exited := errors.AsType[*exec.ExitError](err); exited {
+		err = unreadable(dir, "", err)
+	}
+	return sortedLines(string(out)), err
+}
+
+func sortedLines(text string) string {
+	lines := slices.Sorted(strings.Lines(strings.TrimSpace(text) + "\n"))
+	return strings.TrimSpace(strings.Join(lines, ""))
+}
+
+// ago says how long ago something was.
+func ago(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		size time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
+		if n := int(d / unit.size); n == 1 {
+			return "1 " + unit.name + " ago"
+		} else if n > 1 {
+			return fmt.Sprintf("%d %ss ago", n, unit.name)
+		}
+	}
+	return "less than a minute ago"
+}
+
+// sweepLayers drops layers of environments that no longer exist.
+func (r *Reaper) sweepLayers(ctx context.Context, name string, driver Driver) {
+	layered, ok := driver.(Layered)
+	if !ok {
+		return
+	}
+	list, err := layered.Layers(ctx, Labels{Installation: r.installation})
+	if err != nil {
+		r.logger.Warn("cannot list the cached environments of a driver", "driver", name, "error", err)
+	}
+	for _, l := range list {
+		if _, err := r.trees.environments.Environment(ctx, db.Scope{House: l.Labels.House}, l.Labels.Environment); fault.CodeOf(err) != fault.NotFound {
+			continue
+		}
+		if err := layered.DropLayer(ctx, l.ID); err != nil {
+			r.logger.Warn("cannot delete the cached files of a deleted environment", "driver", name, "environment", l.Labels.Environment, "error", err)
+		}
+	}
+}

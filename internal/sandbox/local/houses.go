@@ -1,0 +1,86 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// A house may take up so much of the machine's disk: what its boxes have written, what is held for those that run, and its layers.
+// When it takes up more, its layers go first; then it gets no further box, and its boxes can write only what they are promised.
+
+// Occupied returns what houses take up of the machine's disk.
+func (d *Driver) Occupied(ctx context.Context) (map[string]sandbox.Occupied, error) {
+	houses := map[string]sandbox.Occupied{}
+	of := func(house string) sandbox.Occupied {
+		o, ok := houses[house]
+		if !ok {
+			o = sandbox.Occupied{Boxes: map[string]int64{}, Most: int64(d.cfg.HouseMB) << 20}
+		}
+		return o
+	}
+	for _, b := range d.allBoxes() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		o := of(b.Labels.House)
+		o.Boxes[b.ID] = d.occupied(b)
+		houses[b.Labels.House] = o
+	}
+	layers, err := d.layers.sizes()
+	for house, size := range layers {
+		o := of(house)
+		o.Layers = size
+		houses[house] = o
+	}
+	return houses, err
+}
+
+// occupied returns what a box takes up of the machine's disk. It looks in all places where the box may be, because they may change
+// meanwhile.
+func (d *Driver) occupied(b *box) (size int64) {
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes", b.ID), filepath.Join(d.quarantine(), b.ID)} {
+		_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return nil //nolint:nilerr // files come and go
+			}
+			if info, err := e.Info(); err == nil {
+				if st, ok := info.Sys().(*syscall.Stat_t); ok {
+					size += st.Blocks * 512 // and not the size, because disks are sparse
+				}
+			}
+			return nil
+		})
+	}
+	return size
+}
+
+// houseRoom fails if a house takes up all that it may, or would with so many more bytes. The house's layers give way.
+func (d *Driver) houseRoom(house string, size int64) error {
+	most := int64(d.cfg.HouseMB) << 20
+	if house == "" || !d.caps.DiskLimit { // without disks, measuring would take long
+		return nil
+	}
+	var boxes int64
+	for _, b := range d.allBoxes() {
+		if b.Labels.House == house {
+			boxes += d.occupied(b)
+		}
+	}
+	for {
+		layers, err := d.layers.sizes()
+		if err != nil || boxes+layers[house]+size < most {
+			return err
+		}
+		if !d.layers.yield(house) {
+			return fault.Newf(fault.Exhausted, "delete sandboxes that are not needed (arbe sandbox list shows what each takes up), or ask the operator to raise house_disk_mb",
+				"the sandboxes of this house take up %d MiB of this machine's disk, and it may take up %d MiB", boxes>>20, most>>20)
+		}
+	}
+}

@@ -1,0 +1,497 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// layers holds copies of the disks of prepared boxes, with which other boxes of the same house and environment begin. A layer is
+// never mounted and never changes, so it may be removed at any time: a box begins with a copy of it. Whatever a layer has, it may be
+// the house's secret, because a setup script receives secrets.
+//
+// The least recently used layers are removed when there are too many, when they are too large together, or when their machine's disk
+// is short of space.
+//
+//	<dir>/<name>/disk.ext4    the disk
+//	<dir>/<name>/layer.json   what it is; its modification time is when the layer was last used
+//	<dir>/making-…, removing-…   incomplete ones
+type layers struct {
+	dir    string
+	limits Layers
+	// room reports whether the disk of dir has space for so many bytes beside what must stay free.
+	room func(size int64) bool
+	log  *slog.Logger
+
+	mu sync.Mutex // held while layers are named and unnamed, and never while one is copied
+}
+
+// maxLayersOfHouse limits how many layers a house has, because each is read when one is looked for.
+const maxLayersOfHouse = 64
+
+// layer is what is stored about a layer.
+type layer struct {
+	sandbox.Layer
+	Block uint32 // the block of host ids that own its files
+}
+
+// layerName returns the name of a layer. Everything that distinguishes layers is in it, so that no box finds another house's.
+func layerName(of record, key string) string {
+	text, err := json.Marshal([]any{"1", of.Labels.Installation, of.Labels.House, of.Labels.Environment, of.Image, of.Limits.DiskMB, key})
+	if err != nil {
+		panic(err) // it consists of strings and a number
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// clearUnfinished removes what earlier servers left that were killed while they made or removed a layer.
+func (s *layers) clearUnfinished() error {
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "-") {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// add makes a layer of a disk that nothing uses. One with this name that is there stays.
+func (s *layers) add(ctx context.Context, name string, l layer, image string) error {
+	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
+		return nil
+	}
+	size, err := allocated(image)
+	if err != nil {
+		return err
+	}
+	if err := s.makeSpace(l.Labels.House, size); err != nil {
+		return err
+	}
+	// It gets its name when it is complete and durable, so that a crash leaves no part of a layer under a name.
+	fresh, err := os.MkdirTemp(s.dir, "making-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh) // nothing is left there on success
+	if err := copyDisk(ctx, filepath.Join(fresh, diskName), image, true, s.enough); err != nil {
+		return err
+	}
+	l.ID, l.Size = name, size
+	text, err := json.Marshal(l)
+	if err == nil {
+		err = writeDurably(filepath.Join(fresh, layerFile), text)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err = os.Rename(fresh, filepath.Join(s.dir, name))
+	s.mu.Unlock()
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		return nil // another box of the environment was faster
+	}
+	if err == nil {
+		err = s.makeSpace(l.Labels.House, 0) // others may have been made at the same time
+	}
+	return err
+}
+
+// The names of a layer's files.
+const diskName, layerFile = "disk.ext4", "layer.json"
+
+// open opens a layer's disk, and notes that it is used. Without the layer, the error is a [fault.NotFound].
+func (s *layers) open(name string) (l layer, disk *os.File, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, err = s.read(name)
+	if err == nil {
+		disk, err = os.Open(filepath.Join(s.dir, name, diskName))
+	}
+	if errors.Is(err, os.ErrNotExist) || err == nil && s.old(l) {
+		if disk != nil {
+			disk.Close()
+		}
+		return l, nil, fault.New(fault.NotFound, "there is no cached environment", "build the sandbox from the beginning")
+	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(s.dir, name, layerFile), now, now) // only the order of removal depends on it
+	return l, disk, err
+}
+
+// old reports whether a layer is too old to be used.
+func (s *layers) old(l layer) bool { return time.Since(l.MadeAt) > s.limits.Age }
+
+func (s *layers) read(name string) (l layer, err error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, name, layerFile))
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	return l, err
+}
+
+// usedLayer is a layer and when it was last used.
+type usedLayer struct {
+	layer
+	used time.Time
+}
+
+// list returns the layers, least recently used first. Callers hold s.mu.
+func (s *layers) list() (list []usedLayer, err error) {
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if strings.Contains(e.Name(), "-") {
+			continue
+		}
+		l, err := s.read(e.Name())
+		l.ID = e.Name() // one that cannot be read is the first to be removed
+		used := usedLayer{layer: l}
+		if info, statErr := os.Stat(filepath.Join(s.dir, e.Name(), layerFile)); err == nil && statErr == nil {
+			used.used = info.ModTime()
+		}
+		list = append(list, used)
+	}
+	slices.SortFunc(list, func(a, b usedLayer) int { return a.used.Compare(b.used) })
+	return list, err
+}
+
+// makeSpace removes layers until another one of a house with so many bytes is within the limits. If it cannot be, nothing is removed,
+// and the error is a [fault.Exhausted].
+func (s *layers) makeSpace(house string, size int64) error {
+	space, ofHouse := int64(s.limits.SpaceMB)<<20, int64(s.limits.HouseMB)<<20
+	if size > min(space, ofHouse) {
+		return fault.Newf(fault.Exhausted, "make the environment smaller, or ask the operator to raise environment_cache_mb and environment_cache_house_mb",
+			"the prepared files take up %d MiB, and a cached environment may have %d", size>>20, min(space, ofHouse)>>20)
+	}
+	s.mu.Lock()
+	list, err := s.list()
+	var count int
+	var total, houseTotal int64
+	for _, l := range list {
+		total += l.Size
+		if l.Labels.House == house {
+			count, houseTotal = count+1, houseTotal+l.Size
+		}
+	}
+	extra := min(1, int(size)) // 0 if nothing comes
+	var gone []string
+	for _, l := range list {
+		tooMany := count+extra > maxLayersOfHouse || houseTotal+size > ofHouse
+		if !s.old(l.layer) && !(tooMany && l.Labels.House == house) && total+size <= space && s.room(size) {
+			continue
+		}
+		gone = append(gone, s.unname(l.ID))
+		total -= l.Size
+		if l.Labels.House == house {
+			count, houseTotal = count-1, houseTotal-l.Size
+		}
+		if !s.room(size) { // only what is gone makes room
+			err = errors.Join(err, remove(gone))
+			gone = nil
+		}
+	}
+	s.mu.Unlock()
+	err = errors.Join(err, remove(gone))
+	if err == nil && size > 0 {
+		err = s.enough(size)
+	}
+	return err
+}
+
+// enough fails if the machine's disk has no room for so many bytes.
+func (s *layers) enough(size int64) error {
+	if s.room(size) {
+		return nil
+	}
+	return fault.New(fault.Exhausted, "free space on the machine's disk", "the machine's disk is too full to keep the prepared files")
+}
+
+// yield removes the layer that was not used for the longest time, of one house or, if that is empty, of all. It reports whether there
+// was one.
+func (s *layers) yield(house string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, _ := s.list()
+	for _, l := range list {
+		if house == "" || l.Labels.House == house {
+			s.log.Info("a cached environment gives way to sandboxes", "house", l.Labels.House, "environment", l.Labels.Environment)
+			return remove([]string{s.unname(l.ID)}) == nil
+		}
+	}
+	return false
+}
+
+// sizes returns what the layers of each house take up together.
+func (s *layers) sizes() (of map[string]int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, err := s.list()
+	of = map[string]int64{}
+	for _, l := range list {
+		of[l.Labels.House] += l.Size
+	}
+	return of, err
+}
+
+// drop removes a layer. Removing one that is not there succeeds.
+func (s *layers) drop(name string) error {
+	s.mu.Lock()
+	away := s.unname(name)
+	s.mu.Unlock()
+	return remove([]string{away})
+}
+
+// unname renames a layer, so that nobody finds it, and returns where it is to be removed. Callers hold s.mu.
+func (s *layers) unname(name string) (away string) {
+	away = filepath.Join(s.dir, "removing-"+rand.Text())
+	_ = os.Rename(filepath.Join(s.dir, name), away) // another call was faster
+	return away
+}
+
+func remove(dirs []string) (err error) {
+	for _, dir := range dirs {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
+
+// allocated returns how much of the machine's disk a file takes up.
+func allocated(name string) (int64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(name, &st)
+	return st.Blocks * 512, err
+}
+
+// copyPiece is how much of a disk is copied between two looks at the free space.
+const copyPiece = 64 << 20
+
+// copyDisk copies a sparse file, and nothing of its holes. The file system shares the blocks of both if it can. room fails if there
+// is no space for so many bytes.
+func copyDisk(ctx context.Context, target, source string, durable bool, room func(int64) error) (err error) {
+	from, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return copyOpen(ctx, target, from, durable, room)
+}
+
+// copyOpen is copyDisk from an open file.
+func copyOpen(ctx context.Context, target string, from *os.File, durable bool, room func(int64) error) (err error) {
+	to, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil && durable {
+			err = to.Sync()
+		}
+		if err = errors.Join(err, to.Close()); err != nil {
+			os.Remove(target)
+		}
+	}()
+	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil {
+		return nil
+	}
+	info, err := from.Stat()
+	if err == nil {
+		err = to.Truncate(info.Size())
+	}
+	for at := int64(0); err == nil; {
+		if at, err = from.Seek(at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) {
+			return nil // only a hole is left
+		}
+		var end int64
+		if err == nil {
+			end, err = from.Seek(at, unix.SEEK_HOLE)
+		}
+		for ; err == nil && at < end; at += min(copyPiece, end-at) {
+			piece := min(copyPiece, end-at)
+			if err = errors.Join(ctx.Err(), room(piece)); err == nil {
+				err = copyRange(to, from, at, piece)
+			}
+		}
+	}
+	return err
+}
+
+// copyRange copies a part of a file to the same place in another one.
+func copyRange(to, from *os.File, at, size int64) error {
+	for size > 0 {
+		read, write := at, at
+		n, err := unix.CopyFileRange(int(from.Fd()), &read, int(to.Fd()), &write, int(min(size, math.MaxInt32)), 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS):
+			_, err = io.Copy(io.NewOffsetWriter(to, at), io.NewSectionReader(from, at, size))
+			return err
+		case err != nil:
+			return fmt.Errorf("copy a disk: %w", err)
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+		at, size = at+int64(n), size-int64(n)
+	}
+	return nil
+}
+
+// KeepLayer keeps the disk of a box as a layer.
+func (d *Driver) KeepLayer(ctx context.Context, ref, key string, note []byte) error {
+	b, err := d.find(ref)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.layerable(); err != nil {
+		return err
+	}
+	// Before it is stopped, because starting it again also needs space.
+	size, err := b.written()
+	if err == nil {
+		err = d.layers.makeSpace(b.Labels.House, size)
+	}
+	if err != nil {
+		return readable(ctx, err, "the prepared files could not be kept")
+	}
+	b.stop(ctx)
+	if loopOf(b.diskImage()) != "" {
+		return fault.New(fault.Unavailable, "something still uses the sandbox's disk", "try again in a moment")
+	}
+	l := layer{Layer: sandbox.Layer{Labels: b.Labels, Note: note, MadeAt: time.Now().UTC()}, Block: b.diskOwner()}
+	l.Labels.Thread = ""
+	if err := d.layers.add(ctx, layerName(b.record, key), l, b.diskImage()); err != nil {
+		return readable(ctx, err, "the prepared files could not be kept")
+	}
+	return nil
+}
+
+// written returns about how much of the machine's disk the box's would take up if it did not run. Callers hold b.mu.
+func (b *box) written() (int64, error) {
+	size, err := allocated(b.diskImage())
+	if err != nil || b.running == nil {
+		return size, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(b.running.files, &st); err != nil {
+		return size, err
+	}
+	return max(1, size-int64(st.Bfree)*st.Bsize), nil
+}
+
+// TakeLayer has a box begin with the disk of a layer.
+func (d *Driver) TakeLayer(ctx context.Context, ref, key string) (sandbox.Layer, error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return sandbox.Layer{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.layerable(); err != nil {
+		return sandbox.Layer{}, err
+	}
+	if b.Owner != 0 {
+		return sandbox.Layer{}, fault.New(fault.Precondition, "the sandbox already began with a cached environment", "use another sandbox")
+	}
+	name := layerName(b.record, key)
+	l, disk, err := d.layers.open(name)
+	if err != nil {
+		return sandbox.Layer{}, readable(ctx, err, "the cached environment cannot be read")
+	}
+	defer disk.Close()
+	if err := b.take(ctx, l, disk); err != nil {
+		if code := fault.CodeOf(err); code != fault.Exhausted && ctx.Err() == nil && !noSpace(err) {
+			d.cfg.Log.Warn("a cached environment cannot be used, and is removed", "house", l.Labels.House, "environment", l.Labels.Environment, "error", fault.From(err).Detail())
+			err = errors.Join(err, d.layers.drop(name))
+		}
+		return sandbox.Layer{}, readable(ctx, err, "the cached environment cannot be used")
+	}
+	return l.Layer, nil
+}
+
+// layerable returns why a box has nothing to do with layers. Callers hold b.mu.
+func (b *box) layerable() error {
+	switch {
+	case b.gone:
+		return notFound(b.ID)
+	case b.d.isClosed():
+		return closing()
+	case !b.d.caps.Layers || !b.Disk || b.quarantined:
+		return fault.New(fault.Precondition, "environments are not cached for this sandbox", "build it from the beginning")
+	case b.running != nil && b.running.busy():
+		return fault.New(fault.Precondition, "commands run in the sandbox", "wait until they have ended")
+	}
+	return nil
+}
+
+// take replaces the box's disk with a copy of another one, and starts the box to show that this works. If it fails, the box has its
+// own disk again. Callers hold b.mu.
+func (b *box) take(ctx context.Context, l layer, disk *os.File) (err error) {
+	room := func(size int64) error { return b.d.makeRoom(ctx, func() error { return b.d.room(size) }) }
+	if err := room(l.Size); err != nil {
+		return err
+	}
+	b.stop(ctx)
+	own := b.diskImage()
+	b.Owner = l.Block
+	defer func() {
+		if err != nil {
+			b.stop(ctx)
+			os.Remove(b.diskImage())
+			b.Owner = 0
+		}
+	}()
+	if err := copyOpen(ctx, b.diskImage(), disk, false, b.d.room); err != nil {
+		return err
+	}
+	if err := b.start(ctx, false); err != nil {
+		return err
+	}
+	if err := b.save(); err != nil { // from then on the copy is its disk
+		return err
+	}
+	_ = os.Remove(own) // it is deleted with the box
+	return nil
+}
+
+// Layers returns the layers of this machine.
+func (d *Driver) Layers(_ context.Context, want sandbox.Labels) (found []sandbox.Layer, err error) {
+	d.layers.mu.Lock()
+	defer d.layers.mu.Unlock()
+	list, err := d.layers.list()
+	for _, l := range list {
+		if l.Labels.Match(want) {
+			found = append(found, l.Layer)
+		}
+	}
+	return found, err
+}
+
+// DropLayer removes a layer.
+func (d *Driver) DropLayer(_ context.Context, id string) error {
+	if len(id) != 2*sha256.Size || strings.Trim(id, "0123456789abcdef") != "" {
+		return fault.Newf(fault.Invalid, "use one that Layers returned", "%q is not the id of a layer", id)
+	}
+	return d.layers.drop(id)
+}
