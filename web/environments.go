@@ -93,8 +93,10 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 	}
 	for _, g := range c.GetGit() {
 		line := g.GetHost() + "=" + g.GetSecret()
-		if g.GetUser() != "" {
-			line += "=" + g.GetUser()
+		for _, part := range append([]string{g.GetUser()}, g.GetHostKeys()...) {
+			if part != "" {
+				line += "=" + part
+			}
 		}
 		git = append(git, line)
 	}
@@ -154,11 +156,20 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 	}
 	config.Repositories = repositoriesOf(values["repositories"], wrong)
 	for _, binding := range words("git") {
-		parts := append(strings.SplitN(binding, "=", 3), "", "")
+		parts := append(strings.Split(binding, "="), "")
 		if parts[1] == "" {
 			wrong.add("git", "Write a host and the name of a secret, such as github.com=GITHUB_TOKEN.")
 		}
-		config.Git = append(config.Git, &arbev1.GitCredential{Host: parts[0], Secret: parts[1], User: parts[2]})
+		made := &arbev1.GitCredential{Host: parts[0], Secret: parts[1]}
+		for _, part := range parts[2:] {
+			switch {
+			case strings.HasPrefix(part, "SHA256:"):
+				made.HostKeys = append(made.HostKeys, part)
+			case part != "":
+				made.User = part
+			}
+		}
+		config.Git = append(config.Git, made)
 	}
 	for _, name := range words("secrets") {
 		name, optional := strings.CutSuffix(name, "?")

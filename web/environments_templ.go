@@ -284,7 +284,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("git", "Git credentials", v.Values["git"], "Secrets that open private repositories, such as github.com=GITHUB_TOKEN. Git in a sandbox uses them and never sees them.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("git", "Git credentials", v.Values["git"], "Secrets that open private repositories, such as github.com=GITHUB_TOKEN. Git in a sandbox uses them and never sees them. A private key is used by ssh: git.example.com=DEPLOY_KEY=SHA256:… with the fingerprint of the host's key.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

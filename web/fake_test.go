@@ -845,6 +845,10 @@ type sandboxes struct {
 	f *fake
 }
 
+func (s sandboxes) ListSandboxAccounts(context.Context, *arbev1.ListSandboxAccountsRequest) (*arbev1.ListSandboxAccountsResponse, error) {
+	return &arbev1.ListSandboxAccountsResponse{}, nil
+}
+
 func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) (*arbev1.GetSandboxResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()

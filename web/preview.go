@@ -27,7 +27,7 @@ func (a *app) preview(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The form's answer redirects to the preview's host, which browsers would otherwise refuse.
 	w.Header().Set("Content-Security-Policy", strings.Replace(policy, "form-action 'self'", "form-action 'self' "+a.previews.Scheme+"://*."+a.previews.Host, 1))
-	return a.show(w, r, http.StatusOK, previewPage(a.themeOf(r), got.Thread, int(port)))
+	return a.show(w, r, http.StatusOK, previewPage(a.themeOf(r), got.Thread, int(port), r.URL.Query().Has("start")))
 }
 
 // openPreview redirects to a preview of a port of the thread's sandbox.
@@ -36,6 +36,11 @@ func (a *app) openPreview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "this is not the number of a port", "give a number from 1 to 65535")
 	}
+	if r.PostFormValue("start") == "yes" {
+		if err := a.wake(r, r.PathValue("thread")); err != nil {
+			return err
+		}
+	}
 	res, err := a.services.sandboxes.OpenPreview(r.Context(), &arbev1.OpenPreviewRequest{ThreadId: r.PathValue("thread"), Port: int32(port)})
 	if err != nil {
 		return err
@@ -43,4 +48,16 @@ func (a *app) openPreview(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	http.Redirect(w, r, res.Url, http.StatusSeeOther)
 	return nil
+}
+
+// wake starts or builds the sandbox of a thread.
+func (a *app) wake(r *http.Request, thread string) error {
+	woken, err := a.services.sandboxes.WakeSandbox(r.Context(), &arbev1.WakeSandboxRequest{ThreadId: thread})
+	if err != nil {
+		return err
+	}
+	defer woken.Close()
+	for woken.Receive() { // signs of life, and then the sandbox
+	}
+	return woken.Err()
 }

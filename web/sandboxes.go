@@ -26,7 +26,12 @@ func (a *app) sandboxesView(r *http.Request) (v sandboxesView, err error) {
 	list, err := a.services.sandboxes.ListSandboxes(r.Context(), &arbev1.ListSandboxesRequest{
 		HouseId: house, PageSize: 100, PageToken: r.URL.Query().Get("page"), Existing: true,
 	})
+	if err != nil {
+		return v, err
+	}
 	v.Sandboxes, v.More, v.Disk = list.GetSandboxes(), list.GetNextPageToken(), list.GetDisk()
+	accounts, err := a.services.sandboxes.ListSandboxAccounts(r.Context(), &arbev1.ListSandboxAccountsRequest{HouseId: house})
+	v.Accounts, v.Set = accounts.GetAccounts(), r.URL.Query().Has("set")
 	return v, err
 }
 

@@ -14,6 +14,9 @@ type sandboxesView struct {
 	More      string
 	// Disk is what they take up; nil on further pages.
 	Disk *arbev1.HouseDisk
+	// Accounts are the providers that the house can use with a key of its own. Set reports that such a key was just set.
+	Accounts []*arbev1.SandboxAccount
+	Set      bool
 	// Asked reports that the providers were just asked. Gone counts the sandboxes that they no longer have, and Unknown those
 	// that they did not answer about.
 	Asked         bool
@@ -30,6 +33,21 @@ func (v sandboxesView) disk() string {
 		text += ", and cached environments " + bytesText(cached)
 	}
 	return text + ". The house may take up " + bytesText(v.Disk.GetMostBytes()) + " of each machine's disk."
+}
+
+// accountWords say in whose account new sandboxes of a driver are.
+func accountWords(a *arbev1.SandboxAccount) string {
+	text := "New sandboxes are in the operator's account."
+	switch {
+	case a.GetSet():
+		text = "New sandboxes are in the account of the house's key, with the limits of that account."
+	case !a.GetOperator():
+		text = "Not set up: there are none without a key of the house."
+	}
+	if n := int(a.GetSandboxes()); n > 0 {
+		text += " " + numbered(n, "sandbox is", "sandboxes are") + " in the house's own account now."
+	}
+	return text
 }
 
 // answer describes the providers' answers.
@@ -113,4 +131,12 @@ func folderName(p *arbev1.TreePart) string {
 		return "working tree"
 	}
 	return clip(p.GetFolder(), maxWord)
+}
+
+// inOwnAccount says that a sandbox is in the house's own account.
+func inOwnAccount(s *arbev1.Sandbox) string {
+	if s.GetOwnAccount() {
+		return ", in the house's own account"
+	}
+	return ""
 }

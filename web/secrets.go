@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -44,13 +45,24 @@ func (a *app) setSecret(w http.ResponseWriter, r *http.Request) error {
 	set, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(pasted(r, "value")), SkipCheck: unchecked(r)})
 	if failed == nil {
 		then := settingsPath(house, "secrets")
-		if set.Check != nil { // a key of models: tell what it can be used for
+		if set.Check != nil { // a key: say what it is good for
 			then = modelsSet(house, name, set.Check)
+			if is, err := a.isAccountKey(r, house, name); err != nil {
+				return err
+			} else if is {
+				then = settingsPath(house, "sandboxes") + "?set=yes"
+			}
 		}
 		http.Redirect(w, r, then, http.StatusSeeOther)
 		return nil
 	}
 	return a.secretsFailed(w, r, failed, name)
+}
+
+// isAccountKey reports whether a secret is the key of a house's own account at a provider of sandboxes.
+func (a *app) isAccountKey(r *http.Request, house, name string) (bool, error) {
+	list, err := a.services.sandboxes.ListSandboxAccounts(r.Context(), &arbev1.ListSandboxAccountsRequest{HouseId: house})
+	return slices.ContainsFunc(list.GetAccounts(), func(one *arbev1.SandboxAccount) bool { return one.GetSecretName() == name }), err
 }
 
 // deleteSecret deletes a secret. A missing secret is not an error, so that the form may be sent twice.

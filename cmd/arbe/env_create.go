@@ -27,7 +27,8 @@ func envCreate(a *app) *cobra.Command {
 			"postCreateCommand of its devcontainer.json. --setup takes precedence.\n" +
 			"\n" +
 			"--git HOST=SECRET opens private repositories at a host with a token: git in sandboxes uses it through the server, and\n" +
-			"no program there ever sees it.",
+			"no program there ever sees it. A secret that is a private key is used by ssh, as the user git or HOST=SECRET=USER. The host\n" +
+			"is known by its key: --git git.example.com=DEPLOY_KEY=SHA256:…, as ssh-keygen -lf shows it; github.com's are known.",
 		Example: "  arbe env create --repo https://github.com/octocat/hello-world --git github.com=GITHUB_TOKEN\n" +
 			"  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
 			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
@@ -62,7 +63,7 @@ func envCreate(a *app) *cobra.Command {
 	f.StringVar(&flags.Setup, "setup", "", "shell script that runs once in a new sandbox")
 	f.StringVar(&flags.Start, "start", "", "shell script that runs each time a sandbox has started")
 	f.StringVar(&flags.Directory, "directory", "", "where commands start, below the working tree")
-	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET (repeatable)")
+	f.StringArrayVar(&git, "git", nil, "secret that opens repositories at a host, HOST=SECRET[=USER][=SHA256:…] (repeatable)")
 	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable; NAME? may be missing (repeatable)")
 	f.StringVar(&flags.Egress.Mode, "egress", "", "which hosts of the internet sandboxes reach: none, listed or open (default: package registries, GitHub, and --allow)")
 	f.StringArrayVar(&flags.Egress.Hosts, "allow", nil, "another host that sandboxes reach: example.com, example.com:22 or *.example.com (repeatable)")
@@ -80,7 +81,18 @@ func (flags *recipe) over(file *environmentFile, git []string) error {
 		if !found {
 			return fault.Newf(fault.Invalid, "give it as HOST=SECRET, such as github.com=GITHUB_TOKEN", "--git: %q names no secret", binding)
 		}
-		file.Git = append(file.Git, recipeGit{Host: host, Secret: secret})
+		made := recipeGit{Host: host}
+		for i, part := range strings.Split(secret, "=") {
+			switch {
+			case i == 0:
+				made.Secret = part
+			case strings.HasPrefix(part, "SHA256:"):
+				made.HostKeys = append(made.HostKeys, part)
+			default:
+				made.User = part
+			}
+		}
+		file.Git = append(file.Git, made)
 	}
 	if len(flags.Secrets) > 0 {
 		file.Secrets = flags.Secrets

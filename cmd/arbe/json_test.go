@@ -143,6 +143,7 @@ var jsonCalls = []struct {
 	{line: "port {thread} 0:3000", stays: true},
 	{line: "thread show {thread}", keep: "sandbox=sandbox_id"},
 	{line: "sandbox list"},
+	{line: "sandbox accounts"},
 	{line: "sandbox show {sandbox}"},
 	{line: "sandbox logs {sandbox}"},
 	{line: "sandbox delete -y {sandbox}"},

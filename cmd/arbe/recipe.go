@@ -44,9 +44,10 @@ type recipeRepository struct {
 }
 
 type recipeGit struct {
-	Host   string `json:"host" yaml:"host"`
-	Secret string `json:"secret" yaml:"secret"`
-	User   string `json:"user,omitempty" yaml:"user,omitempty"`
+	Host     string   `json:"host" yaml:"host"`
+	Secret   string   `json:"secret" yaml:"secret"`
+	User     string   `json:"user,omitempty" yaml:"user,omitempty"`
+	HostKeys []string `json:"host_keys,omitempty" yaml:"host_keys,omitempty,flow"`
 }
 
 type recipeEgress struct {
@@ -85,7 +86,7 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 		r.Repositories = append(r.Repositories, recipeRepository{repo.GetUrl(), repo.GetRef(), repo.GetDepth(), repo.GetFolder()})
 	}
 	for _, g := range c.GetGit() {
-		r.Git = append(r.Git, recipeGit{g.GetHost(), g.GetSecret(), g.GetUser()})
+		r.Git = append(r.Git, recipeGit{g.GetHost(), g.GetSecret(), g.GetUser(), g.GetHostKeys()})
 	}
 	if l.GetCommandTimeout() != nil {
 		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
@@ -123,7 +124,7 @@ func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 		c.Repositories = append(c.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: repo.Depth, Folder: repo.Folder})
 	}
 	for _, g := range r.Git {
-		c.Git = append(c.Git, &arbev1.GitCredential{Host: g.Host, Secret: g.Secret, User: g.User})
+		c.Git = append(c.Git, &arbev1.GitCredential{Host: g.Host, Secret: g.Secret, User: g.User, HostKeys: g.HostKeys})
 	}
 	if e := r.Egress; e.Mode != "" || len(e.Sets) > 0 || len(e.Hosts) > 0 {
 		c.Egress = &arbev1.Egress{Mode: e.Mode, Sets: e.Sets, Hosts: e.Hosts}

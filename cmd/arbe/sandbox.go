@@ -12,6 +12,7 @@ type sandboxView struct {
 	EnvironmentID string     `json:"environment_id"`
 	Provider      string     `json:"provider"`
 	Status        string     `json:"status"`
+	OwnAccount    bool       `json:"own_account,omitempty"`
 	Ephemeral     bool       `json:"ephemeral,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
 	DestroyedAt   *time.Time `json:"destroyed_at,omitempty"`
@@ -24,11 +25,19 @@ type sandboxView struct {
 	DiskBytes   int64      `json:"disk_bytes,omitempty"`
 }
 
+// driverOf names the driver of a sandbox, and the house's own account.
+func driverOf(s *arbev1.Sandbox) string {
+	if s.GetOwnAccount() {
+		return s.GetProvider() + " (own account)"
+	}
+	return s.GetProvider()
+}
+
 func viewSandbox(s *arbev1.Sandbox) sandboxView {
 	use := s.GetUse()
 	v := sandboxView{
 		ID: s.GetId(), HouseID: s.GetHouseId(), EnvironmentID: s.GetEnvironmentId(), Provider: s.GetProvider(), Status: s.GetStatus(),
-		Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: optional(s.GetDestroyedAt()),
+		OwnAccount: s.GetOwnAccount(), Ephemeral: s.GetEphemeral(), CreatedAt: s.GetCreatedAt().AsTime(), DestroyedAt: optional(s.GetDestroyedAt()),
 		Environment: use.GetEnvironmentName(), UsedAt: optional(use.GetUsedAt()), SavedAt: optional(use.GetSavedAt()), ThreadCount: use.GetThreadCount(), DiskBytes: use.GetDiskBytes(),
 	}
 	for _, t := range use.GetThreads() {

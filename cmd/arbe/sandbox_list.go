@@ -50,7 +50,7 @@ func sandboxList(a *app) *cobra.Command {
 						return a.listSandboxes(rows, disk)
 					}
 					rows = append(rows, row{s.GetId(), viewSandbox(s), []string{
-						s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), s.GetProvider(), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
+						s.GetId(), s.GetStatus(), oneLine(s.GetUse().GetEnvironmentName()), driverOf(s), strconv.Itoa(int(s.GetUse().GetThreadCount())), diskText(s.GetUse().GetDiskBytes()),
 						a.whenever(s.GetUse().GetUsedAt()), a.when(s.GetCreatedAt().AsTime()),
 					}})
 				}

@@ -28,7 +28,8 @@ func secretSet(a *app) *cobra.Command {
 			"The value is read from stdin; on a terminal, arbe asks for it without showing it. No verb prints it again. A line break\n" +
 			"after a single line is left out; a value of several lines is stored exactly.\n\n" +
 			"A key of models (ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, and those of servers that the house\n" +
-			"added) is tried first, which costs nothing. A wrong one changes nothing. --no-check stores it untried.\n\n" +
+			"added) is tried first, which costs nothing. A wrong one changes nothing. --no-check stores it untried. So is the key of a provider\n" +
+			"of sandboxes (DAYTONA_API_KEY, SPRITES_TOKEN), in whose account new sandboxes of the house are from then on: arbe sandbox accounts.\n\n" +
 			"Commands receive it if their environment binds it (arbe env create --secret NAME). In the output of those, each byte of the\n" +
 			"value becomes an x, unless the value has less than 6 bytes or is a common word.",
 		Example: "  arbe secret set ANTHROPIC_API_KEY\n" +
@@ -62,7 +63,7 @@ func secretSet(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	noCheckFlag(cmd, &noCheck, "store a key of models without trying it")
+	noCheckFlag(cmd, &noCheck, "store a key without trying it")
 	cmd.ValidArgsFunction = a.proposesFirst(a.secretNames)
 	return cmd
 }

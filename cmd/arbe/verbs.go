@@ -58,7 +58,7 @@ func env(a *app) *cobra.Command {
 }
 
 func sandbox(a *app) *cobra.Command {
-	return group(a, "sandbox", "List, show and delete sandboxes", sandboxList, sandboxShow, sandboxLogs, sandboxDelete)
+	return group(a, "sandbox", "List, show and delete sandboxes", sandboxList, sandboxAccounts, sandboxShow, sandboxLogs, sandboxDelete)
 }
 
 func secret(a *app) *cobra.Command {

@@ -101,3 +101,7 @@ where not exists (select from signing_keys where created_at > now() - make_inter
 -- Keys that a newer one replaced at least this many seconds ago.
 delete from signing_keys k where exists (
   select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => @since::float8));
+
+-- name: UseTicket :one
+-- Whether it was not used before.
+select use_ticket(@id::text, @expires_at::timestamptz)::boolean;

@@ -33,8 +33,8 @@ join houses h on h.id = t.house_id
 where t.id = @thread_id;
 
 -- name: InsertSandbox :one
-insert into sandboxes (house_id, environment_id, provider, ephemeral, replaces, replaces_for)
-values (@house_id, @environment_id, @provider, @ephemeral, sqlc.narg(replaces), sqlc.narg(replaces_for))
+insert into sandboxes (house_id, environment_id, provider, own_account, ephemeral, replaces, replaces_for)
+values (@house_id, @environment_id, @provider, @own_account, @ephemeral, sqlc.narg(replaces), sqlc.narg(replaces_for))
 returning *;
 
 -- name: ReplacementOf :one
@@ -145,3 +145,15 @@ select (house_id || '/' || id)::text from unsaved_sandboxes(@machines::text[], m
 -- name: SpareSandboxes :many
 -- Each as house/id.
 select (house_id || '/' || id)::text from spare_sandboxes(@machines::text[], make_interval(secs => @quiet::float8), @most::int);
+
+-- name: HasSecret :one
+select has_secret(@name)::boolean;
+
+-- name: HousesWithSecrets :many
+select house_id::text, name::text from houses_with_secrets(@names::text[], @most::int);
+
+-- name: OwnSandboxes :many
+-- Those in the house's own account at some drivers that are not dead, newest first.
+select * from sandboxes where house_id = @house_id and own_account and provider = any (@providers::text[]) and status <> 'dead'
+order by created_at desc, id desc
+limit @max_rows;

@@ -529,3 +529,15 @@ func (q *Queries) TokensOf(ctx context.Context, db DBTX, arg TokensOfParams) ([]
 	}
 	return items, nil
 }
+
+const useTicket = `-- name: UseTicket :one
+select use_ticket($1::text, $2::timestamptz)::boolean
+`
+
+// Whether it was not used before.
+func (q *Queries) UseTicket(ctx context.Context, db DBTX, iD string, expiresAt time.Time) (bool, error) {
+	row := db.QueryRow(ctx, useTicket, iD, expiresAt)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}

@@ -436,6 +436,8 @@ type Sandbox struct {
 	Replaces *string
 	// The one thread that moves; null: all threads on the replaced one.
 	ReplacesFor *string
+	// Whether the machine is in the account of the house's own key, instead of the operator's.
+	OwnAccount bool
 }
 
 // What is known of the working tree of a sandbox. It has a table of its own, because watchers of a sandbox are notified of each change of its record.
@@ -802,4 +804,10 @@ type Turn struct {
 	WaitedMs int64
 	// How hard the model thinks for entries of asked, by their ids, as the people who wrote them said. One that is not there says nothing.
 	AskedThink json.RawMessage
+}
+
+// Tickets that were used, until they expire. They belong to no house.
+type UsedTicket struct {
+	ID        string
+	ExpiresAt time.Time
 }

@@ -74,7 +74,7 @@ func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Envir
 }
 
 const getSandbox = `-- name: GetSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where id = $1
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where id = $1
 `
 
 func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -93,8 +93,20 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 		&i.DestroyedAt,
 		&i.Replaces,
 		&i.ReplacesFor,
+		&i.OwnAccount,
 	)
 	return i, err
+}
+
+const hasSecret = `-- name: HasSecret :one
+select has_secret($1)::boolean
+`
+
+func (q *Queries) HasSecret(ctx context.Context, db DBTX, name string) (bool, error) {
+	row := db.QueryRow(ctx, hasSecret, name)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const houseDisk = `-- name: HouseDisk :one
@@ -115,6 +127,35 @@ func (q *Queries) HouseDisk(ctx context.Context, db DBTX, houseID string) (House
 	var i HouseDiskRow
 	err := row.Scan(&i.Sandboxes, &i.Cached, &i.Most)
 	return i, err
+}
+
+const housesWithSecrets = `-- name: HousesWithSecrets :many
+select house_id::text, name::text from houses_with_secrets($1::text[], $2::int)
+`
+
+type HousesWithSecretsRow struct {
+	HouseID string
+	Name    string
+}
+
+func (q *Queries) HousesWithSecrets(ctx context.Context, db DBTX, names []string, most int32) ([]HousesWithSecretsRow, error) {
+	rows, err := db.Query(ctx, housesWithSecrets, names, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HousesWithSecretsRow
+	for rows.Next() {
+		var i HousesWithSecretsRow
+		if err := rows.Scan(&i.HouseID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertEnvironment = `-- name: InsertEnvironment :one
@@ -151,15 +192,16 @@ func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, arg InsertEnvi
 }
 
 const insertSandbox = `-- name: InsertSandbox :one
-insert into sandboxes (house_id, environment_id, provider, ephemeral, replaces, replaces_for)
-values ($1, $2, $3, $4, $5, $6)
-returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for
+insert into sandboxes (house_id, environment_id, provider, own_account, ephemeral, replaces, replaces_for)
+values ($1, $2, $3, $4, $5, $6, $7)
+returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account
 `
 
 type InsertSandboxParams struct {
 	HouseID       string
 	EnvironmentID string
 	Provider      string
+	OwnAccount    bool
 	Ephemeral     bool
 	Replaces      *string
 	ReplacesFor   *string
@@ -170,6 +212,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		arg.HouseID,
 		arg.EnvironmentID,
 		arg.Provider,
+		arg.OwnAccount,
 		arg.Ephemeral,
 		arg.Replaces,
 		arg.ReplacesFor,
@@ -188,6 +231,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		&i.DestroyedAt,
 		&i.Replaces,
 		&i.ReplacesFor,
+		&i.OwnAccount,
 	)
 	return i, err
 }
@@ -240,7 +284,7 @@ func (q *Queries) ListEnvironments(ctx context.Context, db DBTX, arg ListEnviron
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
 where house_id = $1 and (created_at, id) < ($2::timestamptz, $3::text)
   and ($4::text = '' or provider = $4) and (status <> 'dead' or not $5::boolean)
 order by created_at desc, id desc
@@ -285,6 +329,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 			&i.DestroyedAt,
 			&i.Replaces,
 			&i.ReplacesFor,
+			&i.OwnAccount,
 		); err != nil {
 			return nil, err
 		}
@@ -297,7 +342,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 }
 
 const liveSandboxesIn = `-- name: LiveSandboxesIn :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where house_id = $1 and status = 'live' order by created_at desc, id desc limit $2
 `
 
 func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, maxRows int32) ([]Sandbox, error) {
@@ -322,6 +367,7 @@ func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, 
 			&i.DestroyedAt,
 			&i.Replaces,
 			&i.ReplacesFor,
+			&i.OwnAccount,
 		); err != nil {
 			return nil, err
 		}
@@ -334,7 +380,7 @@ func (q *Queries) LiveSandboxesIn(ctx context.Context, db DBTX, houseID string, 
 }
 
 const liveSandboxesOf = `-- name: LiveSandboxesOf :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where environment_id = $1 and status = 'live'
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where environment_id = $1 and status = 'live'
 `
 
 func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID string) ([]Sandbox, error) {
@@ -359,6 +405,7 @@ func (q *Queries) LiveSandboxesOf(ctx context.Context, db DBTX, environmentID st
 			&i.DestroyedAt,
 			&i.Replaces,
 			&i.ReplacesFor,
+			&i.OwnAccount,
 		); err != nil {
 			return nil, err
 		}
@@ -390,7 +437,7 @@ func (q *Queries) LockEnvironment(ctx context.Context, db DBTX, id string) (Envi
 }
 
 const lockSandbox = `-- name: LockSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes where id = $1 for update
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where id = $1 for update
 `
 
 func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -409,6 +456,7 @@ func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox,
 		&i.DestroyedAt,
 		&i.Replaces,
 		&i.ReplacesFor,
+		&i.OwnAccount,
 	)
 	return i, err
 }
@@ -444,7 +492,7 @@ func (q *Queries) MarkSandboxLive(ctx context.Context, db DBTX, providerRef stri
 }
 
 const matchSandboxes = `-- name: MatchSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
 where house_id = $1 and id ~>=~ $2::text and id ~<~ ($2::text || chr(127))
   and (created_at, id) < ($3::timestamptz, $4::text) and ($5::text = '' or provider = $5)
   and (status <> 'dead' or not $6::boolean)
@@ -493,6 +541,48 @@ func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxe
 			&i.DestroyedAt,
 			&i.Replaces,
 			&i.ReplacesFor,
+			&i.OwnAccount,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ownSandboxes = `-- name: OwnSandboxes :many
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes where house_id = $1 and own_account and provider = any ($2::text[]) and status <> 'dead'
+order by created_at desc, id desc
+limit $3
+`
+
+// Those in the house's own account at some drivers that are not dead, newest first.
+func (q *Queries) OwnSandboxes(ctx context.Context, db DBTX, houseID string, providers []string, maxRows int32) ([]Sandbox, error) {
+	rows, err := db.Query(ctx, ownSandboxes, houseID, providers, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Sandbox
+	for rows.Next() {
+		var i Sandbox
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.EnvironmentID,
+			&i.Provider,
+			&i.ProviderRef,
+			&i.Status,
+			&i.Ephemeral,
+			&i.MachineID,
+			&i.CreatedAt,
+			&i.DestroyedAt,
+			&i.Replaces,
+			&i.ReplacesFor,
+			&i.OwnAccount,
 		); err != nil {
 			return nil, err
 		}
@@ -607,7 +697,7 @@ func (q *Queries) RecordSaved(ctx context.Context, db DBTX, arg RecordSavedParam
 }
 
 const replacementOf = `-- name: ReplacementOf :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at, replaces, replaces_for, own_account from sandboxes
 where replaces = $1::text and coalesce(replaces_for, '') = $2::text and status <> 'dead'
 order by status = 'live' desc, created_at desc
 limit 1
@@ -630,6 +720,7 @@ func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, r
 		&i.DestroyedAt,
 		&i.Replaces,
 		&i.ReplacesFor,
+		&i.OwnAccount,
 	)
 	return i, err
 }

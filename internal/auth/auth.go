@@ -239,6 +239,12 @@ func goodLink(outcome string) error {
 	return notLoggedIn("this login link is not known")
 }
 
+// UseOnce reports whether something with an id, which is valid until it expires, is used for the first time, and notes that it is.
+func (a *Auth) UseOnce(ctx context.Context, id string, expires time.Time) (first bool, err error) {
+	first, err = a.q.UseTicket(ctx, a.db.Pool(), id, expires)
+	return first, db.Explain(err)
+}
+
 // EndSession ends p's browser session. It does nothing for other credentials or for a session that has ended.
 func (a *Auth) EndSession(ctx context.Context, p Principal) error {
 	if p.Credential != session {

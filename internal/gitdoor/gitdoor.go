@@ -5,9 +5,12 @@
 // It serves only git's own requests, and only for hosts for which the sandbox's environment has a credential. It looks
 // up the credential for each request. A credential that lives for a minute is therefore enough, and one that was
 // revoked stops working at once.
+//
+// A credential that is a private key is used by ssh; see ssh.go. A host's key is checked before anything is sent.
 package gitdoor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -39,8 +42,13 @@ const (
 	maxRedirects = 3
 )
 
-// Credential gives access to repositories at a host.
-type Credential struct{ User, Password string }
+// Credential gives access to repositories at a host: by https with a password or token, or by ssh with a private key.
+type Credential struct {
+	// User may be empty; see [sandbox.GitCredential].
+	User, Password string
+	// HostKeys are the fingerprints (SHA256:…) of the keys that the host shows by ssh.
+	HostKeys []string
+}
 
 // Config configures [New]. Credential and Dial are required.
 type Config struct {
@@ -120,6 +128,10 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	}
 	ctx, stop := context.WithTimeout(r.Context(), maxTime)
 	defer stop()
+	if c.isKey() {
+		return d.passSSH(ctx, w, r, host, target, c)
+	}
+	target.Path = strings.Replace(target.Path, "/"+sandbox.GitRoot, "/", 1)
 	target.Scheme, target.Host = "https", host
 	ask, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
 	if err != nil {
@@ -133,7 +145,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 			ask.Header.Set(name, value)
 		}
 	}
-	ask.SetBasicAuth(c.User, c.Password)
+	ask.SetBasicAuth(cmp.Or(c.User, sandbox.DefaultGitUser), c.Password)
 	answer, err := d.client.Do(ask)
 	if err != nil {
 		// Its text has the address, which the caller knows, and no credential.

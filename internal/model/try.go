@@ -257,6 +257,9 @@ func (t *tries) take(scope db.Scope) error {
 	return nil
 }
 
+// MayTry counts a try of another key than those of models towards the limit; see [Houses.TryKey].
+func (h *Houses) MayTry(scope db.Scope) error { return h.tries.take(scope) }
+
 func tooMany() error {
 	return fault.New(fault.Exhausted, "too many keys and servers were tried in a short time", "nothing was changed; wait a minute, and try again; "+untried)
 }

@@ -25,8 +25,9 @@ var pagePolicy = func() string {
 // page is what a page shows. It is written without html/template, whose calls of methods by their names would keep every exported
 // method of every package in the program.
 type page struct {
-	title, next, link string
-	retry             int // every so many seconds; 0 for never
+	title, next    string
+	link, linkText string
+	retry          int // every so many seconds; 0 for never
 }
 
 func (p page) String() string {
@@ -41,7 +42,7 @@ func (p page) String() string {
 		fmt.Fprintf(&body, "<p>This page tries again every %d seconds.</p>", p.retry)
 	}
 	if p.link != "" {
-		fmt.Fprintf(&body, `<p><a href="%s">Open it from the thread</a></p>`, html.EscapeString(p.link))
+		fmt.Fprintf(&body, `<p><a href="%s">%s</a></p>`, html.EscapeString(p.link), html.EscapeString(p.linkText))
 	}
 	return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>` + title + `</title>` +
 		head.String() + `<style>` + style + `</style></head><body><main>` + body.String() + `</main></body></html>`
@@ -66,8 +67,11 @@ func (p *Ports) fail(w http.ResponseWriter, r *http.Request, err error, link str
 		fault.Answer(w, r, f.Code.HTTPStatus(), f.Code, f.Body())
 		return
 	}
-	shown := page{title: sentence(f.Message), next: sentence(f.Next), link: link}
-	if reason := f.Reason(); (reason == fault.NobodyListens || reason == fault.NoSandbox || f.Code == fault.Unavailable) && r.Method == http.MethodGet {
+	shown := page{title: sentence(f.Message), next: sentence(f.Next), link: link, linkText: "Open it from the thread"}
+	if f.Reason() == fault.NoSandbox {
+		shown.linkText = "Start it from the thread"
+	}
+	if (f.Reason() == fault.NobodyListens || f.Code == fault.Unavailable) && r.Method == http.MethodGet {
 		shown.retry = retryEvery
 		h.Set("Retry-After", strconv.Itoa(retryEvery))
 	}

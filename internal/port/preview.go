@@ -2,6 +2,7 @@ package port
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -38,7 +41,7 @@ func (p *Ports) OpenPreview(ctx context.Context, thread string, port uint16) (ad
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	text, expires, err := p.sign(ticket, claims{Thread: thread, Port: port, Mark: who.Mark()}, ticketFor)
+	text, expires, err := p.sign(ticket, claims{Thread: thread, Port: port, Mark: who.Mark(), RegisteredClaims: jwt.RegisteredClaims{ID: rand.Text()}}, ticketFor)
 	return p.origin(p.label(thread, port)) + openPath + "?" + url.Values{"ticket": {text}}.Encode(), expires, err
 }
 
@@ -75,8 +78,15 @@ func (p *Ports) Preview() http.Handler {
 			DialContext: p.dialPreview, DisableCompression: true, MaxConnsPerHost: maxOfPreview, MaxIdleConnsPerHost: 8, IdleConnTimeout: 20 * time.Second,
 			ResponseHeaderTimeout: answerWithin, MaxResponseHeaderBytes: 256 << 10,
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r, unanswered(err), "") },
-		ErrorLog:     slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			err = unanswered(err)
+			link := ""
+			if fault.From(err).Reason() == fault.NoSandbox { // a preview starts nothing
+				link = p.linkTo(visitOf(r.Context()).claims) + "&start=yes"
+			}
+			p.fail(w, r, err, link)
+		},
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		label, _ := p.Serves(r)
@@ -118,9 +128,23 @@ func visitOf(ctx context.Context) visit {
 	return v
 }
 
-// open exchanges a ticket for a pass.
+// open exchanges a ticket for a pass, once. In the browser that has the pass, the address may be opened again.
 func (p *Ports) open(w http.ResponseWriter, r *http.Request, label string) {
+	if r.Method != http.MethodGet {
+		p.fail(w, r, fault.New(fault.Invalid, "this is the address of a preview", "open it in a browser"), "")
+		return
+	}
 	c, err := p.verify(ticket, r.URL.Query().Get("ticket"), label)
+	if err == nil {
+		var first bool
+		if first, err = p.Auth.UseOnce(r.Context(), c.ID, c.ExpiresAt.Time); err == nil && !first {
+			if _, failed := p.passOf(r, label); failed == nil {
+				http.Redirect(w, r, "/", http.StatusSeeOther)
+				return
+			}
+			err = fault.New(fault.Unauthenticated, "the address of this preview was already opened", "open the preview from the page of its thread")
+		}
+	}
 	if err != nil {
 		p.fail(w, r, err, p.linkTo(c))
 		return

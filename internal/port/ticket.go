@@ -34,7 +34,8 @@ type claims struct {
 	jwt.RegisteredClaims
 }
 
-// The kinds of signed texts: a ticket is in an address, and is soon worth nothing; a pass, for which it is exchanged, is in a cookie.
+// The kinds of signed texts: a ticket is in an address, is soon worth nothing and is good for once, by its id; a pass, for which it is
+// exchanged, is in a cookie.
 const (
 	ticket = "preview ticket"
 	pass   = "preview pass"
@@ -43,7 +44,7 @@ const (
 // sign returns the text of claims that are valid for a while.
 func (p *Ports) sign(kind string, c claims, valid time.Duration) (text string, expires time.Time, err error) {
 	expires = time.Now().Add(valid)
-	c.RegisteredClaims = jwt.RegisteredClaims{Audience: jwt.ClaimStrings{kind}, ExpiresAt: jwt.NewNumericDate(expires)}
+	c.RegisteredClaims = jwt.RegisteredClaims{ID: c.ID, Audience: jwt.ClaimStrings{kind}, ExpiresAt: jwt.NewNumericDate(expires)}
 	text, err = jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(p.Key)
 	return text, expires, err
 }
@@ -54,7 +55,7 @@ func (p *Ports) verify(kind, text, label string) (claims, error) {
 	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return p.Key, nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(kind), jwt.WithExpirationRequired())
 	expired := errors.Is(err, jwt.ErrTokenExpired) && !errors.Is(err, jwt.ErrTokenSignatureInvalid)
-	if err != nil && !expired || p.label(c.Thread, c.Port) != label {
+	if err != nil && !expired || kind == ticket && c.ID == "" || p.label(c.Thread, c.Port) != label {
 		return claims{}, notOpened()
 	}
 	if expired {

@@ -169,7 +169,11 @@ func wireDelta(d stream.Delta) *arbev1.Delta {
 
 func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
 	return &arbev1.Sandbox{Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
-		Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
+		OwnAccount: b.OwnAccount, Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
+}
+
+func wireAccount(a sandbox.OwnAccount) *arbev1.SandboxAccount {
+	return &arbev1.SandboxAccount{Driver: a.Driver, SecretName: a.Secret, Set: a.Set, Operator: a.Operator, Sandboxes: int32(a.Sandboxes)}
 }
 
 func wireUse(u sandbox.Use) *arbev1.SandboxUse {
@@ -214,7 +218,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 		config.Repositories = append(config.Repositories, &arbev1.Repository{Url: repo.URL, Ref: repo.Ref, Depth: int32(repo.Depth), Folder: repo.Folder})
 	}
 	for _, c := range r.Git {
-		config.Git = append(config.Git, &arbev1.GitCredential{Host: c.Host, Secret: c.Secret, User: c.User})
+		config.Git = append(config.Git, &arbev1.GitCredential{Host: c.Host, Secret: c.Secret, User: c.User, HostKeys: c.HostKeys})
 	}
 	if r.Limits.Idle > 0 {
 		config.Limits.Idle = durationpb.New(r.Limits.Idle)
@@ -238,7 +242,7 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 			return sandbox.Repository{URL: r.GetUrl(), Ref: r.GetRef(), Depth: int(r.GetDepth()), Folder: r.GetFolder()}
 		}),
 		Git: each(c.GetGit(), func(g *arbev1.GitCredential) sandbox.GitCredential {
-			return sandbox.GitCredential{Host: g.GetHost(), Secret: g.GetSecret(), User: g.GetUser()}
+			return sandbox.GitCredential{Host: g.GetHost(), Secret: g.GetSecret(), User: g.GetUser(), HostKeys: g.GetHostKeys()}
 		}),
 		Limits: sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus(),
 			Idle: l.GetIdle().AsDuration()},

@@ -90,8 +90,13 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	must(t, err)
 	t.Cleanup(log.Close)
 	threads := thread.New(d.DB, log)
+	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) (model.Listing, error) {
+		return model.Listing{}, io.ErrUnexpectedEOF
+	})
+	accounts := map[string]sandbox.Account{sandbox.DefaultDriver: {Secret: accountKey, Open: func(key string) (sandbox.Driver, error) { return &account{key: key}, nil }}}
+	secrets := secret.New(d.DB, d.Sealer, secret.EachUse(nothing.SecretUses, sandbox.AccountUses(accounts)), nil)
 	boxes := sandbox.NewResolver(sandbox.Config{
-		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: &echo{}}, Logger: quiet,
+		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: &echo{}}, Accounts: accounts, Secrets: secrets, Logger: quiet,
 	})
 	blobs := t.TempDir()
 	store, err := blob.OpenDirectory(blobs)
@@ -113,11 +118,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Inboxes: inbox.New(d.DB), Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
-	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) (model.Listing, error) {
-		return model.Listing{}, io.ErrUnexpectedEOF
-	})
 	b.providers = modeltest.New(t, nil)
-	secrets := secret.New(d.DB, d.Sealer, nothing.SecretUses, nil)
 	services := rpc.Services{
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing, b.providers.Asker()),
 		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Inboxes: inbox.New(d.DB), Boxes: boxes,
@@ -297,11 +298,29 @@ type echo struct {
 	made           atomic.Int64
 }
 
+// accountKey is the secret with which a house has an account of its own at the provider of echo, and goodKey the key that this takes.
+const accountKey, goodKey = "ECHO_API_KEY", "key-of-the-account"
+
+// account is echo in the account of a house.
+type account struct {
+	echo
+	key string
+}
+
+func (a *account) List(context.Context, sandbox.Labels) ([]sandbox.Box, error) {
+	if a.key != goodKey {
+		return nil, fault.New(fault.Precondition, "the provider refuses the key", "set another one")
+	}
+	return nil, nil
+}
+
+func (a *account) Close(context.Context) error { return nil }
+
 func (e *echo) Probe(context.Context, string) (sandbox.Liveness, error) { return sandbox.Live, nil }
 
 func (e *echo) Guarantees() sandbox.Guarantees { return sandbox.Guarantees{Ports: true} }
 
-func (e *echo) Wake(context.Context, string) (bool, error) { return false, nil }
+func (e *echo) Asleep(context.Context, string) (bool, error) { return false, nil }
 
 func (e *echo) Dial(context.Context, string, uint16) (sandbox.Conn, error) {
 	return nil, sandbox.ErrNobodyListens

@@ -167,6 +167,9 @@ var good = map[string]func(things) proto.Message{
 	"SandboxService.GetSandbox":    func(of things) proto.Message { return &arbev1.GetSandboxRequest{Id: of.sandbox} },
 	"SandboxService.ListSandboxes": func(of things) proto.Message { return &arbev1.ListSandboxesRequest{HouseId: of.house} },
 	"SandboxService.GetSandboxLog": func(of things) proto.Message { return &arbev1.GetSandboxLogRequest{Id: of.sandbox} },
+	"SandboxService.ListSandboxAccounts": func(of things) proto.Message {
+		return &arbev1.ListSandboxAccountsRequest{HouseId: of.house}
+	},
 	"SandboxService.ReconcileSandboxes": func(of things) proto.Message {
 		return &arbev1.ReconcileSandboxesRequest{HouseId: of.house}
 	},

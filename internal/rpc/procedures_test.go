@@ -472,6 +472,9 @@ var procedures = map[string]call{
 	"SandboxService.GetSandboxLog": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.GetSandboxLog(ctx, &arbev1.GetSandboxLogRequest{Id: of.sandbox}))
 	},
+	"SandboxService.ListSandboxAccounts": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Sandboxes.ListSandboxAccounts(ctx, &arbev1.ListSandboxAccountsRequest{HouseId: of.house}))
+	},
 	"SandboxService.ReconcileSandboxes": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.ReconcileSandboxes(ctx, &arbev1.ReconcileSandboxesRequest{HouseId: of.house}))
 	},

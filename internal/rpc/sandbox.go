@@ -119,6 +119,18 @@ func (s *sandboxService) ReconcileSandboxes(ctx context.Context, req *arbev1.Rec
 	})}, nil
 }
 
+func (s *sandboxService) ListSandboxAccounts(ctx context.Context, req *arbev1.ListSandboxAccountsRequest) (*arbev1.ListSandboxAccountsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.Boxes.OwnAccounts(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListSandboxAccountsResponse{Accounts: each(list, wireAccount)}, nil
+}
+
 // wakeAliveEvery is the time between two signs of life while a sandbox is being built or started.
 const wakeAliveEvery = 2 * time.Second
 

@@ -25,6 +25,10 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 	if err != nil {
 		return nil, err
 	}
+	account, err := s.tryAccount(ctx, scope, req)
+	if err != nil {
+		return nil, err
+	}
 	set, fresh, err := s.Secrets.Set(ctx, scope, req.GetName(), req.GetValue())
 	if err != nil {
 		return nil, err
@@ -33,7 +37,23 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 	if err != nil {
 		return nil, err
 	}
+	if account != "" {
+		check = &arbev1.KeyCheck{Tried: !req.GetSkipCheck(), Summary: account}
+	}
 	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh, Check: check}, nil
+}
+
+// tryAccount tries the key of a provider of sandboxes; the result is empty for another secret.
+func (s *secretService) tryAccount(ctx context.Context, scope db.Scope, req *arbev1.SetSecretRequest) (string, error) {
+	if len(s.Boxes.AccountKeys(req.GetName())) == 0 {
+		return "", nil
+	}
+	if !req.GetSkipCheck() {
+		if err := s.Models.MayTry(scope); err != nil {
+			return "", err
+		}
+	}
+	return s.Boxes.TryAccount(ctx, scope, req.GetName(), string(req.GetValue()), req.GetSkipCheck())
 }
 
 // keyCheck reports the result of trying a key or a server, and who can use it now; nil if there was nothing to try.
@@ -64,8 +84,8 @@ func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Trie
 	return &arbev1.KeyCheck{Tried: tried.Not == "", Models: int32(tried.Models()), Summary: summary}, nil
 }
 
-// authorizeSecret lets people of a house change a secret, but only owners a key of models: everything that bots read goes to
-// whoever gave the key.
+// authorizeSecret lets people of a house change a secret, but only owners a key of models or of a provider of sandboxes: everything that
+// bots read, or that commands do, goes to whoever gave the key.
 func (s *secretService) authorizeSecret(ctx context.Context, house, name string) (db.Scope, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(house))
 	if err != nil {
@@ -75,14 +95,18 @@ func (s *secretService) authorizeSecret(ctx context.Context, house, name string)
 }
 
 // ownKeys reports whether the caller may decide about secrets with these names. Only an owner may decide about keys of
-// models.
+// models and of providers of sandboxes.
 func (s Services) ownKeys(ctx context.Context, scope db.Scope, names ...string) error {
 	keys, err := s.Models.Keys(ctx, scope.House, names...)
+	kind := "models"
+	if err == nil && len(keys) == 0 {
+		keys, kind = s.Boxes.AccountKeys(names...), "a provider of sandboxes"
+	}
 	if err != nil || len(keys) == 0 {
 		return err
 	}
 	if _, err := s.Auth.Authorize(ctx, auth.Own, auth.House(scope.House)); fault.CodeOf(err) == fault.Forbidden {
-		return fault.Newf(fault.Forbidden, "ask an owner of the house", "the secret %s is a key of models, which only owners may set, delete or give to commands", keys[0])
+		return fault.Newf(fault.Forbidden, "ask an owner of the house", "the secret %s is a key of %s, which only owners may set, delete or give to commands", keys[0], kind)
 	} else if err != nil {
 		return err
 	}

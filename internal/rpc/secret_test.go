@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -69,4 +70,63 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 	_, err = ada.Secrets.DeleteSecret(t.Context(), &arbev1.DeleteSecretRequest{HouseId: house, Name: "ANTHROPIC_API_KEY", Force: true})
 	must(t, err)
 	is("ANTHROPIC_API_KEY", "")
+}
+
+// TestAnOwnerGivesAHouseItsOwnAccount: the key is tried, is never shown, and no member replaces, deletes or passes it on.
+func TestAnOwnerGivesAHouseItsOwnAccount(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada, house := b.ada, b.ada.house.Id
+	set := func(p *person, key string) (*arbev1.SetSecretResponse, error) {
+		return p.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: accountKey, Value: []byte(key)})
+	}
+	accounts := func() *arbev1.SandboxAccount {
+		t.Helper()
+		got, err := b.cyd.Sandboxes.ListSandboxAccounts(t.Context(), &arbev1.ListSandboxAccountsRequest{HouseId: house})
+		must(t, err)
+		if len(got.Accounts) != 1 {
+			t.Fatalf("there are the accounts %v", got.Accounts)
+		}
+		return got.Accounts[0]
+	}
+	_, err := set(b.cyd, goodKey)
+	refused(t, err, connect.CodePermissionDenied, "a key of a provider of sandboxes")
+	_, err = set(ada, "wrong-key")
+	refused(t, err, connect.CodeInvalidArgument, "does not accept the key")
+	if a := accounts(); a.Set || !a.Operator || a.SecretName != accountKey || a.Driver != sandbox.DefaultDriver {
+		t.Errorf("without a key the account is %v", a)
+	}
+	done, err := set(ada, goodKey)
+	must(t, err)
+	if !done.Check.GetTried() || !strings.Contains(done.Check.GetSummary(), "accepts the key") || strings.Contains(done.String(), goodKey) {
+		t.Errorf("setting it answers %v", done)
+	}
+
+	thread, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house})
+	must(t, err)
+	woken, err := ada.WakeSandbox(t.Context(), thread.Thread.Id, nil)
+	must(t, err)
+	got, err := ada.Sandboxes.GetSandbox(t.Context(), &arbev1.GetSandboxRequest{Id: woken.SandboxId})
+	must(t, err)
+	if !got.Sandbox.OwnAccount {
+		t.Error("the sandbox is not in the house's account")
+	}
+	if a := accounts(); !a.Set || a.Sandboxes != 1 {
+		t.Errorf("with a key the account is %v", a)
+	}
+	del := &arbev1.DeleteSecretRequest{HouseId: house, Name: accountKey}
+	_, err = ada.Secrets.DeleteSecret(t.Context(), del)
+	refused(t, err, connect.CodeFailedPrecondition, "is used by sandbox "+woken.SandboxId)
+	del.Force = true
+	_, err = b.cyd.Secrets.DeleteSecret(t.Context(), del)
+	refused(t, err, connect.CodePermissionDenied, "a key of a provider of sandboxes")
+	_, err = b.cyd.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: "takes it", Config: &arbev1.EnvironmentConfig{
+		Secrets: []*arbev1.SecretBinding{{Name: accountKey}},
+	}})
+	refused(t, err, connect.CodePermissionDenied, "a key of a provider of sandboxes")
+	_, err = ada.Secrets.DeleteSecret(t.Context(), del)
+	must(t, err)
+	if a := accounts(); a.Set {
+		t.Errorf("after the key was deleted the account is %v", a)
+	}
 }

@@ -84,7 +84,7 @@ func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id st
 	if err != nil {
 		return Sandbox{}, err
 	}
-	driver, err := b.drivers.get(box.Provider)
+	driver, err := b.drivers.of(ctx, box)
 	if err != nil {
 		return Sandbox{}, err
 	}

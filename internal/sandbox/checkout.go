@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -17,7 +18,7 @@ import (
 
 // Repository is a git repository that is cloned into a new box.
 type Repository struct {
-	// URL is its address, or an absolute path on the server.
+	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the server.
 	URL string `json:"url"`
 	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
 	Ref string `json:"ref,omitempty"`
@@ -31,20 +32,25 @@ type Repository struct {
 // GitCredential is a secret of the house that gives access to repositories at a host. Git in a box uses it through the
 // server, and never sees it.
 type GitCredential struct {
-	// Host is a host, or host:port, which is reached by https.
+	// Host is a host, or host:port, which is reached by https or, with a key, by ssh.
 	Host string `json:"host"`
-	// Secret is the name of the secret with the password or token.
+	// Secret is the name of the secret with the password, the token or the private key.
 	Secret string `json:"secret"`
-	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one.
+	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one, and by ssh to git.
 	User string `json:"user,omitempty"`
+	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may show by ssh. Defaults to those that the server knows of
+	// well-known hosts.
+	HostKeys []string `json:"host_keys,omitempty"`
 }
 
-// DefaultGitUser is the default of [GitCredential].User.
-const DefaultGitUser = "x-access-token"
+// The defaults of [GitCredential].User.
+const DefaultGitUser, DefaultSSHUser = "x-access-token", "git"
 
 const (
 	// maxRepositories and maxGitCredentials limit a recipe.
 	maxRepositories, maxGitCredentials = 20, 20
+	// maxHostKeys limits those of one host.
+	maxHostKeys = 10
 	// maxDepth limits the depth of a clone.
 	maxDepth = 1 << 30
 )
@@ -125,6 +131,9 @@ func localFolder(folder string) bool {
 // hostName is the form of the names of hosts.
 var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
+// hostKey is the form of fingerprints of hosts' keys.
+var hostKey = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+
 // checkGit validates the credentials of a recipe.
 func (r Recipe) checkGit() error {
 	if len(r.Git) > maxGitCredentials {
@@ -142,6 +151,9 @@ func (r Recipe) checkGit() error {
 		}
 		if err := secret.CheckName(c.Secret); err != nil {
 			return fault.New(fault.Invalid, field+"secret: "+strings.TrimPrefix(fault.From(err).Message, "name: "), fault.From(err).Next)
+		}
+		if len(c.HostKeys) > maxHostKeys || slices.ContainsFunc(c.HostKeys, func(key string) bool { return !hostKey.MatchString(key) }) {
+			return fault.New(fault.Invalid, field+"host_keys: there are too many, or one is not a fingerprint", "write it as ssh-keygen -lf shows it: SHA256: and 43 characters")
 		}
 		if len(c.User) > 100 || strings.ContainsAny(c.User, ":\x00\n\r") {
 			return fault.New(fault.Invalid, field+"user: it is too long, or has characters that a user's name cannot have", "leave it out if the host needs none")
@@ -166,6 +178,9 @@ func checkRepo(field, refField, repo, ref string) error {
 	if _, local := localRepo(repo); local {
 		return nil
 	}
+	if scpAddress.MatchString(repo) {
+		return nil
+	}
 	u, err := url.Parse(repo)
 	if err == nil && u.User != nil && u.Scheme != "ssh" {
 		return fault.New(fault.Invalid, field+": it has a password or token, which everyone in the house could read",
@@ -175,7 +190,7 @@ func checkRepo(field, refField, repo, ref string) error {
 		return nil
 	}
 	return fault.New(fault.Invalid, field+": it is not the address of a git repository",
-		"write it as https://host/path, or as an absolute path on the server")
+		"write it as https://host/path or git@host:path, or as an absolute path on the server")
 }
 
 // Remote returns the address at https:// of the repository that is cloned as the working tree itself, and its host; empty if none is, or
@@ -203,18 +218,26 @@ func (r Recipe) HasCredential(host string) bool {
 	return slices.ContainsFunc(r.Git, func(c GitCredential) bool { return c.Host == host })
 }
 
+// scpAddress is the form of addresses by ssh that have no scheme: git@host:path.
+var scpAddress = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*@[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9/~._][^\x00-\x20\x7f]*$`)
+
 // GitPath is the path of the server's door at which git in boxes reaches repositories at https://HOST/PATH: GitPath + HOST +
-// "/" + PATH.
-const GitPath = "/git/"
+// "/" + PATH. By ssh, that is a path below the home directory of the user there, and one that begins with GitRoot is absolute.
+const GitPath, GitRoot = "/git/", "@root/"
 
 // rewrites returns the configuration of git with which it uses the server's door for the hosts of credentials. It has no
 // secret.
 func rewrites(door string, credentials []GitCredential) (args []string) {
 	for _, c := range credentials {
-		to := "url." + door + GitPath + c.Host + "/.insteadOf"
-		host, _, _ := strings.Cut(c.Host, ":")
-		for _, from := range []string{"https://" + c.Host + "/", "git@" + host + ":", "ssh://git@" + host + "/"} {
-			args = append(args, to, from)
+		to := "url." + door + GitPath + c.Host + "/"
+		host, _, ported := strings.Cut(c.Host, ":")
+		user := cmp.Or(c.User, DefaultSSHUser)
+		args = append(args, to+".insteadOf", "https://"+c.Host+"/")
+		for _, user := range slices.Compact([]string{DefaultSSHUser, user}) {
+			args = append(args, to+".insteadOf", user+"@"+host+":", to+GitRoot+".insteadOf", user+"@"+host+":/", to+GitRoot+".insteadOf", "ssh://"+user+"@"+host+"/")
+			if ported {
+				args = append(args, to+GitRoot+".insteadOf", "ssh://"+user+"@"+c.Host+"/")
+			}
 		}
 	}
 	return args

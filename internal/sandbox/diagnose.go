@@ -85,6 +85,7 @@ type diagnosis struct {
 	// What the steps found for those after them.
 	recipe    Recipe
 	driver    Driver
+	own       bool // the box is in the house's own account
 	received  secret.Received
 	box       Sandbox
 	unlock    func() // of the box's record; nil without one
@@ -183,14 +184,25 @@ func (d *diagnosis) checkRecipe(context.Context) (Check, error) {
 }
 
 func (d *diagnosis) findDriver(ctx context.Context) (Check, error) {
-	driver, err := d.drivers.get(d.recipe.driver())
+	err := d.db.In(ctx, d.scope, func(tx pgx.Tx) (err error) {
+		d.own, err = d.drivers.chooseTx(ctx, tx, d.Sandboxes.q, d.recipe.driver())
+		return err
+	})
+	if err != nil {
+		return Check{}, err
+	}
+	driver, err := d.drivers.of(ctx, Sandbox{House: d.scope.House, Provider: d.recipe.driver(), OwnAccount: d.own})
 	if err != nil {
 		return Check{}, err
 	}
 	d.driver = driver
 	// Listing also proves that a provider takes the credentials.
 	_, err = driver.List(ctx, Labels{Installation: d.builds.installation, House: d.scope.House, Environment: d.env.ID})
-	return Check{Message: d.recipe.driver()}, err
+	c := Check{Message: d.recipe.driver()}
+	if d.own {
+		c.Message += ", in the house's own account"
+	}
+	return c, err
 }
 
 // receive checks the secrets that commands receive, and those that open repositories.
@@ -241,7 +253,7 @@ func (d *diagnosis) pull(ctx context.Context) (Check, error) {
 
 func (d *diagnosis) create(ctx context.Context) (Check, error) {
 	err := d.db.In(ctx, d.scope, func(tx pgx.Tx) (err error) {
-		d.box, err = d.Sandboxes.insertTx(ctx, tx, d.env, Sandbox{Ephemeral: true})
+		d.box, err = d.Sandboxes.insertTx(ctx, tx, d.env, Sandbox{OwnAccount: d.own, Ephemeral: true})
 		return err
 	})
 	if err != nil {

@@ -4,10 +4,10 @@
 // A box is what a [Driver] creates for a sandbox at a provider. Drivers are leaf packages below this one, and nothing
 // above this package names one. The test suite for drivers is in sandboxtest.
 //
-// Each type here uses only those before it: [Recipe] describes what a box is built from, and [Maxima] how much it may
-// ask for; [Environments] stores recipes; [Machines] tracks which machines are there; [Sandboxes] stores the records of
-// boxes; trees saves what is in them; builds builds the box of a record, with what was saved of the one that it replaces; [Reaper]
-// destroys boxes; [Resolver] finds the sandbox of a thread.
+// Each type here uses only those before it: [Account] says how houses bring keys of their own to a provider; [Recipe] describes
+// what a box is built from, and [Maxima] how much it may ask for; [Environments] stores recipes; [Machines] tracks which machines
+// are there; [Sandboxes] stores the records of boxes; trees saves what is in them; builds builds the box of a record, with what was
+// saved of the one that it replaces; [Reaper] destroys boxes; [Resolver] finds the sandbox of a thread.
 package sandbox
 
 import (
@@ -94,10 +94,10 @@ type Gated interface {
 type Dialer interface {
 	Driver
 
-	// Wake starts a box that does not run, and reports whether it did. A driver that does not know reports false.
-	Wake(ctx context.Context, ref string) (woke bool, err error)
+	// Asleep reports whether a box does not run, so that what ran in it has ended. It starts nothing.
+	Asleep(ctx context.Context, ref string) (bool, error)
 
-	// Dial connects to a port of the box's own loopback, over IPv4, or else IPv6, and starts a box that does not run. If
+	// Dial connects to a port of the box's own loopback, over IPv4, or else IPv6. It may start a box that does not run. If
 	// nothing accepts the connection, the error is [ErrNobodyListens]. ctx limits only the connecting; the connection
 	// lasts until either side or the box ends it. It leads to programs of the box and to nothing else, whatever is in the box:
 	// on ports on which the server itself listens inside, nothing listens.

@@ -18,6 +18,8 @@ type drivers struct {
 	unavailable map[string]error
 	// wanted is called with the name of an unavailable driver that somebody wants to use.
 	wanted func(name string)
+	// accounts are those of houses.
+	accounts *accounts
 }
 
 // all returns the drivers that are ready.
@@ -100,6 +102,9 @@ func (d *drivers) egress(r Recipe) egress.Policy {
 	d.mu.RLock()
 	driver, ready := d.ready[r.driver()]
 	d.mu.RUnlock()
+	if _, rented := d.accounts.of[r.driver()]; rented && !ready {
+		ready = true // for houses with accounts of their own
+	}
 	if _, gated := driver.(Gated); ready && !gated && r.Egress.Equal(egress.Policy{}) {
 		return egress.Policy{Mode: egress.Open}
 	}

@@ -127,7 +127,7 @@ func (r *Resolver) ApplyEgress(ctx context.Context, scope db.Scope, env Environm
 
 // gated returns the driver of a sandbox, after applying the policy of its environment.
 func (r *Resolver) gated(ctx context.Context, box Sandbox, env Environment) (Driver, error) {
-	driver, err := r.drivers.get(box.Provider)
+	driver, err := r.drivers.of(ctx, box)
 	if gated, ok := driver.(Gated); ok && err == nil {
 		// If the box is gone, the caller finds out by using it.
 		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {

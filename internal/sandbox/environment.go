@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -69,7 +68,7 @@ func (e *Environments) Environment(ctx context.Context, scope db.Scope, id strin
 	return env, err
 }
 
-// GitCredential returns an environment's credential for repositories at a host. Without one, the error is a
+// GitCredential returns an environment's credential for repositories at a host, with the user that it names. Without one, the error is a
 // [fault.Forbidden].
 func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, host string) (GitCredential, error) {
 	env, err := e.Environment(ctx, scope, id)
@@ -78,7 +77,6 @@ func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, ho
 	}
 	for _, c := range env.Recipe.Git {
 		if c.Host == host {
-			c.User = cmp.Or(c.User, DefaultGitUser)
 			return c, nil
 		}
 	}

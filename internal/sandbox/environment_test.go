@@ -20,6 +20,11 @@ func TestARecipe(t *testing.T) {
 	}{
 		{"may name a repository by URL", sandbox.Recipe{Repo: "https://example.com/a/b.git", Ref: "release/1.x"}, ""},
 		{"may name a repository of this machine", sandbox.Recipe{Repo: "/srv/repos/a"}, ""},
+		{"may name one by its ssh address", sandbox.Recipe{Repo: "git@example.com:a/b.git"}, ""},
+		{"may name one by an ssh URL", sandbox.Recipe{Repo: "ssh://git@example.com:2222/a/b.git"}, ""},
+		{"may name none whose ssh host looks like an option", sandbox.Recipe{Repo: "git@-oProxyCommand=x:a"}, "repo: "},
+		{"may know hosts by their keys", sandbox.Recipe{Git: []sandbox.GitCredential{{Host: "example.com", Secret: "KEY", HostKeys: []string{"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"}}}}, ""},
+		{"may not know one by something else", sandbox.Recipe{Git: []sandbox.GitCredential{{Host: "example.com", Secret: "KEY", HostKeys: []string{"ssh-ed25519 AAAA"}}}}, "host_keys"},
 		{"may not name one by a relative path", sandbox.Recipe{Repo: "srv/repos/a"}, "repo: "},
 		{"may not name one that looks like an option", sandbox.Recipe{Repo: "--upload-pack=touch /tmp/x"}, "repo: "},
 		{"may not name one by a helper's scheme", sandbox.Recipe{Repo: "ext::sh -c evil"}, "repo: "},

@@ -3,7 +3,9 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,20 +23,43 @@ type Woken struct {
 // Wake makes the sandbox of a thread ready for [Resolver.Dial]. It resolves the sandbox as a command does, and starts it if it does
 // not run.
 func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w Woken, err error) {
+	slept := r.slept(ctx, scope, threadID)
 	err = r.Use(ctx, scope, threadID, "", func(h Handle) error {
-		d, err := h.Dialer()
-		if err != nil {
+		if _, err := h.Dialer(); err != nil {
 			return err
 		}
-		w.Sandbox = h.ID
-		w.Started, err = d.Wake(ctx, h.Ref)
+		w = Woken{Sandbox: h.ID, Started: h.ID == slept}
+		_, err := h.Exec(ctx, Command{Argv: []string{"/bin/sh", "-c", ":"}, Stdout: io.Discard, Stderr: io.Discard, Timeout: wakeTime})
 		return err
 	})
 	return w, reachable(err)
 }
 
+// wakeTime limits what is run to start a sandbox.
+const wakeTime = time.Minute
+
+// slept returns the thread's live sandbox if it does not run; otherwise empty. What keeps it from being found out is for its use to say.
+func (r *Resolver) slept(ctx context.Context, scope db.Scope, threadID string) string {
+	box, err := r.live(ctx, scope, threadID)
+	if err != nil {
+		return ""
+	}
+	h, err := r.handle(ctx, scope, box)
+	if err != nil {
+		return ""
+	}
+	d, err := h.Dialer()
+	if err != nil {
+		return ""
+	}
+	if asleep, err := d.Asleep(ctx, h.Ref); err != nil || !asleep {
+		return ""
+	}
+	return box.ID
+}
+
 // Dial connects to a port of the thread's sandbox; see [Dialer]. The sandbox counts as used until the connection is closed. Dial
-// starts one that is stopped, and builds none: without a live sandbox, the error has the reason [fault.NoSandbox].
+// starts and builds none: without a live sandbox that runs, the error has the reason [fault.NoSandbox].
 func (r *Resolver) Dial(ctx context.Context, scope db.Scope, threadID string, port uint16) (Conn, error) {
 	box, err := r.live(ctx, scope, threadID)
 	if err != nil {
@@ -59,12 +84,10 @@ func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint
 	if err != nil {
 		return nil, err
 	}
-	if woke, err := d.Wake(ctx, h.Ref); err != nil {
+	if asleep, err := d.Asleep(ctx, h.Ref); err != nil {
 		return nil, err
-	} else if woke { // what its start script starts may listen
-		if err := r.start(ctx, h); err != nil {
-			return nil, err
-		}
+	} else if asleep {
+		return nil, fault.New(fault.Precondition, "the sandbox is stopped, and what ran in it has ended", "start it, or run a command in the thread, which does").WithReason(fault.NoSandbox)
 	}
 	ended := r.Sandboxes.KeepUsed(ctx, scope, h.ID)
 	conn, err := d.Dial(ctx, h.Ref, port)

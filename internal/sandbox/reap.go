@@ -127,7 +127,10 @@ func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed
 	if box.Ref == "" {
 		return box, nil // never built, or being built by a server that finds the record dead and discards the box
 	}
-	driver, err := r.drivers.get(box.Provider)
+	driver, err := r.drivers.of(ctx, box)
+	if err != nil && box.OwnAccount && fault.From(err).Reason() == fault.SecretMissing {
+		return box, nil // nobody reaches the box any more, so that its record can only be given up
+	}
 	if err != nil {
 		return box, err
 	}
@@ -207,7 +210,7 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 	case box.Status == StatusPending || r.sandboxes.elsewhere(box):
 		return Unknown, nil
 	}
-	driver, err := r.drivers.get(box.Provider)
+	driver, err := r.drivers.of(ctx, box)
 	if err != nil {
 		return Unknown, err
 	}
@@ -227,7 +230,7 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // quarantined boxes once after each start. Cached files of environments that no longer exist are deleted.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
-		r.sweepDriver(ctx, name, driver, sweepTime)
+		r.sweepOperators(ctx, name, driver, sweepTime)
 	}
 }
 
@@ -235,31 +238,49 @@ func (r *Reaper) Sweep(ctx context.Context) {
 // saved can be slow on purpose. Later sweeps go on with the rest.
 const sweepTime = 20 * time.Second
 
-// sweepDriver is Sweep for the boxes of one driver.
-func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	boxes, err := driver.List(ctx, Labels{Installation: r.installation})
-	if err != nil {
+// swept is where boxes are swept: a driver, and of a house's own account the house.
+type swept struct {
+	name   string
+	driver Driver
+	house  string
+	own    bool
+}
+
+// sweepOperators is Sweep for the boxes of one driver that are the operator's.
+func (r *Reaper) sweepOperators(ctx context.Context, name string, driver Driver, limit time.Duration) {
+	if err := r.sweepDriver(ctx, swept{name: name, driver: driver}, limit); err != nil {
 		r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)
-		return
-	}
-	for _, b := range boxes {
-		r.sweep(ctx, name, driver, b)
 	}
 	r.sweepLayers(ctx, name, driver)
 }
 
+// sweepDriver is Sweep for the boxes of one driver. Of a house's own account, which may hold anything, it looks at those of the house.
+func (r *Reaper) sweepDriver(ctx context.Context, in swept, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	boxes, err := in.driver.List(ctx, Labels{Installation: r.installation, House: in.house})
+	if err != nil {
+		return err
+	}
+	for _, b := range boxes {
+		r.sweep(ctx, in, b)
+	}
+	return nil
+}
+
 // sweep is Sweep for one box.
-func (r *Reaper) sweep(ctx context.Context, name string, driver Driver, b Box) {
-	log := r.logger.With("driver", name, "sandbox", b.ID)
+func (r *Reaper) sweep(ctx context.Context, in swept, b Box) {
+	driver := in.driver
+	log := r.logger.With("driver", in.name, "sandbox", b.ID)
 	box, err := r.sandboxes.Sandbox(ctx, db.Scope{House: b.Labels.House}, b.ID)
 	switch {
+	case err == nil && box.OwnAccount != in.own:
+		log.Warn("another account has a sandbox of the same name; it is left alone", "house", b.Labels.House)
 	case fault.CodeOf(err) == fault.NotFound:
 		if _, before := r.named.LoadOrStore(b.Ref, true); before && b.Quarantined {
 			return
 		}
-		r.quarantine(ctx, log, name, driver, b)
+		r.quarantine(ctx, log, driver, b)
 	case err == nil && box.Status == StatusDead:
 		if err := r.saveUnsaved(ctx, box); err != nil {
 			log.Warn("the files of a dead sandbox could not be saved, so it is not destroyed yet", "error", fault.From(err).Detail())
@@ -276,9 +297,9 @@ func (r *Reaper) sweep(ctx context.Context, name string, driver Driver, b Box) {
 }
 
 // quarantine puts a box that the database does not know into quarantine.
-func (r *Reaper) quarantine(ctx context.Context, log *slog.Logger, name string, driver Driver, b Box) {
+func (r *Reaper) quarantine(ctx context.Context, log *slog.Logger, driver Driver, b Box) {
 	if !b.Quarantined {
-		if err := r.trees.saveUnknown(ctx, name, b); err != nil {
+		if err := r.trees.saveUnknown(ctx, driver, b); err != nil {
 			log.Warn("the files of a sandbox that the database does not know were not saved for its thread; they stay in quarantine", "error", fault.From(err).Detail())
 		}
 	}

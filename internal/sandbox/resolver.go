@@ -31,6 +31,8 @@ type Config struct {
 	Unavailable map[string]error
 	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to nil.
 	Wanted func(driver string)
+	// Accounts are what drivers state of keys that houses bring, by the names of drivers. They need Secrets. Defaults to none.
+	Accounts map[string]Account
 	// RepoRoots are directories of this machine whose git repositories recipes may name. The operator chooses them.
 	// Defaults to none.
 	RepoRoots []string
@@ -87,6 +89,7 @@ type Resolver struct {
 func NewResolver(c Config) *Resolver {
 	q := query.New()
 	drivers := &drivers{ready: map[string]Driver{}, unavailable: map[string]error{}, wanted: c.Wanted}
+	drivers.accounts = &accounts{of: c.Accounts, secrets: c.Secrets, opened: map[accountKey]openedAccount{}}
 	maps.Copy(drivers.ready, c.Drivers)
 	maps.Copy(drivers.unavailable, c.Unavailable)
 	environments := &Environments{db: c.DB, drivers: drivers, maxima: c.Maxima, q: q}
@@ -133,7 +136,7 @@ func (r *Resolver) DriverStarted(ctx context.Context, name string, driver Driver
 		return
 	}
 	r.hear(driver)
-	r.Reaper.sweepDriver(ctx, name, driver, sweepTime)
+	r.Reaper.sweepOperators(ctx, name, driver, sweepTime)
 	if err := r.Machines.TouchMachines(ctx); err != nil {
 		r.Reaper.logger.Warn("cannot record that this server's machine is back", "error", fault.From(err).Detail())
 	}
@@ -349,7 +352,7 @@ func (r *Resolver) insertTx(ctx context.Context, tx pgx.Tx, threadID, environmen
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if _, err := r.drivers.get(env.Recipe.driver()); err != nil {
+	if of.OwnAccount, err = r.drivers.chooseTx(ctx, tx, r.Sandboxes.q, env.Recipe.driver()); err != nil {
 		return Sandbox{}, err
 	}
 	return r.Sandboxes.insertTx(ctx, tx, env, of)

@@ -19,6 +19,8 @@ type Sandbox struct {
 	ID, House, Environment string
 	// Provider is the driver that created it, and Ref the box's name there.
 	Provider, Ref string
+	// OwnAccount: the box is in the house's own account at the provider, instead of the operator's.
+	OwnAccount bool
 	// Machine is the machine to which it is bound; empty if every server reaches it, or while it is being built,
 	// because any server may build it.
 	Machine string
@@ -155,10 +157,11 @@ func (s *Sandboxes) lockTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, 
 	return sandboxFrom(s.q.LockSandbox(ctx, tx, id))
 }
 
-// insertTx inserts a pending sandbox to be built from an environment. of says whether it is ephemeral, and what it replaces.
+// insertTx inserts a pending sandbox to be built from an environment. of says in whose account it is, whether it is ephemeral, and what
+// it replaces.
 func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment, of Sandbox) (Sandbox, error) {
 	return sandboxFrom(s.q.InsertSandbox(ctx, tx, query.InsertSandboxParams{
-		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(), Ephemeral: of.Ephemeral,
+		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(), OwnAccount: of.OwnAccount, Ephemeral: of.Ephemeral,
 		Replaces: db.Null(of.Replaces), ReplacesFor: db.Null(of.ReplacesFor),
 	}))
 }
@@ -215,7 +218,7 @@ func sandboxFrom(r query.Sandbox, err error) (Sandbox, error) {
 		return Sandbox{}, fault.New(fault.NotFound, "there is no such sandbox", "see the thread's sandbox with: arbe thread show")
 	}
 	return Sandbox{
-		ID: r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), Machine: db.Zero(r.MachineID),
+		ID: r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), OwnAccount: r.OwnAccount, Machine: db.Zero(r.MachineID),
 		Status: Status(r.Status), Ephemeral: r.Ephemeral, Replaces: db.Zero(r.Replaces), ReplacesFor: db.Zero(r.ReplacesFor), CreatedAt: r.CreatedAt, DestroyedAt: db.Zero(r.DestroyedAt),
 	}, err
 }

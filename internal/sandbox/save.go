@@ -116,7 +116,7 @@ func (t *trees) save(ctx context.Context, box Sandbox) (unsaved string, err erro
 	if err != nil {
 		return "", err
 	}
-	driver, err := t.drivers.get(box.Provider)
+	driver, err := t.drivers.of(ctx, box)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func (t *trees) now(ctx context.Context) (now time.Time, err error) {
 }
 
 // saveUnknown saves the working tree of a box without a record for the thread of which it says that it is, if that exists.
-func (t *trees) saveUnknown(ctx context.Context, provider string, b Box) error {
+func (t *trees) saveUnknown(ctx context.Context, driver Driver, b Box) error {
 	if t.artifacts == nil || b.Labels.Thread == "" {
 		return nil
 	}
@@ -155,10 +155,6 @@ func (t *trees) saveUnknown(ctx context.Context, provider string, b Box) error {
 	if fault.CodeOf(err) == fault.NotFound {
 		return nil
 	} else if err != nil {
-		return err
-	}
-	driver, err := t.drivers.get(provider)
-	if err != nil {
 		return err
 	}
 	env, err := t.environments.Environment(ctx, scope, b.Labels.Environment)

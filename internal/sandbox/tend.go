@@ -64,7 +64,7 @@ func (r *Resolver) Tend(ctx context.Context) (end func()) {
 func (r *Reaper) sweepMachine(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		if r.drivers.machine(name) != "" {
-			r.sweepDriver(ctx, name, driver, machineSweepTime)
+			r.sweepOperators(ctx, name, driver, machineSweepTime)
 		}
 	}
 }

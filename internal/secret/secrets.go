@@ -55,6 +55,23 @@ func (u Use) String() string { return strings.TrimSpace(u.Kind + " " + u.Name) }
 // Uses finds what else uses a house's secrets. The result maps their names to the uses.
 type Uses func(ctx context.Context, tx pgx.Tx, house string) (map[string][]Use, error)
 
+// EachUse returns the uses that any of several functions finds.
+func EachUse(of ...Uses) Uses {
+	return func(ctx context.Context, tx pgx.Tx, house string) (map[string][]Use, error) {
+		all := map[string][]Use{}
+		for _, uses := range of {
+			found, err := uses(ctx, tx, house)
+			if err != nil {
+				return nil, err
+			}
+			for name, more := range found {
+				all[name] = append(all[name], more...)
+			}
+		}
+		return all, nil
+	}
+}
+
 // Secrets are the named values of houses. It is safe for concurrent use, also by several servers.
 //
 // People set, list and delete them. Row-level security shows none to a bot's transaction. Values come out only for the
@@ -306,9 +323,27 @@ func (s *Secrets) Value(ctx context.Context, house, name string) (string, error)
 	}
 	value, there := values[name]
 	if !there {
-		return "", fault.Newf(fault.NotFound, "set it with: arbe secret set "+name, "the house has no secret %s", name)
+		return "", missing(name)
 	}
 	return value, s.Used(ctx, house, name)
+}
+
+// Current returns the value of a secret and its revision, which changes with its value, for the server's own use. It does not record
+// a use. If there is none, the error is a [fault.NotFound].
+func (s *Secrets) Current(ctx context.Context, house, name string) (value string, revision int64, err error) {
+	rows, err := s.sealed(ctx, house, []string{name})
+	if err != nil {
+		return "", 0, err
+	}
+	if len(rows) == 0 {
+		return "", 0, missing(name)
+	}
+	opened, err := s.open(house, rows[0])
+	return string(opened), rows[0].Revision, err
+}
+
+func missing(name string) error {
+	return fault.Newf(fault.NotFound, "set it with: arbe secret set "+name, "the house has no secret %s", name)
 }
 
 // Values returns the values of those of some secrets that exist, by name, for the server's own use. It does not record a

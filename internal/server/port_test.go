@@ -228,6 +228,49 @@ func (p *previewer) send(t *testing.T, method, path string, header http.Header, 
 	return res, string(text)
 }
 
+// TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo: a connection and a preview say that it is stopped, and leave it so.
+func TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	cfg.Local.IdleStop, cfg.Local.BackgroundStop = 300*time.Millisecond, 300*time.Millisecond
+	start(t, cfg)
+	c, addr := client(t, cfg), strings.TrimPrefix(login(t, cfg).Host, "http://")
+	thread := newThread(t, c)
+	p := openPreview(t, c, addr, thread, 3000)
+	output(t, cfg, thread, "true")
+	for pause, deadline := time.Second, time.Now().Add(2*time.Minute); ; pause *= 2 {
+		time.Sleep(pause) // because to ask is to use it
+		conn, err := c.DialPort(t.Context(), thread, 3000)
+		if arbe.Reason(err) == string(fault.NoSandbox) {
+			if !strings.Contains(err.Error(), "the sandbox is stopped") {
+				t.Errorf("the error is %v", err)
+			}
+			break
+		}
+		if err == nil {
+			conn.Close()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the sandbox is not stopped: %v", err)
+		}
+	}
+	res, text := p.send(t, http.MethodGet, "/", http.Header{"Accept": {"text/html"}}, nil)
+	for _, want := range []string{"The sandbox is stopped, and what ran in it has ended.", "/threads/" + thread + "/preview?port=3000&amp;start=yes", "Start it from the thread"} {
+		if res.StatusCode != http.StatusPreconditionFailed || !strings.Contains(text, want) {
+			t.Errorf("the preview answers %s and lacks %q: %s", res.Status, want, text)
+		}
+	}
+	if strings.Contains(text, "http-equiv") {
+		t.Error("the page asks again and again")
+	}
+	if _, err := c.DialPort(t.Context(), thread, 3000); arbe.Reason(err) != string(fault.NoSandbox) {
+		t.Errorf("the preview has started it: %v", err)
+	}
+	if woken, err := c.WakeSandbox(t.Context(), thread, nil); err != nil || !woken.Started {
+		t.Errorf("waking it answers %v, %v", woken, err)
+	}
+}
+
 func TestAPreviewPassesRequestsOn(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -235,7 +278,7 @@ func TestAPreviewPassesRequestsOn(t *testing.T) {
 	c, addr := client(t, cfg), strings.TrimPrefix(login(t, cfg).Host, "http://")
 	thread := newThread(t, c)
 	p := openPreview(t, c, addr, thread, 3000)
-	t.Run("a thread without a sandbox, and a port at which nothing listens, give a page that tries again", func(t *testing.T) {
+	t.Run("a thread without a sandbox gives a page that says so, and a port at which nothing listens one that tries again", func(t *testing.T) {
 		page := http.Header{"Accept": {"text/html"}}
 		if res, text := p.send(t, http.MethodGet, "/", page, nil); res.StatusCode != http.StatusPreconditionFailed || !strings.Contains(text, "The thread has no sandbox.") {
 			t.Errorf("without a sandbox: %s %s", res.Status, text)
@@ -337,6 +380,32 @@ func TestAPreviewPassesRequestsOn(t *testing.T) {
 		}
 		if res, _ := stranger.send(t, http.MethodGet, "/.arbe/open?ticket="+p.pass.Value, nil, nil); res.StatusCode != http.StatusUnauthorized {
 			t.Errorf("a pass as a ticket: %s", res.Status)
+		}
+	})
+	t.Run("its address is opened once, and again only where it is open", func(t *testing.T) {
+		opened, err := c.Sandboxes.OpenPreview(t.Context(), &arbev1.OpenPreviewRequest{ThreadId: thread, Port: 3000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := url.Parse(opened.Url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stranger, reader := *p, *p
+		stranger.pass, reader.pass = nil, nil
+		if res, _ := reader.send(t, http.MethodHead, at.RequestURI(), nil, nil); len(res.Cookies()) != 0 {
+			t.Errorf("a look at the address gets cookies: %v", res.Cookies())
+		}
+		res, _ := reader.send(t, http.MethodGet, at.RequestURI(), nil, nil)
+		if len(res.Cookies()) != 1 {
+			t.Fatalf("opening it answers %s", res.Status)
+		}
+		reader.pass = res.Cookies()[0]
+		if res, _ := stranger.send(t, http.MethodGet, at.RequestURI(), nil, nil); res.StatusCode != http.StatusUnauthorized || len(res.Cookies()) != 0 {
+			t.Errorf("whoever finds it answers %s with cookies %v", res.Status, res.Cookies())
+		}
+		if res, _ := reader.send(t, http.MethodGet, at.RequestURI(), nil, nil); res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/" {
+			t.Errorf("the reader who goes back gets %s", res.Status)
 		}
 	})
 	t.Run("it ends with the membership, what is open included, and strangers to the house open none", func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 // providers lists the sandbox drivers other than the one for this machine. A driver is used if the operator has set the
 // settings that it needs. A new one is a line here.
 var providers = []provider{
-	rented("daytona", daytona.Settings(), daytona.Open),
-	rented("sprite", sprite.Settings(), sprite.Open),
-	rented("docker", docker.Settings(), docker.Open),
+	rented("daytona", daytona.Settings(), daytona.Open, daytona.Account),
+	rented("sprite", sprite.Settings(), sprite.Open, sprite.Account),
+	rented("docker", docker.Settings(), docker.Open, nil),
 }
 
 // provider is a sandbox driver whose boxes run outside this program.
@@ -22,11 +22,13 @@ type provider struct {
 	name     string
 	settings []Setting
 	open     func(*Config) (sandbox.Driver, error)
+	// account says how houses use it with keys of their own; nil if they cannot.
+	account func(*Config) sandbox.Account
 }
 
-// rented returns a provider whose configuration is a C. open fails with advice if a required setting is missing, and with a
-// [fault.Unavailable] if it may work later.
-func rented[C any](name string, settings []setting.Setting[C], open func(C) (*remote.Driver, error)) provider {
+// rented returns a provider whose configuration is a C. open fails if a setting is missing that it needs, with what to set, and
+// with a [fault.Unavailable] if it works later. account says how houses use it with keys of their own; nil if they cannot.
+func rented[C any](name string, settings []setting.Setting[C], open func(C) (*remote.Driver, error), account *remote.Account[C]) provider {
 	of := func(c *Config) *C {
 		if kept, ok := c.Providers[name].(*C); ok {
 			return kept
@@ -38,13 +40,32 @@ func rented[C any](name string, settings []setting.Setting[C], open func(C) (*re
 		c.Providers[name] = kept
 		return kept
 	}
-	return provider{name, setting.Within(of, settings...), func(c *Config) (sandbox.Driver, error) {
-		driver, err := open(*of(c))
+	opened := func(c C) (sandbox.Driver, error) {
+		driver, err := open(c)
 		if err != nil {
 			return nil, err // and not a nil *remote.Driver in an interface
 		}
 		return driver, nil
-	}}
+	}
+	p := provider{name: name, settings: setting.Within(of, settings...), open: func(c *Config) (sandbox.Driver, error) { return opened(*of(c)) }}
+	if account != nil {
+		p.account = func(c *Config) sandbox.Account {
+			operator := *of(c)
+			return sandbox.Account{Secret: account.Secret, Open: func(key string) (sandbox.Driver, error) { return opened(account.Configure(operator, key)) }}
+		}
+	}
+	return p
+}
+
+// houseAccounts are the accounts that houses may bring, by the names of drivers.
+func houseAccounts(c *Config) map[string]sandbox.Account {
+	of := map[string]sandbox.Account{}
+	for _, p := range providers {
+		if p.account != nil {
+			of[p.name] = p.account(c)
+		}
+	}
+	return of
 }
 
 // providerSettings returns the settings of all providers.

@@ -152,7 +152,7 @@ func (p *starting) openSecrets(context.Context) error {
 	}
 	p.providers = &model.Client{Observe: p.metrics.work.model}
 	p.offered = model.NewInstallation(os.Getenv, p.providers.Models)
-	p.secrets = secret.New(p.database, p.sealer, p.offered.SecretUses, p.known)
+	p.secrets = secret.New(p.database, p.sealer, secret.EachUse(p.offered.SecretUses, sandbox.AccountUses(houseAccounts(&p.cfg))), p.known)
 	return nil
 }
 
@@ -183,11 +183,12 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 		}
 	}
 	p.boxes = sandbox.NewResolver(sandbox.Config{
-		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
+		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable, Accounts: houseAccounts(&p.cfg),
 		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
 		Secrets: p.secrets, Logger: p.logger, Wanted: want, Door: strings.TrimSuffix(p.cfg.PublicURL, "/"),
 		Artifacts: p.artifacts, SaveAfter: p.cfg.SaveAfter, Observe: p.metrics.work.sandbox,
 	})
+	p.onStop(p.boxes.CloseAccounts)
 	p.boxes.Sweep(ctx)
 	for _, d := range starts {
 		d.keepTrying(p.boxes)
@@ -241,6 +242,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 		Jobs: jobs.Config{Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "sweep_sandboxes", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.Sweep(ctx); return nil }},
+			{Name: "sweep_accounts", Every: 5 * time.Minute, Do: func(ctx context.Context) error { p.boxes.SweepAccounts(ctx); return nil }},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
 		}},
 	})
@@ -295,7 +297,7 @@ func (p *starting) gitDoor() (*gitdoor.Door, error) {
 			if fault.CodeOf(err) == fault.NotFound {
 				err = fault.Newf(fault.Precondition, "set it with: arbe secret set "+bound.Secret, "the house has no secret %s, which opens repositories at %s", bound.Secret, host)
 			}
-			return gitdoor.Credential{User: bound.User, Password: value}, err
+			return gitdoor.Credential{User: bound.User, Password: value, HostKeys: bound.HostKeys}, err
 		},
 	}), nil
 }

@@ -1,6 +1,7 @@
 package daytona
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,24 +9,35 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	api "github.com/daytonaio/daytona/libs/api-client-go"
 
+	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
 // mostAnswer limits the size of an answer, because the generated clients read it into memory.
 const mostAnswer = 16 << 20
 
-// newTransport returns a transport that gives up on stalled connections. Callers limit how long an answer may take.
-func newTransport() *http.Transport {
+// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+func newTransport(cfg Config) (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	t.MaxIdleConnsPerHost = 64 // requests wait for commands, so many are open at once
-	return t
+	if cfg.Foreign {
+		at, err := url.Parse(cfg.URL)
+		if err != nil {
+			return nil, fault.Newf(fault.Invalid, "write it as "+defaultURL, "daytona_api_url: %q is not the address of an API", cfg.URL).Because(err)
+		}
+		host := net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), map[string]string{"http": "80", "https": "443"}[at.Scheme]))
+		t.DialContext, t.Proxy = egress.ThroughProxy(outbound.Dialer(func(address string) bool { return address == host })), nil
+	}
+	t.MaxIdleConnsPerHost = 64 // requests wait for what commands do, so many are open
+	return t, nil
 }
 
 // newAPI returns the client of the API.
@@ -140,9 +152,9 @@ func answerError(ctx context.Context, response *http.Response, err error) error 
 		// "Cannot GET …" means that the path is wrong: the operator may have mistyped the address.
 		return fault.New(fault.NotFound, "the sandbox no longer exists at Daytona", "run the command again: the thread gets a new sandbox").Because(cause)
 	case code == http.StatusUnauthorized:
-		return fault.New(fault.Precondition, "Daytona refuses this server's key", "ask the operator to set daytona_api_key to a valid one").Because(cause)
+		return fault.New(fault.Precondition, "Daytona refuses the key of the account", "an owner of the house sets the house's own again with: arbe secret set DAYTONA_API_KEY; if it has none, ask the operator to set daytona_api_key").Because(cause)
 	case code == http.StatusForbidden, code == http.StatusPaymentRequired, code == http.StatusUnprocessableEntity:
-		return fault.New(fault.Precondition, "Daytona refuses that", "ask the operator to check the account").Because(cause)
+		return fault.New(fault.Precondition, "Daytona refuses that", "look into the account at Daytona, or ask the operator whose account it is").Because(cause)
 	case code == http.StatusBadRequest && !changing(body.Message):
 		return fault.New(fault.Precondition, "Daytona refuses that", "check the environment's image and limits").Because(cause)
 	}

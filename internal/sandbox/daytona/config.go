@@ -3,6 +3,7 @@ package daytona
 import (
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
@@ -16,8 +17,11 @@ type Config struct {
 	Target string
 	// Snapshot is used for boxes without an image. Defaults to the account's.
 	Snapshot string
-	// PerHouse limits the boxes of a house. Defaults to 20.
+	// PerHouse limits the boxes of a house; [remote.Unlimited] means no limit. Defaults to 20.
 	PerHouse int
+	// Foreign: the account is not the operator's. Its owner may name the hosts at which its boxes take commands, so the driver connects
+	// only to public addresses and to the API. Defaults to false.
+	Foreign bool
 	// AutoStop is how long a box may be unused before Daytona stops it, in case no server is left to do so. It must be longer
 	// than any run, because Daytona does not count processes as use. Defaults to 73 hours.
 	AutoStop time.Duration
@@ -38,6 +42,13 @@ const (
 	defaultStartLimit = 15 * time.Minute
 	defaultThrottle   = time.Minute
 )
+
+// Account is how houses use Daytona with keys of their own. The operator's region and snapshot are not those of another account.
+var Account = &remote.Account[Config]{Secret: "DAYTONA_API_KEY", Configure: func(operator Config, key string) Config {
+	operator.APIKey, operator.Foreign, operator.PerHouse = key, true, remote.Unlimited
+	operator.Target, operator.Snapshot = "", ""
+	return operator
+}}
 
 // Settings returns the driver's settings for operators.
 func Settings() []setting.Setting[Config] {

@@ -52,7 +52,11 @@ func Open(cfg Config) (*remote.Driver, error) {
 	cfg.PerHouse = cmp.Or(cfg.PerHouse, defaultPerHouse)
 	cfg.AutoStop, cfg.AutoDelete = cmp.Or(cfg.AutoStop, defaultAutoStop), cmp.Or(cfg.AutoDelete, defaultAutoDelete)
 	cfg.StartLimit, cfg.ThrottleLimit = cmp.Or(cfg.StartLimit, defaultStartLimit), cmp.Or(cfg.ThrottleLimit, defaultThrottle)
-	client := &http.Client{Transport: &throttled{newTransport(), cfg.ThrottleLimit}}
+	transport, err := newTransport(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &throttled{transport, cfg.ThrottleLimit}}
 	return remote.New(&provider{cfg: cfg, client: client, api: newAPI(cfg, client), toolboxes: map[string]toolbox{}}), nil
 }
 
@@ -108,7 +112,7 @@ func (p *provider) createNamed(ctx context.Context, name string, spec sandbox.Sp
 			return box, nil
 		}
 	case limitReached(err):
-		return nil, fault.New(fault.Exhausted, "the Daytona account is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the account's limit").Because(err)
+		return nil, fault.New(fault.Exhausted, "Daytona's account is at its limit", "delete sandboxes that are not needed, or raise the account's limit").Because(err)
 	}
 	return nil, err
 }
@@ -196,6 +200,18 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 		return sandbox.Unknown, nil
 	}
 	return livenessOf(box), nil
+}
+
+// Asleep reports whether a box is stopped, or about to be.
+func (p *provider) Asleep(ctx context.Context, ref string) (bool, error) {
+	if err := checkRef(ref); err != nil {
+		return false, err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return false, err
+	}
+	return stopped(box) || box.GetState() == api.SANDBOXSTATE_STOPPING || box.GetState() == api.SANDBOXSTATE_ARCHIVING, failure(box)
 }
 
 // Quarantine stops a box, and makes Daytona keep it for as long as it is in quarantine.

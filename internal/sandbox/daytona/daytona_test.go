@@ -41,3 +41,23 @@ func TestLaunchedCommands(t *testing.T) {
 	d := daytonatest.New(t)
 	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, d) })
 }
+
+func TestAStoppedBoxIsAsleep(t *testing.T) {
+	t.Parallel()
+	account := daytonatest.New(t)
+	ref := create(t, open(t, account), "box")
+	d := open(t, account) // which has not just used it
+	for state, want := range map[string]bool{"started": false, "stopped": true, "archived": true, "stopping": true, "starting": false} {
+		account.SetState(ref, state, nil)
+		if asleep, err := d.Asleep(t.Context(), ref); asleep != want || err != nil {
+			t.Errorf("a box that is %s is asleep: %v, %v", state, asleep, err)
+		}
+	}
+	if calls := account.Calls(" /api/sandbox/.*/start$"); len(calls) != 0 {
+		t.Errorf("asking starts it: %v", calls)
+	}
+	account.SetState(ref, "destroyed", nil)
+	if _, err := d.Asleep(t.Context(), ref); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("of one that is gone: %v", err)
+	}
+}

@@ -229,6 +229,18 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 	return sandbox.Live, nil
 }
 
+// Asleep reports whether a box is stopped.
+func (p *provider) Asleep(ctx context.Context, ref string) (bool, error) {
+	if err := checkRef(ref); err != nil {
+		return false, err
+	}
+	box, err := p.find(ctx, ref)
+	if err != nil {
+		return false, err
+	}
+	return box.State.Status != container.StateRunning && box.State.Status != container.StatePaused, nil
+}
+
 // Quarantine stops a box and marks it by its name.
 func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := checkRef(ref); err != nil {

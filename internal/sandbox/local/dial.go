@@ -20,17 +20,15 @@ import (
 // dialPatience is how long a program of a box may take to accept a connection.
 const dialPatience = 5 * time.Second
 
-// Wake starts a box that does not run; see [sandbox.Dialer].
-func (d *Driver) Wake(ctx context.Context, ref string) (woke bool, err error) {
+// Asleep reports whether a box does not run; see [sandbox.Dialer].
+func (d *Driver) Asleep(_ context.Context, ref string) (bool, error) {
 	b, err := d.find(ref)
 	if err != nil {
 		return false, err
 	}
 	b.mu.RLock()
-	woke = b.running == nil || !b.running.alive()
-	b.mu.RUnlock()
-	err = b.use(ctx, func(*container) error { return nil })
-	return woke, err
+	defer b.mu.RUnlock()
+	return b.running == nil || !b.running.alive(), nil
 }
 
 // Dial connects to a port of a box; see [sandbox.Dialer]. The socket is opened in the network namespace of the box, so that it

@@ -52,6 +52,11 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 	sh(t, d, boxes[server], "sleep 1000 &")
 	t.Run("when nothing runs in it", func(t *testing.T) {
 		awaitStop(t, quiet)
+		for id, want := range map[string]bool{quiet: true, agent: false} {
+			if asleep, err := d.Asleep(t.Context(), boxes[id]); asleep != want || err != nil {
+				t.Errorf("the box %s is asleep: %v, %v; want %v", id, asleep, err, want)
+			}
+		}
 	})
 	t.Run("later when something was left in the background", func(t *testing.T) {
 		if took := awaitStop(t, server).Sub(begin); took < background {

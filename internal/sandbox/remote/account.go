@@ -60,9 +60,21 @@ func Prefix(installation string) string {
 	return CommonPrefix + hex.EncodeToString(sum[:4]) + "-"
 }
 
+// Account is how houses use a provider with keys of their own. The provider is configured by a C.
+type Account[C any] struct {
+	// Secret is the name of the secret of a house that has its key.
+	Secret string
+	// Configure returns the configuration for the account of a key. Where the provider is, the operator says; what is in the
+	// operator's account is not in another one.
+	Configure func(operator C, key string) C
+}
+
+// Unlimited is for [CheckHouse]: a house in its own account has the limits of that account.
+const Unlimited = -1
+
 // CheckHouse returns an error if a house already has as many boxes as it may. boxes is the provider's word for them.
 func CheckHouse(ctx context.Context, p Provider, of sandbox.Labels, most int, boxes string) error {
-	if of.House == "" {
+	if of.House == "" || most == Unlimited {
 		return nil
 	}
 	found, err := p.List(ctx, sandbox.Labels{Installation: of.Installation, House: of.House})

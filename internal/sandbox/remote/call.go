@@ -72,6 +72,9 @@ func (d *Driver) run(ctx context.Context, ref string, argv []string, input []byt
 		out, code, err = d.provider.Run(ctx, ref, argv, input)
 		return err
 	})
+	if err == nil {
+		d.awake(ref)
+	}
 	return out, code, err
 }
 
@@ -107,6 +110,7 @@ func (d *Driver) call(ctx context.Context, ref string, r protocol.Request) (repl
 		if err != nil {
 			return reply, doubted(err, uncertain)
 		}
+		d.awake(ref)
 		reply, ok := protocol.DecodeReply(out)
 		if ok {
 			return reply, nil

@@ -141,6 +141,16 @@ func (p *provider) Quarantine(_ context.Context, ref string) (string, error) {
 	return "the test", nil
 }
 
+func (p *provider) Asleep(_ context.Context, ref string) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	box, ok := p.boxes[ref]
+	if !ok {
+		return false, gone
+	}
+	return box.listed.Quarantined, nil
+}
+
 func (p *provider) List(_ context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

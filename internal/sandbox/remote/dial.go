@@ -15,8 +15,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// Wake does nothing: the provider starts a stopped box at its next run, without saying so.
-func (d *Driver) Wake(context.Context, string) (woke bool, err error) { return false, nil }
+// surelyAwake is how long after a run no provider has stopped a box.
+const surelyAwake = 10 * time.Second
+
+// Asleep asks the provider, unless the box has run something just now.
+func (d *Driver) Asleep(ctx context.Context, ref string) (bool, error) {
+	d.mu.Lock()
+	ran := d.ran[ref]
+	d.mu.Unlock()
+	if time.Since(ran) < surelyAwake {
+		return false, nil
+	}
+	var asleep bool
+	err := d.patiently(ctx, func(ctx context.Context) (err error) {
+		asleep, err = d.provider.Asleep(ctx, ref)
+		return err
+	})
+	return asleep, err
+}
+
+// awake notes that a box has just run something.
+func (d *Driver) awake(ref string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ran[ref] = time.Now()
+}
 
 // Dial connects to a port of a box. It runs the keeper there, which forwards the connection through its input and output; see
 // [sandbox.Dialer]. Everything sent is a run of the provider, so this works with every provider and is fast with none of

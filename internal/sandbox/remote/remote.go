@@ -15,6 +15,7 @@ import (
 	"context"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -34,6 +35,8 @@ type Provider interface {
 	// the box has to be started. If ctx ends, Run returns at once, and the program may run on.
 	Run(ctx context.Context, ref string, argv []string, input []byte) (output []byte, exitCode int, err error)
 
+	// Asleep reports whether a box is stopped, or sleeps so deeply that what ran in it has ended. It starts nothing.
+	Asleep(ctx context.Context, ref string) (bool, error)
 	Probe(ctx context.Context, ref string) (sandbox.Liveness, error)
 	Destroy(ctx context.Context, ref string) error
 	Quarantine(ctx context.Context, ref string) (place string, err error)
@@ -68,6 +71,8 @@ type Driver struct {
 	mu sync.Mutex
 	// keepers holds the paths of the keepers in boxes that are known to be prepared.
 	keepers map[string]string
+	// ran is when boxes ran something last.
+	ran map[string]time.Time
 	// inputs holds the commands that this driver launched with Input.
 	inputs map[launchKey]bool
 	closed context.Context
@@ -87,7 +92,7 @@ var (
 
 // New returns a driver over a provider.
 func New(p Provider) *Driver {
-	d := &Driver{provider: p, keepers: map[string]string{}, inputs: map[launchKey]bool{}}
+	d := &Driver{provider: p, keepers: map[string]string{}, ran: map[string]time.Time{}, inputs: map[launchKey]bool{}}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
 }
@@ -127,6 +132,7 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.keepers, ref)
+	delete(d.ran, ref)
 	for key := range d.inputs {
 		if key.ref == ref {
 			delete(d.inputs, key)
@@ -137,6 +143,9 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 
 // Quarantine stops a box and keeps its files.
 func (d *Driver) Quarantine(ctx context.Context, ref string) (string, error) {
+	d.mu.Lock()
+	delete(d.ran, ref)
+	d.mu.Unlock()
 	return d.provider.Quarantine(ctx, ref)
 }
 

@@ -99,12 +99,12 @@ func explain(ctx context.Context, err error) error {
 	case !ok:
 		return unavailable(err)
 	case answer.StatusCode == http.StatusUnauthorized:
-		return fault.New(fault.Precondition, "Sprites refuses this server's token", "ask the operator to set sprite_token to a valid one").Because(err)
+		return fault.New(fault.Precondition, "Sprites refuses the token of the organization", "an owner of the house sets the house's own again with: arbe secret set SPRITES_TOKEN; if it has none, ask the operator to set sprite_token").Because(err)
 	case answer.IsConcurrentLimitExceeded():
-		return fault.New(fault.Exhausted, "the Sprites organization is at its limit", "delete sandboxes that are not needed, or ask the operator to raise the organization's limit").Because(err)
+		return fault.New(fault.Exhausted, "the Sprites organization is at its limit", "delete sandboxes that are not needed, or raise the organization's limit").Because(err)
 	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusPaymentRequired, answer.StatusCode == http.StatusUnprocessableEntity,
 		answer.StatusCode == http.StatusBadRequest:
-		return fault.New(fault.Precondition, "Sprites refuses that", "ask the operator to check the organization's account").Because(errors.New(strconv.Itoa(answer.StatusCode) + ": " + answer.Error()))
+		return fault.New(fault.Precondition, "Sprites refuses that", "look into the organization at Sprites, or ask the operator whose it is").Because(errors.New(strconv.Itoa(answer.StatusCode) + ": " + answer.Error()))
 	}
 	return unavailable(err)
 }

@@ -3,6 +3,7 @@ package sprite
 import (
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
@@ -12,7 +13,7 @@ type Config struct {
 	Token string
 	// URL is the address of the API. Defaults to the service's own.
 	URL string
-	// PerHouse limits the boxes of a house. Defaults to 20.
+	// PerHouse limits the boxes of a house; [remote.Unlimited] means no limit. Defaults to 20.
 	PerHouse int
 	// StartLimit limits how long a box takes to run its first program. Defaults to 3 minutes.
 	StartLimit time.Duration
@@ -27,6 +28,12 @@ const (
 	defaultStartLimit = 3 * time.Minute
 	defaultThrottle   = time.Minute
 )
+
+// Account is how houses use Sprites with tokens of their own. All hosts are the API's.
+var Account = &remote.Account[Config]{Secret: "SPRITES_TOKEN", Configure: func(operator Config, key string) Config {
+	operator.Token, operator.PerHouse = key, remote.Unlimited
+	return operator
+}}
 
 // Settings returns the driver's settings for operators.
 func Settings() []setting.Setting[Config] {

@@ -244,6 +244,15 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 	return sandbox.Live, nil
 }
 
+// Asleep reports whether a box has lost what ran in it. One that only rests goes on with it at its next use.
+func (p *provider) Asleep(ctx context.Context, ref string) (bool, error) {
+	if err := checkRef(ref); err != nil {
+		return false, err
+	}
+	box, err := p.find(ctx, ref)
+	return box.Status == "cold", err
+}
+
 // Quarantine marks a box and ends its processes, so that it falls asleep.
 func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 	if err := checkRef(ref); err != nil {

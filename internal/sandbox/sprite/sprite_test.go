@@ -41,3 +41,19 @@ func TestLaunchedCommands(t *testing.T) {
 	d := spritetest.New(t)
 	sandboxtest.RunLaunches(t, func(t *testing.T) sandbox.Launcher { return open(t, d) })
 }
+
+func TestABoxThatHasLostWhatRanIsAsleep(t *testing.T) {
+	t.Parallel()
+	account := spritetest.New(t)
+	ref := create(t, open(t, account), "box")
+	d := open(t, account) // which has not just used it
+	for _, want := range []bool{false, true} {
+		if asleep, err := d.Asleep(t.Context(), ref); asleep != want || err != nil {
+			t.Errorf("it is asleep: %v, %v, want %v", asleep, err, want)
+		}
+		account.Sleep(ref)
+	}
+	if got := account.Boxes()[ref].Status; got != "cold" {
+		t.Errorf("asking has woken it: %s", got)
+	}
+}

@@ -332,12 +332,15 @@ func (x *Repository) GetFolder() string {
 // GitCredential opens repositories at a host.
 type GitCredential struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, such as github.com, with a port if it is not 443.
+	// The host, such as github.com, with a port if it is not the usual one.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// The name of the house's secret with the password or token. It may be set later.
+	// The name of the house's secret with the password or token or, for a host that is reached by ssh, the private key. It may be set
+	// later.
 	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
-	// The name that goes with it; empty means one that hosts take with a token.
-	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// The name that goes with it; empty means one that hosts take with a token, and "git" by ssh.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// The fingerprints (SHA256:…) of the keys that the host may show by ssh; those of github.com are known.
+	HostKeys      []string `protobuf:"bytes,4,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +394,13 @@ func (x *GitCredential) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *GitCredential) GetHostKeys() []string {
+	if x != nil {
+		return x.HostKeys
+	}
+	return nil
 }
 
 // Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
@@ -1502,12 +1512,14 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\x03url\x12\x1a\n" +
 	"\x03ref\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03ref\x12\x1d\n" +
 	"\x05depth\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12 \n" +
-	"\x06folder\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06folder\"o\n" +
+	"\x06folder\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06folder\"\x9c\x01\n" +
 	"\rGitCredential\x12\x1e\n" +
 	"\x04host\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x84\x02R\x04host\x12!\n" +
 	"\x06secret\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x06secret\x12\x1b\n" +
-	"\x04user\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04user\"\x81\x01\n" +
+	"\x04user\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04user\x12+\n" +
+	"\thost_keys\x18\x04 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10\n" +
+	"\"\x04r\x02\x18<R\bhostKeys\"\x81\x01\n" +
 	"\x06Egress\x12/\n" +
 	"\x04mode\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16R\x00R\x04noneR\x06listedR\x04openR\x04mode\x12\x1c\n" +
 	"\x04sets\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x102R\x04sets\x12(\n" +

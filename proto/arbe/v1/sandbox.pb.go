@@ -37,7 +37,9 @@ type Sandbox struct {
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	DestroyedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=destroyed_at,json=destroyedAt,proto3" json:"destroyed_at,omitempty"`
 	// Who uses it. Set by GetSandbox and ListSandboxes.
-	Use           *SandboxUse `protobuf:"bytes,9,opt,name=use,proto3" json:"use,omitempty"`
+	Use *SandboxUse `protobuf:"bytes,9,opt,name=use,proto3" json:"use,omitempty"`
+	// Whether it is in the house's own account at the provider, instead of the operator's.
+	OwnAccount    bool `protobuf:"varint,10,opt,name=own_account,json=ownAccount,proto3" json:"own_account,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -133,6 +135,13 @@ func (x *Sandbox) GetUse() *SandboxUse {
 		return x.Use
 	}
 	return nil
+}
+
+func (x *Sandbox) GetOwnAccount() bool {
+	if x != nil {
+		return x.OwnAccount
+	}
+	return false
 }
 
 type SandboxUse struct {
@@ -949,6 +958,175 @@ func (x *DestroySandboxResponse) GetSandbox() *Sandbox {
 	return nil
 }
 
+type ListSandboxAccountsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSandboxAccountsRequest) Reset() {
+	*x = ListSandboxAccountsRequest{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSandboxAccountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSandboxAccountsRequest) ProtoMessage() {}
+
+func (x *ListSandboxAccountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSandboxAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ListSandboxAccountsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListSandboxAccountsRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+type ListSandboxAccountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By driver.
+	Accounts      []*SandboxAccount `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSandboxAccountsResponse) Reset() {
+	*x = ListSandboxAccountsResponse{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSandboxAccountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSandboxAccountsResponse) ProtoMessage() {}
+
+func (x *ListSandboxAccountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSandboxAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ListSandboxAccountsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListSandboxAccountsResponse) GetAccounts() []*SandboxAccount {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+type SandboxAccount struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Driver string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
+	// The name of the secret with the house's key.
+	SecretName string `protobuf:"bytes,2,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
+	// Whether the house has set its key.
+	Set bool `protobuf:"varint,3,opt,name=set,proto3" json:"set,omitempty"`
+	// Whether the operator has an account, which houses without a key use.
+	Operator bool `protobuf:"varint,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// How many sandboxes are in the house's own account, at most 1000.
+	Sandboxes     int32 `protobuf:"varint,5,opt,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxAccount) Reset() {
+	*x = SandboxAccount{}
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxAccount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxAccount) ProtoMessage() {}
+
+func (x *SandboxAccount) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxAccount.ProtoReflect.Descriptor instead.
+func (*SandboxAccount) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SandboxAccount) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *SandboxAccount) GetSecretName() string {
+	if x != nil {
+		return x.SecretName
+	}
+	return ""
+}
+
+func (x *SandboxAccount) GetSet() bool {
+	if x != nil {
+		return x.Set
+	}
+	return false
+}
+
+func (x *SandboxAccount) GetOperator() bool {
+	if x != nil {
+		return x.Operator
+	}
+	return false
+}
+
+func (x *SandboxAccount) GetSandboxes() int32 {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return 0
+}
+
 type WakeSandboxRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -958,7 +1136,7 @@ type WakeSandboxRequest struct {
 
 func (x *WakeSandboxRequest) Reset() {
 	*x = WakeSandboxRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1148,7 @@ func (x *WakeSandboxRequest) String() string {
 func (*WakeSandboxRequest) ProtoMessage() {}
 
 func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[15]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1161,7 @@ func (x *WakeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*WakeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WakeSandboxRequest) GetThreadId() string {
@@ -1005,7 +1183,7 @@ type WakeSandboxResponse struct {
 
 func (x *WakeSandboxResponse) Reset() {
 	*x = WakeSandboxResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1195,7 @@ func (x *WakeSandboxResponse) String() string {
 func (*WakeSandboxResponse) ProtoMessage() {}
 
 func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[16]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1208,7 @@ func (x *WakeSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WakeSandboxResponse.ProtoReflect.Descriptor instead.
 func (*WakeSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WakeSandboxResponse) GetSandboxId() string {
@@ -1057,7 +1235,7 @@ type OpenPreviewRequest struct {
 
 func (x *OpenPreviewRequest) Reset() {
 	*x = OpenPreviewRequest{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1247,7 @@ func (x *OpenPreviewRequest) String() string {
 func (*OpenPreviewRequest) ProtoMessage() {}
 
 func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[17]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1260,7 @@ func (x *OpenPreviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewRequest.ProtoReflect.Descriptor instead.
 func (*OpenPreviewRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OpenPreviewRequest) GetThreadId() string {
@@ -1109,7 +1287,7 @@ type OpenPreviewResponse struct {
 
 func (x *OpenPreviewResponse) Reset() {
 	*x = OpenPreviewResponse{}
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1299,7 @@ func (x *OpenPreviewResponse) String() string {
 func (*OpenPreviewResponse) ProtoMessage() {}
 
 func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_sandbox_proto_msgTypes[18]
+	mi := &file_arbe_v1_sandbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1312,7 @@ func (x *OpenPreviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPreviewResponse.ProtoReflect.Descriptor instead.
 func (*OpenPreviewResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_sandbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OpenPreviewResponse) GetUrl() string {
@@ -1155,7 +1333,7 @@ var File_arbe_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x02\n" +
+	"\x15arbe/v1/sandbox.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\x02\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12%\n" +
@@ -1166,7 +1344,10 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12=\n" +
 	"\fdestroyed_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vdestroyedAt\x12%\n" +
-	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\"\x95\x02\n" +
+	"\x03use\x18\t \x01(\v2\x13.arbe.v1.SandboxUseR\x03use\x12\x1f\n" +
+	"\vown_account\x18\n" +
+	" \x01(\bR\n" +
+	"ownAccount\"\x95\x02\n" +
 	"\n" +
 	"SandboxUse\x12)\n" +
 	"\x10environment_name\x18\x01 \x01(\tR\x0fenvironmentName\x123\n" +
@@ -1222,7 +1403,18 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"D\n" +
 	"\x16DestroySandboxResponse\x12*\n" +
-	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\"<\n" +
+	"\asandbox\x18\x01 \x01(\v2\x10.arbe.v1.SandboxR\asandbox\"B\n" +
+	"\x1aListSandboxAccountsRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"R\n" +
+	"\x1bListSandboxAccountsResponse\x123\n" +
+	"\baccounts\x18\x01 \x03(\v2\x17.arbe.v1.SandboxAccountR\baccounts\"\x95\x01\n" +
+	"\x0eSandboxAccount\x12\x16\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x1f\n" +
+	"\vsecret_name\x18\x02 \x01(\tR\n" +
+	"secretName\x12\x10\n" +
+	"\x03set\x18\x03 \x01(\bR\x03set\x12\x1a\n" +
+	"\boperator\x18\x04 \x01(\bR\boperator\x12\x1c\n" +
+	"\tsandboxes\x18\x05 \x01(\x05R\tsandboxes\"<\n" +
 	"\x12WakeSandboxRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"N\n" +
 	"\x13WakeSandboxResponse\x12\x1d\n" +
@@ -1235,14 +1427,15 @@ const file_arbe_v1_sandbox_proto_rawDesc = "" +
 	"\x13OpenPreviewResponse\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\xce\x04\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\xb5\x05\n" +
 	"\x0eSandboxService\x12J\n" +
 	"\n" +
 	"GetSandbox\x12\x1a.arbe.v1.GetSandboxRequest\x1a\x1b.arbe.v1.GetSandboxResponse\"\x03\x90\x02\x01\x12S\n" +
 	"\rListSandboxes\x12\x1d.arbe.v1.ListSandboxesRequest\x1a\x1e.arbe.v1.ListSandboxesResponse\"\x03\x90\x02\x01\x12S\n" +
 	"\rGetSandboxLog\x12\x1d.arbe.v1.GetSandboxLogRequest\x1a\x1e.arbe.v1.GetSandboxLogResponse\"\x03\x90\x02\x01\x12]\n" +
 	"\x12ReconcileSandboxes\x12\".arbe.v1.ReconcileSandboxesRequest\x1a#.arbe.v1.ReconcileSandboxesResponse\x12Q\n" +
-	"\x0eDestroySandbox\x12\x1e.arbe.v1.DestroySandboxRequest\x1a\x1f.arbe.v1.DestroySandboxResponse\x12J\n" +
+	"\x0eDestroySandbox\x12\x1e.arbe.v1.DestroySandboxRequest\x1a\x1f.arbe.v1.DestroySandboxResponse\x12e\n" +
+	"\x13ListSandboxAccounts\x12#.arbe.v1.ListSandboxAccountsRequest\x1a$.arbe.v1.ListSandboxAccountsResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\vWakeSandbox\x12\x1b.arbe.v1.WakeSandboxRequest\x1a\x1c.arbe.v1.WakeSandboxResponse0\x01\x12H\n" +
 	"\vOpenPreview\x12\x1b.arbe.v1.OpenPreviewRequest\x1a\x1c.arbe.v1.OpenPreviewResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -1258,68 +1451,74 @@ func file_arbe_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_sandbox_proto_rawDescData
 }
 
-var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_arbe_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_arbe_v1_sandbox_proto_goTypes = []any{
-	(*Sandbox)(nil),                    // 0: arbe.v1.Sandbox
-	(*SandboxUse)(nil),                 // 1: arbe.v1.SandboxUse
-	(*GetSandboxRequest)(nil),          // 2: arbe.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),         // 3: arbe.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),       // 4: arbe.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),      // 5: arbe.v1.ListSandboxesResponse
-	(*HouseDisk)(nil),                  // 6: arbe.v1.HouseDisk
-	(*GetSandboxLogRequest)(nil),       // 7: arbe.v1.GetSandboxLogRequest
-	(*GetSandboxLogResponse)(nil),      // 8: arbe.v1.GetSandboxLogResponse
-	(*SandboxStep)(nil),                // 9: arbe.v1.SandboxStep
-	(*ReconcileSandboxesRequest)(nil),  // 10: arbe.v1.ReconcileSandboxesRequest
-	(*ReconcileSandboxesResponse)(nil), // 11: arbe.v1.ReconcileSandboxesResponse
-	(*ReconciledSandbox)(nil),          // 12: arbe.v1.ReconciledSandbox
-	(*DestroySandboxRequest)(nil),      // 13: arbe.v1.DestroySandboxRequest
-	(*DestroySandboxResponse)(nil),     // 14: arbe.v1.DestroySandboxResponse
-	(*WakeSandboxRequest)(nil),         // 15: arbe.v1.WakeSandboxRequest
-	(*WakeSandboxResponse)(nil),        // 16: arbe.v1.WakeSandboxResponse
-	(*OpenPreviewRequest)(nil),         // 17: arbe.v1.OpenPreviewRequest
-	(*OpenPreviewResponse)(nil),        // 18: arbe.v1.OpenPreviewResponse
-	(*timestamppb.Timestamp)(nil),      // 19: google.protobuf.Timestamp
-	(*NamedThread)(nil),                // 20: arbe.v1.NamedThread
-	(*TreePart)(nil),                   // 21: arbe.v1.TreePart
+	(*Sandbox)(nil),                     // 0: arbe.v1.Sandbox
+	(*SandboxUse)(nil),                  // 1: arbe.v1.SandboxUse
+	(*GetSandboxRequest)(nil),           // 2: arbe.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),          // 3: arbe.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),        // 4: arbe.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),       // 5: arbe.v1.ListSandboxesResponse
+	(*HouseDisk)(nil),                   // 6: arbe.v1.HouseDisk
+	(*GetSandboxLogRequest)(nil),        // 7: arbe.v1.GetSandboxLogRequest
+	(*GetSandboxLogResponse)(nil),       // 8: arbe.v1.GetSandboxLogResponse
+	(*SandboxStep)(nil),                 // 9: arbe.v1.SandboxStep
+	(*ReconcileSandboxesRequest)(nil),   // 10: arbe.v1.ReconcileSandboxesRequest
+	(*ReconcileSandboxesResponse)(nil),  // 11: arbe.v1.ReconcileSandboxesResponse
+	(*ReconciledSandbox)(nil),           // 12: arbe.v1.ReconciledSandbox
+	(*DestroySandboxRequest)(nil),       // 13: arbe.v1.DestroySandboxRequest
+	(*DestroySandboxResponse)(nil),      // 14: arbe.v1.DestroySandboxResponse
+	(*ListSandboxAccountsRequest)(nil),  // 15: arbe.v1.ListSandboxAccountsRequest
+	(*ListSandboxAccountsResponse)(nil), // 16: arbe.v1.ListSandboxAccountsResponse
+	(*SandboxAccount)(nil),              // 17: arbe.v1.SandboxAccount
+	(*WakeSandboxRequest)(nil),          // 18: arbe.v1.WakeSandboxRequest
+	(*WakeSandboxResponse)(nil),         // 19: arbe.v1.WakeSandboxResponse
+	(*OpenPreviewRequest)(nil),          // 20: arbe.v1.OpenPreviewRequest
+	(*OpenPreviewResponse)(nil),         // 21: arbe.v1.OpenPreviewResponse
+	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
+	(*NamedThread)(nil),                 // 23: arbe.v1.NamedThread
+	(*TreePart)(nil),                    // 24: arbe.v1.TreePart
 }
 var file_arbe_v1_sandbox_proto_depIdxs = []int32{
-	19, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	19, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
+	22, // 0: arbe.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	22, // 1: arbe.v1.Sandbox.destroyed_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: arbe.v1.Sandbox.use:type_name -> arbe.v1.SandboxUse
-	19, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
-	19, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
-	20, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
+	22, // 3: arbe.v1.SandboxUse.used_at:type_name -> google.protobuf.Timestamp
+	22, // 4: arbe.v1.SandboxUse.saved_at:type_name -> google.protobuf.Timestamp
+	23, // 5: arbe.v1.SandboxUse.threads:type_name -> arbe.v1.NamedThread
 	0,  // 6: arbe.v1.GetSandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
 	0,  // 7: arbe.v1.ListSandboxesResponse.sandboxes:type_name -> arbe.v1.Sandbox
 	6,  // 8: arbe.v1.ListSandboxesResponse.disk:type_name -> arbe.v1.HouseDisk
 	9,  // 9: arbe.v1.GetSandboxLogResponse.steps:type_name -> arbe.v1.SandboxStep
-	19, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
-	19, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
-	21, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
+	22, // 10: arbe.v1.GetSandboxLogResponse.used_at:type_name -> google.protobuf.Timestamp
+	22, // 11: arbe.v1.GetSandboxLogResponse.saved_at:type_name -> google.protobuf.Timestamp
+	24, // 12: arbe.v1.GetSandboxLogResponse.saved:type_name -> arbe.v1.TreePart
 	12, // 13: arbe.v1.ReconcileSandboxesResponse.sandboxes:type_name -> arbe.v1.ReconciledSandbox
 	0,  // 14: arbe.v1.ReconciledSandbox.sandbox:type_name -> arbe.v1.Sandbox
 	0,  // 15: arbe.v1.DestroySandboxResponse.sandbox:type_name -> arbe.v1.Sandbox
-	19, // 16: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	2,  // 17: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
-	4,  // 18: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
-	7,  // 19: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
-	10, // 20: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
-	13, // 21: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
-	15, // 22: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
-	17, // 23: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
-	3,  // 24: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
-	5,  // 25: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
-	8,  // 26: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
-	11, // 27: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
-	14, // 28: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
-	16, // 29: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
-	18, // 30: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	17, // 16: arbe.v1.ListSandboxAccountsResponse.accounts:type_name -> arbe.v1.SandboxAccount
+	22, // 17: arbe.v1.OpenPreviewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	2,  // 18: arbe.v1.SandboxService.GetSandbox:input_type -> arbe.v1.GetSandboxRequest
+	4,  // 19: arbe.v1.SandboxService.ListSandboxes:input_type -> arbe.v1.ListSandboxesRequest
+	7,  // 20: arbe.v1.SandboxService.GetSandboxLog:input_type -> arbe.v1.GetSandboxLogRequest
+	10, // 21: arbe.v1.SandboxService.ReconcileSandboxes:input_type -> arbe.v1.ReconcileSandboxesRequest
+	13, // 22: arbe.v1.SandboxService.DestroySandbox:input_type -> arbe.v1.DestroySandboxRequest
+	15, // 23: arbe.v1.SandboxService.ListSandboxAccounts:input_type -> arbe.v1.ListSandboxAccountsRequest
+	18, // 24: arbe.v1.SandboxService.WakeSandbox:input_type -> arbe.v1.WakeSandboxRequest
+	20, // 25: arbe.v1.SandboxService.OpenPreview:input_type -> arbe.v1.OpenPreviewRequest
+	3,  // 26: arbe.v1.SandboxService.GetSandbox:output_type -> arbe.v1.GetSandboxResponse
+	5,  // 27: arbe.v1.SandboxService.ListSandboxes:output_type -> arbe.v1.ListSandboxesResponse
+	8,  // 28: arbe.v1.SandboxService.GetSandboxLog:output_type -> arbe.v1.GetSandboxLogResponse
+	11, // 29: arbe.v1.SandboxService.ReconcileSandboxes:output_type -> arbe.v1.ReconcileSandboxesResponse
+	14, // 30: arbe.v1.SandboxService.DestroySandbox:output_type -> arbe.v1.DestroySandboxResponse
+	16, // 31: arbe.v1.SandboxService.ListSandboxAccounts:output_type -> arbe.v1.ListSandboxAccountsResponse
+	19, // 32: arbe.v1.SandboxService.WakeSandbox:output_type -> arbe.v1.WakeSandboxResponse
+	21, // 33: arbe.v1.SandboxService.OpenPreview:output_type -> arbe.v1.OpenPreviewResponse
+	26, // [26:34] is the sub-list for method output_type
+	18, // [18:26] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_sandbox_proto_init() }
@@ -1335,7 +1534,7 @@ func file_arbe_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_sandbox_proto_rawDesc), len(file_arbe_v1_sandbox_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@
 package daytonatest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,10 +26,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
 )
 
-// Key is the key of the double's account.
+// Key is the key of the double's first account.
 const Key = "dtn_double"
 
-// Double is an account. It is safe for concurrent use.
+// Double is the service, with the account of [Key]. It is safe for concurrent use.
 type Double struct {
 	URL string
 
@@ -37,12 +38,17 @@ type Double struct {
 	// removing are the boxes that are being deleted.
 	removing sync.WaitGroup
 
-	mu     sync.Mutex
-	made   int
-	boxes  map[string]*box // by id
-	faults []*Fault
-	calls  []string
-	// starts is the state that new boxes reach and stay in, usually "started".
+	mu   sync.Mutex
+	made int
+	// accounts are those of keys.
+	accounts map[string]string
+	boxes    map[string]*box // by id
+	faults   []*Fault
+	calls    []string
+	// callers is how many requests came with each key, and changed is closed at the end of the next one.
+	callers map[string]int
+	changed chan struct{}
+	// starts is what becomes of new boxes: "started", or the state in which they stay.
 	starts string
 	// most limits the boxes of the account: 0 means no limit, and a negative number no boxes.
 	most int
@@ -50,6 +56,7 @@ type Double struct {
 
 // box is a sandbox. The double's lock guards it.
 type box struct {
+	account string
 	machine *hostbox.Box
 	fields  map[string]any
 	labels  map[string]string
@@ -64,6 +71,8 @@ type box struct {
 type Fault struct {
 	// On is a regular expression that matches the method and path of the requests to fail.
 	On *regexp.Regexp
+	// Key is the one of the requests that it hits; empty for all.
+	Key string
 	// Times is how many requests fail; 0 means all.
 	Times int
 	// Status, Header and Body are the answer. If Status is 0, the connection is cut.
@@ -78,7 +87,7 @@ type Fault struct {
 
 // New returns an account that is closed when the test ends.
 func New(t testing.TB) *Double {
-	d := &Double{t: t, host: hostbox.New(t), boxes: map[string]*box{}, starts: "started"}
+	d := &Double{t: t, host: hostbox.New(t), boxes: map[string]*box{}, starts: "started", accounts: map[string]string{Key: "first"}, callers: map[string]int{}, changed: make(chan struct{})}
 	server := httptest.NewServer(http.HandlerFunc(d.serve))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -92,6 +101,27 @@ func New(t testing.TB) *Double {
 	})
 	d.URL = server.URL + "/api"
 	return d
+}
+
+// SetKey gives a key to an account; empty revokes it.
+func (d *Double) SetKey(key, account string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.accounts, key)
+	if account != "" {
+		d.accounts[key] = account
+	}
+}
+
+// accountOf returns the account of a request's key; empty if it has none.
+func (d *Double) accountOf(r *http.Request) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.accounts[keyOf(r)]
+}
+
+func keyOf(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
 // Fail makes requests fail until end is called.
@@ -145,6 +175,60 @@ func (d *Double) Boxes() []string {
 	return ids
 }
 
+// BoxesOf returns the ids of the boxes of an account that are not being deleted.
+func (d *Double) BoxesOf(account string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	for id, b := range d.boxes {
+		if b.account == account && b.state != "destroying" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// State returns the state of a box; empty if there is none.
+func (d *Double) State(id string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b, ok := d.boxes[id]; ok {
+		return b.state
+	}
+	return ""
+}
+
+// CallsWith returns how many requests came with a key.
+func (d *Double) CallsWith(key string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.callers[key]
+}
+
+// Await waits until what a test looks for has come with a request.
+func (d *Double) Await(ctx context.Context, come func() bool) error {
+	for {
+		d.mu.Lock()
+		changed := d.changed
+		d.mu.Unlock()
+		if come() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *Double) change() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
 // Field returns a field of a box as the API shows it.
 func (d *Double) Field(id, name string) any {
 	d.mu.Lock()
@@ -166,12 +250,13 @@ func (d *Double) Calls(on string) []string {
 }
 
 // hit returns the fault for a request; nil if there is none.
-func (d *Double) hit(call string) *Fault {
+func (d *Double) hit(call, key string) *Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, call)
+	d.callers[key]++
 	for i, f := range d.faults {
-		if !f.On.MatchString(call) {
+		if !f.On.MatchString(call) || f.Key != "" && f.Key != key {
 			continue
 		}
 		hit := *f
@@ -186,7 +271,8 @@ func (d *Double) hit(call string) *Fault {
 }
 
 func (d *Double) serve(w http.ResponseWriter, r *http.Request) {
-	f := d.hit(r.Method + " " + r.URL.Path)
+	defer d.change()
+	f := d.hit(r.Method+" "+r.URL.Path, keyOf(r))
 	if f == nil {
 		d.answer(w, r)
 		return
@@ -234,7 +320,8 @@ func reply(w http.ResponseWriter, status int, value any) {
 }
 
 func (d *Double) answer(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+Key {
+	account := d.accountOf(r)
+	if account == "" {
 		refuse(w, http.StatusUnauthorized, "Invalid credentials")
 		return
 	}
@@ -242,21 +329,21 @@ func (d *Double) answer(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, "/toolbox/"):
 		rest = strings.TrimPrefix(path, "/toolbox/")
 		id, call, _ := strings.Cut(rest, "/")
-		d.toolbox(w, r, id, r.Method+" /"+call)
+		d.toolbox(w, r, account, id, r.Method+" /"+call)
 	case path == "/api/sandbox" && r.Method == http.MethodPost:
-		d.create(w, r)
+		d.create(w, r, account)
 	case path == "/api/sandbox/paginated" && r.Method == http.MethodGet:
-		d.list(w, r)
+		d.list(w, r, account)
 	case strings.HasPrefix(path, "/api/sandbox/"):
 		name, call, _ := strings.Cut(strings.TrimPrefix(path, "/api/sandbox/"), "/")
-		d.sandbox(w, r, name, strings.TrimSpace(r.Method+" "+call))
+		d.sandbox(w, r, account, name, strings.TrimSpace(r.Method+" "+call))
 	default:
 		refuse(w, http.StatusNotFound, "Cannot "+r.Method+" "+path)
 	}
 }
 
 // create creates a box.
-func (d *Double) create(w http.ResponseWriter, r *http.Request) {
+func (d *Double) create(w http.ResponseWriter, r *http.Request, account string) {
 	var request struct {
 		Name      string            `json:"name"`
 		Snapshot  string            `json:"snapshot"`
@@ -275,7 +362,7 @@ func (d *Double) create(w http.ResponseWriter, r *http.Request) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, ok := d.find(request.Name); ok {
+	if _, ok := d.find(account, request.Name); ok {
 		refuse(w, http.StatusConflict, "Sandbox with name "+request.Name+" already exists")
 		return
 	}
@@ -298,7 +385,7 @@ func (d *Double) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := &box{
-		machine: machine, labels: request.Labels, state: "creating", next: d.starts, pending: 1, created: time.Now(),
+		account: account, machine: machine, labels: request.Labels, state: "creating", next: d.starts, pending: 1, created: time.Now(),
 		fields: map[string]any{
 			"id": id, "name": request.Name, "organizationId": "org", "user": "daytona", "env": map[string]string{}, "public": false,
 			"networkBlockAll": request.NetworkBlockAll, "target": "eu", "cpu": 1, "gpu": 0, "memory": 1, "disk": 3, "snapshot": request.Snapshot,
@@ -322,20 +409,20 @@ func (b *box) show() map[string]any {
 	return shown
 }
 
-// find returns a box by its id or name.
-func (d *Double) find(name string) (*box, bool) {
-	if b, ok := d.boxes[name]; ok {
+// find returns a box of an account by its id or name.
+func (d *Double) find(account, name string) (*box, bool) {
+	if b, ok := d.boxes[name]; ok && b.account == account {
 		return b, true
 	}
 	for _, b := range d.boxes {
-		if b.fields["name"] == name {
+		if b.account == account && b.fields["name"] == name {
 			return b, true
 		}
 	}
 	return nil, false
 }
 
-func (d *Double) list(w http.ResponseWriter, r *http.Request) {
+func (d *Double) list(w http.ResponseWriter, r *http.Request, account string) {
 	query := r.URL.Query()
 	var labels map[string]string
 	page, _ := strconv.Atoi(query.Get("page"))
@@ -349,7 +436,7 @@ func (d *Double) list(w http.ResponseWriter, r *http.Request) {
 	defer d.mu.Unlock()
 	found := []*box{}
 	for _, b := range d.boxes {
-		matches := true
+		matches := b.account == account
 		for name, value := range labels {
 			matches = matches && b.labels[name] == value
 		}
@@ -366,10 +453,10 @@ func (d *Double) list(w http.ResponseWriter, r *http.Request) {
 }
 
 // sandbox answers a request about a box.
-func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, name, call string) {
+func (d *Double) sandbox(w http.ResponseWriter, r *http.Request, account, name, call string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b, ok := d.find(name)
+	b, ok := d.find(account, name)
 	if !ok {
 		refuse(w, http.StatusNotFound, "Sandbox with ID or name "+name+" not found")
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest/hostbox"
 )
 
-// toolbox answers a request to the server that runs in each box.
-func (d *Double) toolbox(w http.ResponseWriter, r *http.Request, id, call string) {
+// toolbox answers a request to the program that runs in each box.
+func (d *Double) toolbox(w http.ResponseWriter, r *http.Request, account, id, call string) {
 	d.mu.Lock()
 	b, ok := d.boxes[id]
-	running := ok && b.state != "stopped" && b.state != "archived" && b.state != "destroying"
+	running := ok && b.account == account && b.state != "stopped" && b.state != "archived" && b.state != "destroying"
 	d.mu.Unlock()
 	if !running { // the proxy cannot tell stopped from deleted
 		refuse(w, http.StatusBadRequest, errStopped.Error())

@@ -48,6 +48,9 @@ const (
 	// SandboxServiceDestroySandboxProcedure is the fully-qualified name of the SandboxService's
 	// DestroySandbox RPC.
 	SandboxServiceDestroySandboxProcedure = "/arbe.v1.SandboxService/DestroySandbox"
+	// SandboxServiceListSandboxAccountsProcedure is the fully-qualified name of the SandboxService's
+	// ListSandboxAccounts RPC.
+	SandboxServiceListSandboxAccountsProcedure = "/arbe.v1.SandboxService/ListSandboxAccounts"
 	// SandboxServiceWakeSandboxProcedure is the fully-qualified name of the SandboxService's
 	// WakeSandbox RPC.
 	SandboxServiceWakeSandboxProcedure = "/arbe.v1.SandboxService/WakeSandbox"
@@ -71,11 +74,14 @@ type SandboxServiceClient interface {
 	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
 	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
+	// ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
+	// while it is set, new sandboxes are created in the account of that key instead of the operator's.
+	ListSandboxAccounts(context.Context, *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error)
 	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
 	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
 	WakeSandbox(context.Context, *v1.WakeSandboxRequest) (*connect.ServerStreamForClient[v1.WakeSandboxResponse], error)
-	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
-	// the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
+	// the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 
@@ -123,6 +129,13 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(sandboxServiceMethods.ByName("DestroySandbox")),
 			connect.WithClientOptions(opts...),
 		),
+		listSandboxAccounts: connect.NewClient[v1.ListSandboxAccountsRequest, v1.ListSandboxAccountsResponse](
+			httpClient,
+			baseURL+SandboxServiceListSandboxAccountsProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("ListSandboxAccounts")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		wakeSandbox: connect.NewClient[v1.WakeSandboxRequest, v1.WakeSandboxResponse](
 			httpClient,
 			baseURL+SandboxServiceWakeSandboxProcedure,
@@ -140,13 +153,14 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // sandboxServiceClient implements SandboxServiceClient.
 type sandboxServiceClient struct {
-	getSandbox         *connect.Client[v1.GetSandboxRequest, v1.GetSandboxResponse]
-	listSandboxes      *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
-	getSandboxLog      *connect.Client[v1.GetSandboxLogRequest, v1.GetSandboxLogResponse]
-	reconcileSandboxes *connect.Client[v1.ReconcileSandboxesRequest, v1.ReconcileSandboxesResponse]
-	destroySandbox     *connect.Client[v1.DestroySandboxRequest, v1.DestroySandboxResponse]
-	wakeSandbox        *connect.Client[v1.WakeSandboxRequest, v1.WakeSandboxResponse]
-	openPreview        *connect.Client[v1.OpenPreviewRequest, v1.OpenPreviewResponse]
+	getSandbox          *connect.Client[v1.GetSandboxRequest, v1.GetSandboxResponse]
+	listSandboxes       *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
+	getSandboxLog       *connect.Client[v1.GetSandboxLogRequest, v1.GetSandboxLogResponse]
+	reconcileSandboxes  *connect.Client[v1.ReconcileSandboxesRequest, v1.ReconcileSandboxesResponse]
+	destroySandbox      *connect.Client[v1.DestroySandboxRequest, v1.DestroySandboxResponse]
+	listSandboxAccounts *connect.Client[v1.ListSandboxAccountsRequest, v1.ListSandboxAccountsResponse]
+	wakeSandbox         *connect.Client[v1.WakeSandboxRequest, v1.WakeSandboxResponse]
+	openPreview         *connect.Client[v1.OpenPreviewRequest, v1.OpenPreviewResponse]
 }
 
 // GetSandbox calls arbe.v1.SandboxService.GetSandbox.
@@ -194,6 +208,15 @@ func (c *sandboxServiceClient) DestroySandbox(ctx context.Context, req *v1.Destr
 	return nil, err
 }
 
+// ListSandboxAccounts calls arbe.v1.SandboxService.ListSandboxAccounts.
+func (c *sandboxServiceClient) ListSandboxAccounts(ctx context.Context, req *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error) {
+	response, err := c.listSandboxAccounts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WakeSandbox calls arbe.v1.SandboxService.WakeSandbox.
 func (c *sandboxServiceClient) WakeSandbox(ctx context.Context, req *v1.WakeSandboxRequest) (*connect.ServerStreamForClient[v1.WakeSandboxResponse], error) {
 	return c.wakeSandbox.CallServerStream(ctx, connect.NewRequest(req))
@@ -223,11 +246,14 @@ type SandboxServiceHandler interface {
 	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
 	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
+	// ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
+	// while it is set, new sandboxes are created in the account of that key instead of the operator's.
+	ListSandboxAccounts(context.Context, *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error)
 	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
 	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
 	WakeSandbox(context.Context, *v1.WakeSandboxRequest, *connect.ServerStream[v1.WakeSandboxResponse]) error
-	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
-	// the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
+	// the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 
@@ -271,6 +297,13 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 		connect.WithSchema(sandboxServiceMethods.ByName("DestroySandbox")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sandboxServiceListSandboxAccountsHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceListSandboxAccountsProcedure,
+		svc.ListSandboxAccounts,
+		connect.WithSchema(sandboxServiceMethods.ByName("ListSandboxAccounts")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	sandboxServiceWakeSandboxHandler := connect.NewServerStreamHandlerSimple(
 		SandboxServiceWakeSandboxProcedure,
 		svc.WakeSandbox,
@@ -295,6 +328,8 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 			sandboxServiceReconcileSandboxesHandler.ServeHTTP(w, r)
 		case SandboxServiceDestroySandboxProcedure:
 			sandboxServiceDestroySandboxHandler.ServeHTTP(w, r)
+		case SandboxServiceListSandboxAccountsProcedure:
+			sandboxServiceListSandboxAccountsHandler.ServeHTTP(w, r)
 		case SandboxServiceWakeSandboxProcedure:
 			sandboxServiceWakeSandboxHandler.ServeHTTP(w, r)
 		case SandboxServiceOpenPreviewProcedure:
@@ -326,6 +361,10 @@ func (UnimplementedSandboxServiceHandler) ReconcileSandboxes(context.Context, *v
 
 func (UnimplementedSandboxServiceHandler) DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.DestroySandbox is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) ListSandboxAccounts(context.Context, *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.SandboxService.ListSandboxAccounts is not implemented"))
 }
 
 func (UnimplementedSandboxServiceHandler) WakeSandbox(context.Context, *v1.WakeSandboxRequest, *connect.ServerStream[v1.WakeSandboxResponse]) error {

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi+AEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZSLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCIyChJXYWtlU2FuZGJveFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiOgoTV2FrZVNhbmRib3hSZXNwb25zZRISCgpzYW5kYm94X2lkGAEgASgJEg8KB3N0YXJ0ZWQYAiABKAgiTQoST3BlblByZXZpZXdSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhkKBHBvcnQYAiABKAVCC7pICBoGGP//AygBIlIKE09wZW5QcmV2aWV3UmVzcG9uc2USCwoDdXJsGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMs4ECg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElMKDUdldFNhbmRib3hMb2cSHS5hcmJlLnYxLkdldFNhbmRib3hMb2dSZXF1ZXN0Gh4uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVzcG9uc2UiA5ACARJdChJSZWNvbmNpbGVTYW5kYm94ZXMSIi5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1JlcXVlc3QaIy5hcmJlLnYxLlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USSgoLV2FrZVNhbmRib3gSGy5hcmJlLnYxLldha2VTYW5kYm94UmVxdWVzdBocLmFyYmUudjEuV2FrZVNhbmRib3hSZXNwb25zZTABEkgKC09wZW5QcmV2aWV3EhsuYXJiZS52MS5PcGVuUHJldmlld1JlcXVlc3QaHC5hcmJlLnYxLk9wZW5QcmV2aWV3UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEijQIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCCLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCI5ChpMaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIkgKG0xpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZRIpCghhY2NvdW50cxgBIAMoCzIXLmFyYmUudjEuU2FuZGJveEFjY291bnQiZwoOU2FuZGJveEFjY291bnQSDgoGZHJpdmVyGAEgASgJEhMKC3NlY3JldF9uYW1lGAIgASgJEgsKA3NldBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIRCglzYW5kYm94ZXMYBSABKAUiMgoSV2FrZVNhbmRib3hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIjoKE1dha2VTYW5kYm94UmVzcG9uc2USEgoKc2FuZGJveF9pZBgBIAEoCRIPCgdzdGFydGVkGAIgASgIIk0KEk9wZW5QcmV2aWV3UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoASJSChNPcGVuUHJldmlld1Jlc3BvbnNlEgsKA3VybBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDK1BQoOU2FuZGJveFNlcnZpY2USSgoKR2V0U2FuZGJveBIaLmFyYmUudjEuR2V0U2FuZGJveFJlcXVlc3QaGy5hcmJlLnYxLkdldFNhbmRib3hSZXNwb25zZSIDkAIBElMKDUxpc3RTYW5kYm94ZXMSHS5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Gh4uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiA5ACARJTCg1HZXRTYW5kYm94TG9nEh0uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVxdWVzdBoeLmFyYmUudjEuR2V0U2FuZGJveExvZ1Jlc3BvbnNlIgOQAgESXQoSUmVjb25jaWxlU2FuZGJveGVzEiIuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXF1ZXN0GiMuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXNwb25zZRJRCg5EZXN0cm95U2FuZGJveBIeLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXF1ZXN0Gh8uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlc3BvbnNlEmUKE0xpc3RTYW5kYm94QWNjb3VudHMSIy5hcmJlLnYxLkxpc3RTYW5kYm94QWNjb3VudHNSZXF1ZXN0GiQuYXJiZS52MS5MaXN0U2FuZGJveEFjY291bnRzUmVzcG9uc2UiA5ACARJKCgtXYWtlU2FuZGJveBIbLmFyYmUudjEuV2FrZVNhbmRib3hSZXF1ZXN0GhwuYXJiZS52MS5XYWtlU2FuZGJveFJlc3BvbnNlMAESSAoLT3BlblByZXZpZXcSGy5hcmJlLnYxLk9wZW5QcmV2aWV3UmVxdWVzdBocLmFyYmUudjEuT3BlblByZXZpZXdSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Sandbox
@@ -75,6 +75,13 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
    * @generated from field: arbe.v1.SandboxUse use = 9;
    */
   use?: SandboxUse | undefined;
+
+  /**
+   * Whether it is in the house's own account at the provider, instead of the operator's.
+   *
+   * @generated from field: bool own_account = 10;
+   */
+  ownAccount: boolean;
 };
 
 /**
@@ -477,6 +484,87 @@ export const DestroySandboxResponseSchema: GenMessage<DestroySandboxResponse> = 
   messageDesc(file_arbe_v1_sandbox, 14);
 
 /**
+ * @generated from message arbe.v1.ListSandboxAccountsRequest
+ */
+export type ListSandboxAccountsRequest = Message<"arbe.v1.ListSandboxAccountsRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListSandboxAccountsRequest.
+ * Use `create(ListSandboxAccountsRequestSchema)` to create a new message.
+ */
+export const ListSandboxAccountsRequestSchema: GenMessage<ListSandboxAccountsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 15);
+
+/**
+ * @generated from message arbe.v1.ListSandboxAccountsResponse
+ */
+export type ListSandboxAccountsResponse = Message<"arbe.v1.ListSandboxAccountsResponse"> & {
+  /**
+   * By driver.
+   *
+   * @generated from field: repeated arbe.v1.SandboxAccount accounts = 1;
+   */
+  accounts: SandboxAccount[];
+};
+
+/**
+ * Describes the message arbe.v1.ListSandboxAccountsResponse.
+ * Use `create(ListSandboxAccountsResponseSchema)` to create a new message.
+ */
+export const ListSandboxAccountsResponseSchema: GenMessage<ListSandboxAccountsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 16);
+
+/**
+ * @generated from message arbe.v1.SandboxAccount
+ */
+export type SandboxAccount = Message<"arbe.v1.SandboxAccount"> & {
+  /**
+   * @generated from field: string driver = 1;
+   */
+  driver: string;
+
+  /**
+   * The name of the secret with the house's key.
+   *
+   * @generated from field: string secret_name = 2;
+   */
+  secretName: string;
+
+  /**
+   * Whether the house has set its key.
+   *
+   * @generated from field: bool set = 3;
+   */
+  set: boolean;
+
+  /**
+   * Whether the operator has an account, which houses without a key use.
+   *
+   * @generated from field: bool operator = 4;
+   */
+  operator: boolean;
+
+  /**
+   * How many sandboxes are in the house's own account, at most 1000.
+   *
+   * @generated from field: int32 sandboxes = 5;
+   */
+  sandboxes: number;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxAccount.
+ * Use `create(SandboxAccountSchema)` to create a new message.
+ */
+export const SandboxAccountSchema: GenMessage<SandboxAccount> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_sandbox, 17);
+
+/**
  * @generated from message arbe.v1.WakeSandboxRequest
  */
 export type WakeSandboxRequest = Message<"arbe.v1.WakeSandboxRequest"> & {
@@ -491,7 +579,7 @@ export type WakeSandboxRequest = Message<"arbe.v1.WakeSandboxRequest"> & {
  * Use `create(WakeSandboxRequestSchema)` to create a new message.
  */
 export const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 15);
+  messageDesc(file_arbe_v1_sandbox, 18);
 
 /**
  * @generated from message arbe.v1.WakeSandboxResponse
@@ -517,7 +605,7 @@ export type WakeSandboxResponse = Message<"arbe.v1.WakeSandboxResponse"> & {
  * Use `create(WakeSandboxResponseSchema)` to create a new message.
  */
 export const WakeSandboxResponseSchema: GenMessage<WakeSandboxResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 16);
+  messageDesc(file_arbe_v1_sandbox, 19);
 
 /**
  * @generated from message arbe.v1.OpenPreviewRequest
@@ -539,7 +627,7 @@ export type OpenPreviewRequest = Message<"arbe.v1.OpenPreviewRequest"> & {
  * Use `create(OpenPreviewRequestSchema)` to create a new message.
  */
 export const OpenPreviewRequestSchema: GenMessage<OpenPreviewRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 17);
+  messageDesc(file_arbe_v1_sandbox, 20);
 
 /**
  * @generated from message arbe.v1.OpenPreviewResponse
@@ -561,7 +649,7 @@ export type OpenPreviewResponse = Message<"arbe.v1.OpenPreviewResponse"> & {
  * Use `create(OpenPreviewResponseSchema)` to create a new message.
  */
 export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_sandbox, 18);
+  messageDesc(file_arbe_v1_sandbox, 21);
 
 /**
  * SandboxService manages sandboxes. Nobody creates one by hand: the first command of a thread does.
@@ -623,6 +711,17 @@ export const SandboxService: GenService<{
     output: typeof DestroySandboxResponseSchema;
   },
   /**
+   * ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
+   * while it is set, new sandboxes are created in the account of that key instead of the operator's.
+   *
+   * @generated from rpc arbe.v1.SandboxService.ListSandboxAccounts
+   */
+  listSandboxAccounts: {
+    methodKind: "unary";
+    input: typeof ListSandboxAccountsRequestSchema;
+    output: typeof ListSandboxAccountsResponseSchema;
+  },
+  /**
    * WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
    * and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
    *
@@ -634,8 +733,8 @@ export const SandboxService: GenService<{
     output: typeof WakeSandboxResponseSchema;
   },
   /**
-   * OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever opens
-   * the address within a minute sees it, in the name of the caller and as long as the caller's credential is valid.
+   * OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
+   * the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
    *
    * @generated from rpc arbe.v1.SandboxService.OpenPreview
    */

@@ -1,0 +1,2 @@
+drop function use_ticket;
+drop table used_tickets;
