@@ -573,6 +573,13 @@ begin
   return id;
 end $$;
 
+CREATE FUNCTION public.has_secret(p_name text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from public.secrets s where s.house_id = public.current_house() and s.name = p_name)
+$$;
+
 CREATE FUNCTION public.house_belongs() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -616,6 +623,13 @@ CREATE FUNCTION public.houses_beside(p_house text) RETURNS SETOF text
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
   select h.id from public.houses h where h.id = p_house or h.belongs_to = (select own.belongs_to from public.houses own where own.id = p_house)
+$$;
+
+CREATE FUNCTION public.houses_with_secrets(p_names text[], p_most integer) RETURNS TABLE(house_id text, name text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.house_id, s.name from public.secrets s where s.name = any (p_names) order by random() limit p_most
 $$;
 
 CREATE FUNCTION public.index_entries(p_streams bigint[], p_from bigint[], p_to bigint[]) RETURNS void
@@ -1294,6 +1308,16 @@ CREATE FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_
     order by t.used_at
     limit p_most
 $$;
+
+CREATE FUNCTION public.use_ticket(p_id text, p_expires_at timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  delete from public.used_tickets where id in (select t.id from public.used_tickets t where t.expires_at < now() - interval '1 hour' order by t.expires_at limit 10 for update skip locked);
+  insert into public.used_tickets (id, expires_at) values (p_id, p_expires_at) on conflict do nothing;
+  return found;
+end $$;
 
 CREATE FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) RETURNS TABLE(of_thread integer, of_house integer, of_person integer)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2079,6 +2103,7 @@ CREATE TABLE public.sandboxes (
     destroyed_at timestamp with time zone,
     replaces text,
     replaces_for text,
+    own_account boolean DEFAULT false NOT NULL,
     CONSTRAINT sandboxes_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'live'::text, 'dead'::text])))
 );
 
@@ -2091,6 +2116,8 @@ COMMENT ON COLUMN public.sandboxes.machine_id IS 'The machine that it is on; nul
 COMMENT ON COLUMN public.sandboxes.replaces IS 'The sandbox whose working tree this one begins with. While this one is being built, threads stay on that one.';
 
 COMMENT ON COLUMN public.sandboxes.replaces_for IS 'The one thread that moves; null: all threads on the replaced one.';
+
+COMMENT ON COLUMN public.sandboxes.own_account IS 'Whether the machine is in the account of the house''s own key, instead of the operator''s.';
 
 CREATE TABLE public.schema_migrations (
     version bigint NOT NULL,
@@ -2576,6 +2603,13 @@ COMMENT ON COLUMN public.turns.waited_ms IS 'How long it has waited for people, 
 
 COMMENT ON COLUMN public.turns.asked_think IS 'How hard the model thinks for entries of asked, by their ids, as the people who wrote them said. One that is not there says nothing.';
 
+CREATE TABLE public.used_tickets (
+    id text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE public.used_tickets IS 'Tickets that were used, until they expire. They belong to no house.';
+
 ALTER TABLE ONLY public.entries ATTACH PARTITION public.entries_0 FOR VALUES WITH (modulus 16, remainder 0);
 
 ALTER TABLE ONLY public.entries ATTACH PARTITION public.entries_1 FOR VALUES WITH (modulus 16, remainder 1);
@@ -2905,6 +2939,9 @@ ALTER TABLE ONLY public.threads
 ALTER TABLE ONLY public.turns
     ADD CONSTRAINT turns_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.used_tickets
+    ADD CONSTRAINT used_tickets_pkey PRIMARY KEY (id);
+
 CREATE INDEX activation_policies_house_id_agent_id_idx ON public.activation_policies USING btree (house_id, agent_id);
 
 CREATE INDEX api_keys_agent_id_idx ON public.api_keys USING btree (agent_id);
@@ -2975,6 +3012,8 @@ CREATE UNIQUE INDEX sandboxes_replacement ON public.sandboxes USING btree (repla
 
 CREATE INDEX sandboxes_replaces_idx ON public.sandboxes USING btree (replaces) WHERE (replaces IS NOT NULL);
 
+CREATE INDEX secrets_by_name ON public.secrets USING btree (name);
+
 CREATE INDEX secrets_house_id_vault_secret_id_idx ON public.secrets USING btree (house_id, vault_secret_id);
 
 CREATE INDEX spending_of_day ON public.spending USING btree (day) INCLUDE (house_id, charged_micros);
@@ -3022,6 +3061,8 @@ CREATE INDEX turns_by_thread ON public.turns USING btree (house_id, thread_id, a
 CREATE INDEX turns_reserved ON public.turns USING btree (house_id) WHERE ((ended_at IS NULL) AND (reserved_micros > 0));
 
 CREATE INDEX turns_waiting ON public.turns USING btree (house_id, thread_id) WHERE (status = ANY (ARRAY['queued'::text, 'delayed'::text]));
+
+CREATE INDEX used_tickets_expires_at_idx ON public.used_tickets USING btree (expires_at);
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_0_pkey;
 
@@ -3626,6 +3667,8 @@ ALTER TABLE public.threads ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.turns ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.used_tickets ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY visible ON public.agents FOR SELECT TO arbe_app USING (((id = public.current_agent()) OR (EXISTS ( SELECT
    FROM public.members m
   WHERE ((m.agent_id = agents.id) AND (m.house_id = public.current_house()))))));
@@ -3732,6 +3775,9 @@ GRANT ALL ON FUNCTION public.forget_blob(p_house text, p_id text) TO arbe_app;
 REVOKE ALL ON FUNCTION public.generate_short_id() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.generate_short_id() TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.has_secret(p_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.has_secret(p_name text) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.house_belongs() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.house_of_wake(p_token bytea) FROM PUBLIC;
@@ -3744,6 +3790,9 @@ REVOKE ALL ON FUNCTION public.house_word(p_house text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.houses_beside(p_house text) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.houses_beside(p_house text) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.houses_with_secrets(p_names text[], p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.houses_with_secrets(p_names text[], p_most integer) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.index_entries(p_streams bigint[], p_from bigint[], p_to bigint[]) FROM PUBLIC;
 
@@ -3877,6 +3926,9 @@ GRANT ALL ON FUNCTION public.unindexed_after(p_after bigint, p_most integer) TO 
 
 REVOKE ALL ON FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.unsaved_sandboxes(p_machines text[], p_quiet interval, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.use_ticket(p_id text, p_expires_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.use_ticket(p_id text, p_expires_at timestamp with time zone) TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) TO arbe_app;

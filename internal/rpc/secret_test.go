@@ -77,7 +77,7 @@ func TestAnOwnerGivesAHouseItsOwnAccount(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ada, house := b.ada, b.ada.house.Id
-	set := func(p *person, key string) (*arbev1.SetSecretResponse, error) {
+	set := func(p person, key string) (*arbev1.SetSecretResponse, error) {
 		return p.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: accountKey, Value: []byte(key)})
 	}
 	accounts := func() *arbev1.SandboxAccount {
