@@ -38,7 +38,7 @@ func TestEnvironment(t *testing.T) {
 		Secrets:      []*arbev1.SecretBinding{{Name: "TOKEN"}, {Name: "OPTIONAL", Optional: true}},
 		Egress:       &arbev1.Egress{Mode: "listed", Sets: []string{"npm"}, Hosts: []string{"example.com:22"}},
 		Repositories: []*arbev1.Repository{{Url: "https://example.com/b", Ref: "v1", Depth: 3, Folder: "lib/b"}},
-		Git:          []*arbev1.GitCredential{{Host: "example.com:8443", Secret: "TOKEN", User: "ada"}},
+		Git:          []*arbev1.GitCredential{{Host: "example.com:8443", Secret: "TOKEN", User: "ada", HostKeys: []string{"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"}}},
 		Start:        "make run &", Directory: "a", Labels: map[string]string{"team": "web"},
 	}
 
