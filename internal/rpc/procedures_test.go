@@ -70,7 +70,7 @@ EnvironmentService.DiagnoseEnvironment 401  401     401     401     404      ok 
 EnvironmentService.DeleteEnvironment 401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
 SandboxService.GetSandbox            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.ListSandboxes         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
-SandboxService.ListSandboxAccounts 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.ListSandboxAccounts   401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.GetSandboxLog         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.ReconcileSandboxes    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 SandboxService.DestroySandbox        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
