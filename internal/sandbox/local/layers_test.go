@@ -266,7 +266,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		return found
 	}
 	t.Run("of one house: those that were not used for the longest time go", func(t *testing.T) {
-		d := newLayered(t, local.Config{Dir: t.TempDir(), Layers: local.Layers{HouseMB: 40}})
+		d := newLayered(t, local.Config{Dir: t.TempDir(), Layers: local.Layers{HouseMB: 46}})
 		defer closeDriver(t, d)
 		kept(t, d, "one", "a", fill(10))
 		kept(t, d, "two", "b", fill(10))
