@@ -30,20 +30,29 @@ export CGO_ENABLED := 0
 build: ## Build bin/arbe
 	@go build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
 
+# The API that was promised to programs: docs/compatibility.md.
+PROMISE := proto/promise.binpb
+
 # The archives of a commit are the same bytes wherever they are built: paths are left out, and files have the commit's time.
 ARCHES := amd64 arm64
 SBOM := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 .PHONY: release
-release: ## Build dist/: static programs for Linux on amd64 and arm64, their bills of materials, and checksums
+release: tools build ## Build dist/: static programs for Linux on amd64 and arm64, manual pages, bills of materials, and checksums
 	@rm -rf dist && mkdir dist
+	@if git describe --exact-match >/dev/null 2>&1; then \
+		buf build --exclude-source-info --path proto/arbe -o dist/api.binpb; \
+		cmp -s dist/api.binpb $(PROMISE) || { echo 'a release promises its API: run make promise, commit, and tag that commit'; exit 1; }; \
+		rm dist/api.binpb; \
+	fi
+	@go run ./cmd/arbe/man -arbe bin/arbe -out dist/man -version '$(or $(VERSION),devel)' -date "$$(git log -1 --format=%cs)"
 	@for arch in $(ARCHES); do \
 		name=arbe_$(or $(VERSION),devel)_linux_$$arch; mkdir dist/$$name; \
 		GOARCH=$$arch go build -trimpath -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o dist/$$name/arbe ./cmd/arbe; \
 		go run $(SBOM) bin -json -noserial -output dist/$$name.cdx.json dist/$$name/arbe 2>/dev/null; \
-		cp -R LICENSE README.md docs dist/$$name; \
+		cp -R LICENSE README.md docs dist/man dist/$$name; \
 		tar -C dist --sort=name --mtime=@$$(git log -1 --format=%ct) --owner=0 --group=0 --numeric-owner -cf - $$name | gzip -n9 >dist/$$name.tar.gz; \
 		rm -r dist/$$name; \
-	done
+	done; rm -r dist/man
 	@cd dist && sha256sum *.tar.gz *.cdx.json >SHA256SUMS && ls -lh
 
 .PHONY: run
@@ -113,6 +122,10 @@ check: tools build ## Show that generated code is current and the linters are si
 		echo "What a package adds: go tool nm -size -sort size on a build without -s. If a third more came at once, something calls"; \
 		echo "methods by their names (text/template, reflect's Method): go build -ldflags=-dumpdep prints it as <ReflectMethod>."; \
 		exit 1; }
+	@buf breaking --against $(PROMISE) --exclude-imports || { \
+		echo 'This breaks programs that use the API: see docs/compatibility.md.'; \
+		echo 'Keep the old name or number beside the new one, or, before 1.0, name the break in docs/compatibility.md and run make promise.'; \
+		exit 1; }
 	@state() { git diff HEAD | sha1sum; git ls-files -o --exclude-standard -z | xargs -0 -r sha1sum; }; \
 	before=$$(state); $(MAKE) generate; \
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
@@ -120,6 +133,11 @@ check: tools build ## Show that generated code is current and the linters are si
 .PHONY: bench
 bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, runs of coding agents, live pages (ratios within one run)
 	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/run ./internal/harness/all ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
+
+# What was added to the API may still change, until a release promises it.
+.PHONY: promise
+promise: tools ## Promise the API as it is now: before a release, and after a break that is meant
+	@buf build --exclude-source-info --path proto/arbe -o $(PROMISE)
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 
@@ -148,6 +166,16 @@ $(eval $(call go-tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,v1.31.1))
 $(eval $(call go-tool,templ,github.com/a-h/templ/cmd/templ,v0.3.977))
 $(eval $(call go-tool,esbuild,github.com/evanw/esbuild/cmd/esbuild,v0.27.2))
 $(eval $(call go-tool,staticcheck,honnef.co/go/tools/cmd/staticcheck,v0.7.0))
+
+# This one is built in a module of its own, because go install PACKAGE@VERSION asks for the list of all versions, which not every
+# proxy has of it.
+OPENAPI := github.com/sudorandom/protoc-gen-connect-openapi
+OPENAPI_VERSION := v0.25.2
+TOOL_STAMPS += $(TOOLS)/protoc-gen-connect-openapi-$(OPENAPI_VERSION)
+$(TOOLS)/protoc-gen-connect-openapi-$(OPENAPI_VERSION):
+	@echo 'installing $(@F)'; mkdir -p $(TOOLS)/openapi && cd $(TOOLS)/openapi && rm -f go.sum && \
+		printf 'module openapi\n\ngo 1.26\n\nrequire $(OPENAPI) $(OPENAPI_VERSION)\n' >go.mod && \
+		GOBIN=$(TOOLS)/bin go install -mod=mod $(OPENAPI) && rm -f $(TOOLS)/protoc-gen-connect-openapi-v* && touch $@
 
 # module-dir MODULE@VERSION: where a module's files are, downloaded if need be.
 module-dir = $(shell go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",*$$/\1/p')
