@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -77,10 +76,10 @@ type usedView struct {
 
 // used waits for the command that uses changes, prints what it said, and exits as it does. err is that of the request.
 func (a *app) used(ctx context.Context, c *arbe.Client, v usedView, command *arbev1.Entry, err error) error {
-	if fault.Reason(arbe.Reason(err)) == fault.NoChanges {
-		return a.show("", v, func() string { return "no run has left changes" })
-	} else if err != nil {
+	if err != nil {
 		return err
+	} else if command == nil {
+		return a.show("", v, func() string { return "no run has left changes" })
 	}
 	result, err := c.Await(ctx, v.ThreadID, command)
 	if result == nil {

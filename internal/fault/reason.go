@@ -32,7 +32,6 @@ const (
 	OutputGone     Reason = "OUTPUT_GONE"
 	RunEnded       Reason = "RUN_ENDED"
 	NoCodingAgent  Reason = "NO_CODING_AGENT"
-	NoChanges      Reason = "NO_CHANGES"
 	TreeNotSaved   Reason = "TREE_NOT_SAVED"
 	MessageTaken   Reason = "MESSAGE_TAKEN"
 	NoSandbox      Reason = "NO_SANDBOX"
@@ -67,7 +66,6 @@ var Reasons = []struct {
 	{OutputGone, OutOfRange, "This part of a command's output was not read in time. The log has what it keeps."},
 	{RunEnded, Forbidden, "The run of this token is over, or a later one has begun. The runner must stop."},
 	{NoCodingAgent, Precondition, "The bot or the thread has no coding agent, or this server does not know it."},
-	{NoChanges, Precondition, "No run of the thread has left changes of its files."},
 	{TreeNotSaved, Precondition, "The files of the sandbox cannot be saved, so it was not deleted. The message says why."},
 	{MessageTaken, Precondition, "The message does not wait any more: the agent already has it, or it was cancelled."},
 	{NoSandbox, Precondition, "The thread has no sandbox that runs. Its next command builds or starts one."},

@@ -115,8 +115,8 @@ func (s *runService) ApplyChanges(ctx context.Context, req *arbev1.ApplyChangesR
 		return nil, err
 	}
 	used, err := s.Dispatcher.Runs.Apply(ctx, scope, req.GetThreadId(), req.GetEpoch())
-	if err != nil {
-		return nil, err
+	if err != nil || used.Thread == "" {
+		return &arbev1.ApplyChangesResponse{}, err
 	}
 	return &arbev1.ApplyChangesResponse{ThreadId: used.Thread, Command: wireEntry(used.Command)}, nil
 }
@@ -127,8 +127,8 @@ func (s *runService) OpenBranch(ctx context.Context, req *arbev1.OpenBranchReque
 		return nil, err
 	}
 	used, err := s.Dispatcher.Runs.Branch(ctx, scope, req.GetThreadId(), req.GetEpoch(), req.GetName())
-	if err != nil {
-		return nil, err
+	if err != nil || used.Thread == "" {
+		return &arbev1.OpenBranchResponse{}, err
 	}
 	return &arbev1.OpenBranchResponse{ThreadId: used.Thread, Command: wireEntry(used.Command), Branch: used.Branch, Url: used.URL}, nil
 }

@@ -35,7 +35,7 @@ const mostAttempts = 100
 
 // Used is how the changes of a run are being used.
 type Used struct {
-	// Thread is the thread whose log has the command.
+	// Thread is the thread whose log has the command; empty if there is nothing to use.
 	Thread  string
 	Command entry.Entry
 	// Branch is the branch that is pushed, and URL where it will be; empty if none is.
@@ -44,10 +44,10 @@ type Used struct {
 
 // Apply applies the changes of a run to the working tree of the thread from which its task was delegated: completely, or not at all.
 // epoch is the run, or 0 for the last one that changed something. While a command does it, and once it is done, another call changes
-// nothing. A run without changes, or a task without a thread above it, is a [fault.Precondition].
+// nothing. It does nothing if no run has changed anything. A task without a thread above it is a [fault.Precondition].
 func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch int64) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
-	if err != nil {
+	if err != nil || changed.Patch == "" {
 		return Used{}, err
 	}
 	if th.ParentThread == "" {
@@ -61,10 +61,11 @@ func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch
 
 // Branch pushes the changes of a run as a new branch to the repository of its environment, as one commit. name is the branch; empty
 // for one that is made from the task. It changes no branch that is there. While a command does it, and once it is done, another call
-// with the same name changes nothing. It is a [fault.Precondition] if there is no repository, or no credential for its host.
+// with the same name changes nothing. It does nothing if no run has changed anything. It is a [fault.Precondition] if there is no
+// repository, or no credential for its host.
 func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoch int64, name string) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
-	if err != nil {
+	if err != nil || changed.Patch == "" {
 		return Used{}, err
 	}
 	if name = cmp.Or(name, branchName(th, changed)); !isBranch(name) {
@@ -104,7 +105,8 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
 }
 
-// changedBy returns a driven thread, and one of its runs that changed something: that of an epoch, or the last one.
+// changedBy returns a driven thread, and one of its runs that changed something: that of an epoch, or the last one; a run without a
+// patch if none has changed anything.
 func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, epoch int64) (th thread.Thread, changed Run, err error) {
 	if th, err = r.config.Threads.Get(ctx, scope, threadID); err != nil {
 		return th, changed, err
@@ -118,7 +120,10 @@ func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, e
 			return th, run, nil
 		}
 	}
-	return th, changed, fault.New(fault.Precondition, "no run here has left changes", "wait for the end of the run, or see what it did with: arbe thread result").WithReason(fault.NoChanges)
+	if epoch == 0 {
+		return th, changed, nil
+	}
+	return th, changed, fault.Newf(fault.Precondition, "see what it did with: arbe thread result", "run %d has left no changes", epoch)
 }
 
 // use runs a command that uses changes, unless one that does is running. id is the same for all that do.

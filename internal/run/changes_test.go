@@ -132,15 +132,19 @@ func TestChangesThatCannotBeUsed(t *testing.T) {
 		code fault.Code
 		says string
 	}{
-		"none":                     {apply(nothing.ID, 0), fault.Precondition, "no run here has left changes"},
-		"of another run":           {apply(top.ID, 2), fault.Precondition, "no run here has left changes"},
-		"of a thread with no runs": {apply(w.home, 0), fault.Precondition, "no run here has left changes"},
-		"with no thread above":     {apply(top.ID, 0), fault.Precondition, "not delegated from a thread"},
-		"of nothing":               {apply("nowhere", 0), fault.NotFound, "no such thread"},
-		"without a repository":     {branch(top.ID, ""), fault.Precondition, "clones no repository"},
+		"of a run without any": {apply(nothing.ID, 1), fault.Precondition, "run 1 has left no changes"},
+		"of another run":       {apply(top.ID, 2), fault.Precondition, "run 2 has left no changes"},
+		"with no thread above": {apply(top.ID, 0), fault.Precondition, "not delegated from a thread"},
+		"of nothing":           {apply("nowhere", 0), fault.NotFound, "no such thread"},
+		"without a repository": {branch(top.ID, ""), fault.Precondition, "clones no repository"},
 	} {
 		if fault.CodeOf(c.err) != c.code || !strings.Contains(fault.From(c.err).Message, c.says) {
 			t.Errorf("%s: %v", what, c.err)
+		}
+	}
+	for what, id := range map[string]string{"that left none": nothing.ID, "that never was": w.home} {
+		if used, err := w.runs.Apply(t.Context(), w.scope, id, 0); err != nil || used.Thread != "" || used.Command.ID != "" {
+			t.Errorf("of a run %s: %+v, %v", what, used, err)
 		}
 	}
 	for _, name := range []string{"-f", "--force", "a..b", "a b", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "HEAD", "refs/heads/main", "a~1", "a:b", "+a", "ä", strings.Repeat("a", 151), "a\nb", "a/-b", "a.", "@{-1}"} {

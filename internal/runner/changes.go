@@ -5,14 +5,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,16 +45,17 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 	ctx, cancel := context.WithTimeout(ctx, changesFor)
 	defer cancel()
 	var b branch
-	flags := flag.NewFlagSet(verb, flag.ContinueOnError)
-	if verb == "branch" {
-		flags.StringVar(&b.name, "name", "", "its name")
-		flags.StringVar(&b.remote, "to", "", "the repository at https://")
-		flags.StringVar(&b.base, "base", "", "the commit to which the patch applies")
-		flags.StringVar(&b.title, "title", "", "what the commit says")
-		flags.StringVar(&b.author, "author", "", "whose commit it is")
-		flags.StringVar(&b.date, "date", "", "when it was made")
+	// Not package flag, which would make the program larger than a sandbox is given.
+	fields := map[string]*string{"-name": &b.name, "-to": &b.remote, "-base": &b.base, "-title": &b.title, "-author": &b.author, "-date": &b.date}
+	for len(args) > 1 {
+		name, value, _ := strings.Cut(args[0], "=")
+		field, known := fields[name]
+		if !known {
+			break
+		}
+		*field, args = value, args[1:]
 	}
-	if err := flags.Parse(args); err != nil || flags.NArg() != 1 {
+	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: arbe-runner "+verb+" DIRECTORY")
 		return exitUnusable
 	}
@@ -65,7 +64,7 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 		if err != nil {
 			return err
 		}
-		c, err := openChanges(ctx, work, flags.Arg(0), environ)
+		c, err := openChanges(ctx, work, args[0], environ)
 		if err != nil {
 			return err
 		}
@@ -111,8 +110,7 @@ func openChanges(ctx context.Context, work, dir string, environ []string) (_ *ch
 	if _, err := c.tree.commit(ctx); err != nil {
 		return nil, notChanged("%s.", sentence(err))
 	}
-	top, err := c.tree.git(ctx, nil, "rev-parse", "--show-toplevel")
-	if real, failed := filepath.EvalSymlinks(work); err != nil || failed != nil || strings.TrimSuffix(top, "\n") != real {
+	if below, err := c.tree.git(ctx, nil, "rev-parse", "--show-prefix"); err != nil || strings.TrimSpace(below) != "" {
 		return nil, notChanged("%s is not the top of a git repository.", work)
 	}
 	if c.lock, err = os.Open(work); err != nil {
@@ -122,10 +120,7 @@ func openChanges(ctx context.Context, work, dir string, environ []string) (_ *ch
 		c.lock.Close()
 		return nil, notChanged("Other changes are being applied here. Try again.")
 	}
-	if c.tree.dir, err = os.MkdirTemp("", "arbe-changes-"); err != nil {
-		c.lock.Close()
-		return nil, err
-	}
+	c.tree.dir = filepath.Join(filepath.Dir(c.patch), "git")
 	return c, nil
 }
 
@@ -243,9 +238,9 @@ func (c *changes) merge(ctx context.Context) error {
 			conflicts = append(conflicts, name)
 		}
 	}
-	for _, m := range refusedFile.FindAllStringSubmatch(said, -1) {
-		if !slices.Contains(conflicts, m[1]) {
-			conflicts = append(conflicts, m[1])
+	for line := range strings.Lines(said) {
+		if name := refusedFile(strings.TrimSuffix(line, "\n")); name != "" && !slices.Contains(conflicts, name) {
+			conflicts = append(conflicts, name)
 		}
 	}
 	if len(conflicts) == 0 {
@@ -258,15 +253,23 @@ func (c *changes) merge(ctx context.Context) error {
 	return notChanged("%sNothing was changed, because %s in the way of the changes.", b.String(), are(len(conflicts), "file"))
 }
 
-// refusedFile finds the files that git names when it refuses a patch.
-var refusedFile = regexp.MustCompile(`(?m)^error: (.+): (?:patch does not apply|already exists in (?:index|working directory)|does not exist in index|does not match index)$`)
+// refusedFile returns the file that a line of git names when it refuses a patch; empty if it names none.
+func refusedFile(line string) string {
+	line, _ = strings.CutPrefix(line, "error: ")
+	for _, why := range []string{"patch does not apply", "already exists in index", "already exists in working directory", "does not exist in index", "does not match index"} {
+		if name, ok := strings.CutSuffix(line, ": "+why); ok {
+			return name
+		}
+	}
+	return ""
+}
 
 // inTheWay says which files are in the way of an update of the working tree.
 func inTheWay(said string, err error) error {
 	var b strings.Builder
 	for line := range strings.Lines(said) {
-		if m := heldFile.FindStringSubmatch(line); m != nil {
-			fmt.Fprintf(&b, "conflict: %s\n", shownPath(m[1]+m[2]))
+		if name := heldFile(line); name != "" {
+			fmt.Fprintf(&b, "conflict: %s\n", shownPath(name))
 		}
 	}
 	if b.Len() == 0 {
@@ -275,7 +278,16 @@ func inTheWay(said string, err error) error {
 	return notChanged("%sNothing was changed, because these files are in the way of the changes.", b.String())
 }
 
-var heldFile = regexp.MustCompile(`Entry '(.+)' (?:not uptodate|would be overwritten)|(?:Untracked working tree file|Updating) '(.+)' (?:would|could)`)
+// heldFile returns the file that a line of git names when it does not write to it; empty if it names none.
+func heldFile(line string) string {
+	for _, before := range []string{"Entry '", "Untracked working tree file '", "Updating '"} {
+		_, rest, found := strings.Cut(line, before)
+		if end := strings.LastIndex(rest, "' "); found && end > 0 {
+			return rest[:end]
+		}
+	}
+	return ""
+}
 
 // changed is a file that differs between two trees.
 type changed struct{ path, letter string }
@@ -288,11 +300,11 @@ func (c *changes) between(ctx context.Context, before, after string) (list []cha
 	}
 	fields := strings.Split(text, "\x00")
 	for i := 0; i+1 < len(fields); i += 2 {
-		var oldMode, newMode, oldID, newID, letter string
-		if _, err := fmt.Sscanf(fields[i], ":%s %s %s %s %s", &oldMode, &newMode, &oldID, &newID, &letter); err != nil {
-			return nil, err
+		raw := strings.Fields(strings.TrimPrefix(fields[i], ":"))
+		if len(raw) != 5 {
+			return nil, errors.New("git lists the changes in an unknown form")
 		}
-		name := fields[i+1]
+		oldMode, newMode, newID, letter, name := raw[0], raw[1], raw[3], raw[4], fields[i+1]
 		switch {
 		case oldMode == "160000" || newMode == "160000":
 			return nil, notChanged("Nothing was changed, because the patch changes the submodule %s.", shownPath(name))
@@ -303,7 +315,7 @@ func (c *changes) between(ctx context.Context, before, after string) (list []cha
 			if err != nil {
 				return nil, err
 			}
-			if path.IsAbs(target) || !isHarmless(path.Join(path.Dir(name), target)) {
+			if filepath.IsAbs(target) || !isHarmless(filepath.Join(filepath.Dir(name), target)) {
 				return nil, notChanged("Nothing was changed, because the link %s leads out of the working tree.", shownPath(name))
 			}
 		}
@@ -342,8 +354,10 @@ func (c *changes) run(ctx context.Context, args ...string) (said string, err err
 // branch is a branch to push.
 type branch struct{ name, remote, base, title, author, date string }
 
-// commitID is the form of the ids of commits.
-var commitID = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+// isCommit reports whether a text is the id of a commit.
+func isCommit(id string) bool {
+	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
+}
 
 // push pushes the patch, as one commit on its base, as a new branch. Pushing it again does nothing. It changes no branch that is there,
 // and never the one that the repository names as its default.
@@ -392,7 +406,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 // commitOf makes a commit of the patch. The same patch always makes the same one.
 func (c *changes) commitOf(ctx context.Context, b branch) (string, error) {
 	base := b.base
-	if !commitID.MatchString(base) {
+	if !isCommit(base) {
 		return "", notChanged("The patch has no base commit, so it cannot be a branch.")
 	}
 	if _, err := c.tree.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
@@ -459,7 +473,12 @@ func checkRemote(said, ref, commit string) (isThere bool, err error) {
 }
 
 // shownPath is a path as a terminal may show it, on one line.
-func shownPath(name string) string { return entry.OneLine(entry.Literal(name), 300) }
+func shownPath(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		name = quoted
+	}
+	return entry.OneLine(name, 300)
+}
 
 func sentence(err error) string {
 	text := err.Error()

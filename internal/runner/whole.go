@@ -38,9 +38,14 @@ const (
 
 func newWholes(dir string) *wholes {
 	w := &wholes{dir: dir, patience: wholeFor}
-	files, _ := os.ReadDir(dir) // of an earlier runner of this run
-	for _, f := range files {
-		if info, err := f.Info(); err == nil {
+	d, err := os.Open(dir)
+	if err != nil {
+		return w // there was no earlier runner of this run, or it kept nothing
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1) // what is missing only counts in nothing
+	for _, name := range names {
+		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			w.size += info.Size()
 		}
 	}

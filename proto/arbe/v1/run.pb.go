@@ -1063,7 +1063,8 @@ func (x *ApplyChangesRequest) GetEpoch() int64 {
 
 type ApplyChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The thread whose files are changed, and the command that does it there. Its result says how it went.
+	// The thread whose files are changed, and the command that does it there. Its result says how it went. Neither is set if no run has
+	// changed anything.
 	ThreadId      string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Command       *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1179,7 +1180,7 @@ func (x *OpenBranchRequest) GetName() string {
 
 type OpenBranchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The command that pushes it, and its thread. Its result says how it went.
+	// The command that pushes it, and its thread. Its result says how it went. Nothing is set if no run has changed anything.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Command  *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	// The branch, and where people see it.

@@ -581,7 +581,8 @@ export const ApplyChangesRequestSchema: GenMessage<ApplyChangesRequest> = /*@__P
  */
 export type ApplyChangesResponse = Message<"arbe.v1.ApplyChangesResponse"> & {
   /**
-   * The thread whose files are changed, and the command that does it there. Its result says how it went.
+   * The thread whose files are changed, and the command that does it there. Its result says how it went. Neither is set if no run has
+   * changed anything.
    *
    * @generated from field: string thread_id = 1;
    */
@@ -638,7 +639,7 @@ export const OpenBranchRequestSchema: GenMessage<OpenBranchRequest> = /*@__PURE_
  */
 export type OpenBranchResponse = Message<"arbe.v1.OpenBranchResponse"> & {
   /**
-   * The command that pushes it, and its thread. Its result says how it went.
+   * The command that pushes it, and its thread. Its result says how it went. Nothing is set if no run has changed anything.
    *
    * @generated from field: string thread_id = 1;
    */
