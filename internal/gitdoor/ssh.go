@@ -40,7 +40,7 @@ const (
 // hostKeys are the keys that well-known hosts publish, as fingerprints, in addition to those of credentials.
 var hostKeys = map[string][]string{
 	// https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/githubs-ssh-key-fingerprints
-	"github.com": {"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU", "SHA256:p2QAMXNIC1TJYWeIOttrVc98/R1BUFWu3/LiyKgUfQM", "SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDihQkczgWjiYc+Gho"},
+	"github.com": {"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU", "SHA256:p2QAMXNIC1TJYWeIOttrVc98/R1BUFWu3/LiyKgUfQM", "SHA256:uNiVztksCsDhcc0u9e8BujQXVUpKZIDTMczCvj3tD2s"},
 }
 
 // isKey reports whether a credential is a private key, with which hosts are asked by ssh.
