@@ -56,8 +56,8 @@ type Config struct {
 	// twice, because the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept.
 	// Defaults to [DefaultSpoolSize].
 	SpoolSize int64
-	// Place puts what a command needs into its sandbox, before the command begins there. Defaults to nil: nothing.
-	Place func(ctx context.Context, scope db.Scope, in sandbox.Handle, c entry.Command) error
+	// Provide puts what a command needs into its sandbox, before the command begins there. Defaults to nil: nothing.
+	Provide func(ctx context.Context, scope db.Scope, in sandbox.Handle, c entry.Command) error
 	// End makes a server that stops end its running commands. By default, those that can outlive this server are left to the
 	// next one.
 	End bool

@@ -112,8 +112,8 @@ func (w *work) begin(ctx context.Context, start *time.Time) (on string, got sand
 		}
 		cmd.Env = environment(w.command, w.received)
 		w.to.receives(w.received)
-		if w.config.Place != nil {
-			if err := w.config.Place(ctx, scope, p, w.command); err != nil {
+		if w.config.Provide != nil {
+			if err := w.config.Provide(ctx, scope, p, w.command); err != nil {
 				return err
 			}
 		}

@@ -36,8 +36,8 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	d.Commands = command.New(command.Config{
 		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
 		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands, Observe: c.ObserveCommand,
-		Place: func(ctx context.Context, scope db.Scope, in sandbox.Handle, what entry.Command) error {
-			return d.Runs.Place(ctx, scope, in, what)
+		Provide: func(ctx context.Context, scope db.Scope, in sandbox.Handle, what entry.Command) error {
+			return d.Runs.Provide(ctx, scope, in, what)
 		},
 	})
 	d.Runs = d.newRuns()

@@ -23,7 +23,7 @@ import (
 )
 
 // This file lets people use what a run has changed. Both ways are commands of our runner's program in a sandbox, in a thread's log,
-// where everyone sees who did it and how it ended; [Runs.Place] puts the patch there when the command begins.
+// where everyone sees who did it and how it ended; [Runs.Provide] puts the patch there when the command begins.
 
 // changesProgram is the runner's program for such commands, and changesDir the directory of an artifact's changes, in a sandbox.
 const changesProgram = home + "/arbe-runner"
@@ -150,8 +150,8 @@ func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c e
 	return said, fault.Newf(fault.Exhausted, "download the changes", "this was tried %d times", mostAttempts).WithReason(fault.LimitReached)
 }
 
-// Place puts into a sandbox what a command needs that uses the changes of a run. Other commands need nothing.
-func (r *Runs) Place(ctx context.Context, scope db.Scope, h sandbox.Handle, c entry.Command) error {
+// Provide puts into a sandbox what a command needs that uses the changes of a run. Other commands need nothing.
+func (r *Runs) Provide(ctx context.Context, scope db.Scope, h sandbox.Handle, c entry.Command) error {
 	if c.Changes == "" {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package pi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"syscall"
@@ -100,14 +101,13 @@ func (r *reader) Line(text []byte, cut int64) []harness.Event {
 // long reads the beginning of a line that is too long. Without a result, the model's call would wait forever. The lines that
 // repeat a whole run say nothing new.
 func (r *reader) long(text []byte, cut int64) []harness.Event {
-	var head struct{ Type, Role string }
-	_, _ = fmt.Sscanf(string(text[:min(len(text), 4<<10)]), `{"type":%q,"message":{"role":%q`, &head.Type, &head.Role) // a partial match is enough
+	rest, isEnd := bytes.CutPrefix(text, []byte(`{"type":"message_end","message":{"role":`))
 	switch {
-	case head.Type == "message_end" && head.Role == "toolResult":
+	case isEnd && bytes.HasPrefix(rest, []byte(`"toolResult"`)):
 		if result, ok := harness.LongResult(name, text, cut); ok {
 			return []harness.Event{{Message: result}}
 		}
-	case head.Type == "message_end" && head.Role == "assistant":
+	case isEnd && bytes.HasPrefix(rest, []byte(`"assistant"`)):
 		r.failed = "an answer of the model was too long to be kept"
 	}
 	return nil
