@@ -148,7 +148,7 @@ func TestAHouseNeedsNoAccountOfTheOperator(t *testing.T) {
 	}
 	double.is(theirs, 1)
 	var checks []string
-	err := boxes.Diagnose(t.Context(), double.scope, double.env, func(c sandbox.Check) error {
+	err := boxes.Diagnose(t.Context(), double.scope, double.env, false, func(c sandbox.Check) error {
 		if c.Name == "driver" || c.Name == "create" || c.Name == "remove" {
 			checks = append(checks, c.Name+" "+string(c.Result)+" "+c.Message)
 		}
