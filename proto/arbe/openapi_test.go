@@ -68,7 +68,11 @@ func TestOpenAPIHasEveryCall(t *testing.T) {
 		}
 		return true
 	})
-	if len(page.Paths) != calls {
-		t.Errorf("it has %d calls, and the contract %d", len(page.Paths), calls)
+	described := 0
+	for _, path := range page.Paths { // those of calls that stream are empty
+		described += len(path)
+	}
+	if described != calls {
+		t.Errorf("it has %d calls, and the contract %d", described, calls)
 	}
 }
