@@ -887,7 +887,7 @@ func (f *fake) count(by int) {
 
 // patience limits the wait for something that must happen. It is long, because all tests share one browser, which may have
 // sixty tabs on a machine with two cores.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // until waits until something is true of the fake. is is called with the fake's lock held.
 func (f *fake) until(t *testing.T, what string, is func() bool) {

@@ -387,7 +387,7 @@ func TestTurnsOfOnePersonThatMayNotEvenWait(t *testing.T) {
 	for range 2 {
 		ask(houses[1])
 	}
-	for i, says := range []string{"wait in this house", "wait in the houses of the person who owns this one"} {
+	for i, says := range []string{"waiting in this house", "waiting in the houses of the person who owns this one"} {
 		if list := houses[i].refusals(); len(list) != 1 || !strings.Contains(list[0], says) {
 			t.Errorf("house %d says %q, want once %q", i, list, says)
 		}

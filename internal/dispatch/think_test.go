@@ -125,7 +125,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 		r.invent("helper")
 		for _, text := range []string{"/think hgih why?", "@helper /think hgih why?", "@helper /think high"} {
 			_, err := r.dispatcher.Say(t.Context(), r.runner(), r.th, dispatch.Message{ID: "q", Text: text})
-			if fault.CodeOf(err) != fault.Invalid || !strings.Contains(detail(err), "off, low, medium or high") && !strings.Contains(detail(err), "what you ask") {
+			if fault.CodeOf(err) != fault.Invalid || !strings.Contains(detail(err), "off, low, medium or high") && !strings.Contains(detail(err), "write your question after it") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}

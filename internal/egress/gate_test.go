@@ -26,7 +26,7 @@ import (
 )
 
 // patience is how long a test waits for an expected event.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // bench is a gate whose hosts are on this machine: tls.test and other.test with TLS, web.test at port 80, echo.test at port
 // 7777, which speaks first, and inside.test, whose address is private.

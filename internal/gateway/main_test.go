@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience is how long a test waits for an expected event.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // The keys of the installation, which no agent may see.
 const anthropicKey, openaiKey, googleKey = "sk-ant-installation-0123456789", "sk-openai-installation-0123456789", "AIza-installation-0123456789"

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience is how long a test waits for an expected event.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // open opens another server on a database until the test ends.
 func open(t *testing.T, d *db.DB, c Config) *Jobs {

@@ -35,7 +35,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // world is a house and a server whose sandboxes run runners that the tests write.
 type world struct {

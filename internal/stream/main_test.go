@@ -146,7 +146,7 @@ type tail struct {
 }
 
 // patience is how long a test waits for an expected event.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func (w *tail) next() stream.Event {
 	w.t.Helper()

@@ -93,7 +93,7 @@ func (b *bench) subscribe(name string, spec subscription.Spec) subscription.Subs
 }
 
 // patience is how long a test waits for an expected event.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // eventually waits until f returns true.
 func eventually(t testing.TB, what string, f func() bool) {

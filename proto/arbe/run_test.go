@@ -37,7 +37,7 @@ func (c *endlessCommand) CancelCommand(context.Context, *arbev1.CancelCommandReq
 }
 
 // patience is how long a test waits for what must come.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // A writer may block forever, as a pipe does that nobody reads.
 func TestRunReturnsWhenItsContextEndsAlthoughAWriterBlocks(t *testing.T) {

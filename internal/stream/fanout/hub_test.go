@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience is how long a test waits for an expected event.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // bench is a database with one house, in which only the test commits.
 type bench struct {
