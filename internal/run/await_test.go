@@ -55,7 +55,11 @@ func (w *waiting) ask(by db.Scope) thread.Thread {
 	w.t.Helper()
 	th, err := w.runs.Spawn(w.t.Context(), by, run.Task{Parent: w.home, Text: "Work.", Root: w.home + "/e1"})
 	must(w.t, err)
-	w.until(th.ID, func(e entry.Entry) bool { return e.Type == entry.Heartbeat{}.Type() })
+	for deadline := time.Now().Add(patience); w.get(th.ID).Run.Doing == ""; time.Sleep(10 * time.Millisecond) { // the row follows its heartbeat
+		if time.Now().After(deadline) {
+			w.t.Fatal("its runner is not heard")
+		}
+	}
 	return th
 }
 

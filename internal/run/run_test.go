@@ -367,8 +367,11 @@ func TestReconcile(t *testing.T) {
 		if done, err := w.runs.Judge(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Completed || w.get(child.ID).Status != thread.Running {
 			t.Errorf("it would become %+v: %v", done, err)
 		}
-		if th := w.runs.Fresh(t.Context(), w.scope, w.get(child.ID)); th.Status != thread.Completed {
-			t.Errorf("it becomes %s", th.Status)
+		// A read does not wait long for it, so on a busy machine a later read may be the one that adopts it.
+		for deadline := time.Now().Add(patience); w.runs.Fresh(t.Context(), w.scope, w.get(child.ID)).Status != thread.Completed; time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("no read adopts it")
+			}
 		}
 		all := w.ends(child.ID, 1, thread.Completed)
 		if reports := of[entry.RunFinished](all); len(reports) != 1 || types(all) != "chat status_changed heartbeat run_finished status_changed" {
