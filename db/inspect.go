@@ -142,7 +142,7 @@ func ExistingServerURL(ctx context.Context, ownerURL string, sealer Sealer) (str
 	return withUser(ownerURL, role, string(password)), err
 }
 
-// TryServerRole logs in as the servers do, and proves that their role sees no house unless it is told which. The error says what
+// TryServerRole logs in as the servers do, and proves that their role sees no house unless one is set. The error says what
 // is wrong.
 func TryServerRole(ctx context.Context, serverURL string) error {
 	database, err := Open(ctx, serverURL, Options{MaxConns: 1})

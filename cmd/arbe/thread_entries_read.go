@@ -212,7 +212,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 	return r.line(clipLine(payload.Plain()))
 }
 
-// thought tells that a model thought, or prints its thinking.
+// thought prints that a model thought, or its thinking.
 func (r *reading) thought(text string) []string {
 	switch words := len(strings.Fields(text)); {
 	case words == 0:
