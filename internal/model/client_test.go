@@ -553,7 +553,7 @@ func TestASilentProvider(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {
 		for name, client := range map[string]*model.Client{
-			"fake-silent": {HeaderTimeout: 50 * time.Millisecond},
+			"fake-silent": {HeaderTimeout: 2 * time.Second}, // a slow machine needs part of it to send the request
 			"fake-slow":   {IdleTimeout: 200 * time.Millisecond},
 		} {
 			s := modeltest.New(t, nil)
