@@ -15,31 +15,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// The paths of the program of process 1 in every root file system: for a box with its own kernel, and for the others.
+// The paths of process 1's program in every root file system: for a box with its own kernel, and for other boxes.
 const (
 	pid1Path       = "/.arbe/init"
 	supervisorPath = "/.arbe/supervisor"
 )
 
-// rootfs is what a box sees as /: a directory that it cannot write to, and what is bound into it.
+// rootfs is the root file system of a box: a directory that the box cannot write to, and the host paths bound into it.
 type rootfs struct {
 	path  string
 	binds []string // host paths that are bound read-only at the same place
 	env   []string // the environment that its programs expect
 }
 
-// What boxes without an image see of the host. Everything is listed here, because a directory that is shown unasked may
-// hold a password tomorrow.
+// The parts of the host that boxes without an image see. Each is listed here, because a directory that is shown by
+// default may hold a password tomorrow.
 var (
 	// usrDirs are bound, so that updates of the host are visible. They do not include /usr/etc, /usr/local/etc and
-	// whatever else an administrator keeps there.
+	// other directories that an administrator keeps there.
 	usrDirs = []string{
 		"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "include", "share", "games",
 		"local/bin", "local/sbin", "local/lib", "local/lib64", "local/libexec", "local/include", "local/share", "local/games", "local/go",
 	}
-	// etcFiles are copied when a server starts: files that programs in /usr need and that are not meant to hold
-	// secrets, and links as links. They are copied instead of bound, so that copyShown can leave out what not everyone
-	// may read.
+	// etcFiles are copied when a server starts. Programs in /usr need these files, and they are not meant to hold
+	// secrets. Links are copied as links. The files are copied instead of bound, so that copyShown can leave out those
+	// that not everyone may read.
 	etcFiles = []string{
 		"alternatives/*", "debian_version", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d/*.conf", "mime.types", "protocols", "services",
 		"ssl/certs/*", "ssl/certs/java/cacerts", "pki/tls/cert.pem", "pki/tls/certs/*", "pki/ca-trust/extracted/*/*",
@@ -53,7 +53,7 @@ var (
 	}
 )
 
-// maxEtcFile limits one copied file, in bytes.
+// maxEtcFile is the maximum size of one copied file, in bytes.
 const maxEtcFile = 4 << 20
 
 // openSSLConfig is enough for OpenSSL's commands. The host's own configuration may name keys and their PINs.
@@ -197,14 +197,14 @@ func completeRoot(root *os.Root) error {
 			return err
 		}
 	}
-	for _, dir := range []string{"run", "var"} { // nothing is mounted there, therefore links are harmless
+	for _, dir := range []string{"run", "var"} { // nothing is mounted there, so links are harmless
 		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			if err := root.Mkdir(dir, 0o755); err != nil {
 				return err
 			}
 		}
 	}
-	// The runtime gives the file system that it mounts on /tmp the mode of the directory below.
+	// The runtime gives the file system on /tmp the mode of this directory.
 	if err := root.Chmod("tmp", 0o777|fs.ModeSticky); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func completeRoot(root *os.Root) error {
 			return err
 		}
 	}
-	// What a box has of these two is mounted on them; see bundle.go.
+	// The box's own /etc/hosts and, if it has a network, /etc/resolv.conf are mounted over these files; see bundle.go.
 	return errors.Join(writeFile(root, "etc/hosts", nil, 0o644), writeFile(root, "etc/resolv.conf", []byte("# this sandbox has no network\n"), 0o644),
 		writeFile(root, pid1Path[1:], pid1(), 0o555), writeFile(root, supervisorPath[1:], supervisorProgram(), 0o555))
 }
@@ -249,7 +249,7 @@ func writeFile(root *os.Root, name string, content []byte, mode fs.FileMode) err
 	return root.WriteFile(name, content, mode)
 }
 
-// readOnly binds a host path at the same place in the box, including the mounts below it if the runtime can do that.
+// readOnly binds a host path at the same place in the box, with the mounts below it if the runtime supports that.
 func readOnly(path string, ownKernel bool) specs.Mount {
 	if ownKernel { // gVisor refuses the option, and shows a mount with everything below it as one read-only file system
 		return bind(path, path, "ro")

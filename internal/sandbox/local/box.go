@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// record is what is stored about a box across servers.
+// record is the part of a box that is stored and outlives the server.
 type record struct {
 	ID      string
 	Labels  sandbox.Labels
@@ -38,8 +38,8 @@ type record struct {
 
 // box is a box over its whole life.
 //
-// mu is held for reading while the container is used to start something, and for writing while the container is started
-// or stopped or the box is deleted. Running commands do not hold it. Otherwise a stop would wait for them.
+// mu is held for reading while something is started in the container. It is held for writing while the container is
+// started or stopped, or the box is deleted. Running commands do not hold it, because a stop would then wait for them.
 type box struct {
 	d *Driver
 	record
@@ -79,7 +79,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 		}
 		if err = errors.Join(d.houseRoom(spec.Labels.House, 0), d.room(0)); err == nil {
 			if err = b.make(ctx, spec.Image); noSpace(err) {
-				err = errors.Join(d.room(0), err) // the machine's disk is full, and not the box's
+				err = errors.Join(d.room(0), err) // the machine's disk is full, not the box's
 			}
 		}
 		if err != nil {
@@ -160,8 +160,8 @@ func readRecord(dir string) (r record, err error) {
 	return r, err
 }
 
-// unfinished marks the directory of a box that is being created or deleted, so that the next server may remove what a
-// killed one left of it.
+// unfinished marks the directory of a box that is being created or deleted, so that the next server can remove it if
+// this one is killed.
 const unfinished = "unfinished"
 
 // clearUnfinished removes a directory without a record if it is marked as unfinished or empty. Any other directory
@@ -208,8 +208,8 @@ func (b *box) make(ctx context.Context, image string) error {
 	return os.Remove(filepath.Join(b.dir, unfinished))
 }
 
-// limits returns the limits that apply to the box now: the recorded ones, or less if the total for all boxes was
-// lowered since, because the kernel refuses a group more cores than its parent has.
+// limits returns the current limits of the box: the recorded ones, lowered to the current total for all boxes. The
+// kernel refuses a group more cores than its parent has.
 func (b *box) limits() sandbox.Limits {
 	now, total := b.Limits, b.d.cfg.Total
 	now.MemoryMB, now.PIDs, now.CPUs = min(now.MemoryMB, total.MemoryMB), min(now.PIDs, total.PIDs), min(now.CPUs, total.CPUs)
@@ -249,8 +249,8 @@ func writeDurably(name string, text []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// discard removes everything of the box. Callers hold b.mu. It first turns the record into the mark for unfinished
-// boxes, so that a server that is killed midway leaves garbage and not half a box.
+// discard removes the box completely. Callers hold b.mu. It first renames the record to the mark for unfinished boxes.
+// A server that is killed midway then leaves garbage instead of half a box.
 func (b *box) discard(ctx context.Context) error {
 	err := os.Rename(filepath.Join(b.dir, "box.json"), filepath.Join(b.dir, unfinished))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -295,8 +295,8 @@ func (b *box) halt(ctx context.Context) {
 // Machine returns the identity of this driver's directory.
 func (d *Driver) Machine() string { return d.instance }
 
-// ref returns the ref of a box of this directory. It names the directory, because servers on several machines share a
-// database, and none may take the box of another for one that is gone.
+// ref returns the ref of a box in this directory. The ref names the directory, because servers on several machines
+// share a database, and a server must not take another machine's box for a deleted one.
 func (d *Driver) ref(id string) string { return d.instance + "/" + id }
 
 // locate parses a ref. here reports whether its box is, or was, in this directory.
@@ -375,8 +375,8 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 	return nil
 }
 
-// allBoxes returns the boxes, including those that are being created or deleted. Their locks may be taken only without
-// the driver's, because a box that holds its own takes the driver's.
+// allBoxes returns the boxes, including those that are being created or deleted. Do not lock a box while holding d.mu,
+// because the holder of a box's lock also locks d.mu.
 func (d *Driver) allBoxes() []*box {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -387,7 +387,7 @@ func (d *Driver) allBoxes() []*box {
 func (d *Driver) List(_ context.Context, want sandbox.Labels) ([]sandbox.Box, error) {
 	var found []sandbox.Box
 	for _, b := range d.allBoxes() {
-		b.mu.RLock() // skip a box that is being created or was deleted
+		b.mu.RLock() // wait for a box that is being created or deleted
 		there, quarantined := !b.gone, b.quarantined
 		b.mu.RUnlock()
 		if there && b.Labels.Match(want) {

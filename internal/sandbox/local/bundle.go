@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// bundle is everything from which the OCI configuration of a box is made.
+// bundle holds the input for the OCI configuration of a box.
 type bundle struct {
 	id        string // the container's
 	hostname  string
@@ -28,7 +28,7 @@ type bundle struct {
 	hosts     string // the host file to show as /etc/hosts
 	cgroup    string // the box's control group; empty if the server cannot create any
 	caps      Capabilities
-	networked bool // whether the box can have a way to the network; see network.go
+	networked bool // whether the box can have a network; see network.go
 	ownKernel bool // whether the box has its own kernel; see gvisor.go
 	noSwap    bool // whether the machine supports limits on swap
 }
@@ -95,8 +95,8 @@ func (b bundle) spec() (*specs.Spec, error) {
 	}, nil
 }
 
-// maskedPaths are the files and directories of /proc that are about the whole machine, such as its disks, devices,
-// interrupts and memory, and that no program of a box needs. A file that the kernel does not have is left out.
+// maskedPaths are the files and directories of /proc that describe the whole machine, such as its disks, devices,
+// interrupts and memory. No program of a box needs them. The runtime skips those that the kernel does not have.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/bootconfig", "/proc/buddyinfo", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/consoles",
 	"/proc/crypto", "/proc/devices", "/proc/diskstats", "/proc/dma", "/proc/driver", "/proc/dynamic_debug", "/proc/execdomains", "/proc/fb",
@@ -107,8 +107,7 @@ var maskedPaths = []string{
 	"/proc/timer_list", "/proc/timer_stats", "/proc/tty", "/proc/vmallocinfo", "/proc/zoneinfo",
 }
 
-// mostTerminals is how many pseudo-terminals a box may have. It is limited, because the kernel has 4,096 for the whole
-// machine.
+// mostTerminals is the maximum number of pseudo-terminals of a box. The kernel has 4,096 for the whole machine.
 const mostTerminals = 64
 
 func (b bundle) mounts() []specs.Mount {
@@ -141,9 +140,9 @@ func (b bundle) mounts() []specs.Mount {
 	return append(mounts, b.shared()...)
 }
 
-// Memory that no process holds cannot be freed when the box is full, so each kind gets a share of the box's memory: the
-// contents of files in memory, plus a sixteenth for their inodes; and shared memory, queues and semaphores of System V.
-// Together they leave more than a third for processes.
+// Memory that no process holds cannot be freed when the box is full. Each kind of it therefore gets a share of the
+// box's memory: the contents of files in memory, plus a sixteenth for their inodes; and the shared memory, queues and
+// semaphores of System V. Together they leave more than a third for processes.
 const (
 	tmpEighths = 2
 	shmEighths = 1
@@ -220,7 +219,7 @@ func (b bundle) describe(cmd sandbox.Command) *specs.Process {
 	}
 }
 
-// makeSupervisor makes the process the box's supervisor. It may become the box's user if that is not its own, and it
+// makeSupervisor makes the process the box's supervisor. It may become the box's user if that is another user, and it
 // keeps its memory small. Most limits of commands do not apply to it, because a Go program that reaches its process
 // limit dies.
 func (b bundle) makeSupervisor(process *specs.Process) {
@@ -239,7 +238,7 @@ var limitNumbers = map[string]uint32{
 	"RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
 }
 
-// maxSearched is the number of directories of PATH in which a program is searched. Otherwise a PATH of empty names
+// maxSearched is the maximum number of PATH directories in which a program is searched. Otherwise a PATH of empty names
 // could make the server use a hundred times its size in memory.
 const maxSearched = 256
 

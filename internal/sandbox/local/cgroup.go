@@ -59,7 +59,7 @@ func (c cgroups) separate(pid int, group string, cores float64) error {
 			return err
 		}
 		if c.unified {
-			break // already in one
+			break // version 2 has one tree for all controllers
 		}
 	}
 	quota := int64(cores * cpuPeriod)
@@ -69,7 +69,7 @@ func (c cgroups) separate(pid int, group string, cores float64) error {
 	return c.set("cpu", group, "cpu.cfs_quota_us", quota)
 }
 
-// limitSockets limits the memory of a box's sockets, because in version 1 it is not part of the box's memory, and is
+// limitSockets limits the memory of a box's sockets. In version 1, this memory is not part of the box's memory, and is
 // counted only if it has a limit.
 func (c cgroups) limitSockets(group string, bytes int64) error {
 	if c.unified {
@@ -156,7 +156,7 @@ func (c cgroups) kill(group string, limit time.Duration) error {
 	}
 }
 
-// freeze freezes or thaws a group, and waits a moment for the freeze. The caller handles errors, because it kills in
+// freeze freezes or thaws a group, and waits a moment for the freeze. It ignores errors, because the caller kills in
 // any case.
 func (c cgroups) freeze(dir string, on bool) {
 	file, value, frozen := "freezer.state", "THAWED", "FROZEN"
@@ -212,7 +212,7 @@ func (c cgroups) oomKills(group string) int {
 	return 0
 }
 
-// remove kills what is in a group and removes the group with everything below it from every tree.
+// remove kills the processes of a group, and removes the group and everything below it from every tree.
 func (c cgroups) remove(group string) error {
 	err := c.kill(group, dying)
 	trees := []string{cgroupRoot}
@@ -236,7 +236,7 @@ func (c cgroups) remove(group string) error {
 	return err
 }
 
-// limitsSwap reports whether the machine lets a group's swap be limited.
+// limitsSwap reports whether the machine can limit a group's swap.
 func (c cgroups) limitsSwap() bool {
 	if c.unified {
 		return true

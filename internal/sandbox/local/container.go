@@ -25,10 +25,10 @@ type container struct {
 	*child                 // process 1
 	lifeline io.Closer     // process 1 lives while the server holds this, and for a configurable time after
 	root     *os.File      // the box's /, as the box sees it
-	gate     *egress.Gate  // its way to the network; nil if it has none
+	gate     *egress.Gate  // connects it to the network; nil if it has none
 	door     *door         // the socket of process 1; nil if the box has its own kernel
-	refusals perSecond     // which were reported
-	limited  chan struct{} // closed when the inotify limit is set, which the first command waits for; nil if the container was adopted
+	refusals perSecond     // counts the refused connections that were reported
+	limited  chan struct{} // closed when the inotify limit is set, for which the first command waits; nil if the container was adopted
 
 	commands commands
 	dropping dropping
@@ -52,7 +52,7 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 }
 
 // relieve stops a container in which nothing more can be started because background processes have used up its memory
-// or processes. The next use starts it again over the same files. It does nothing while a command is being waited for,
+// or processes. The next use starts it again over the same files. It does nothing while someone waits for a command,
 // because it would end that command.
 func (b *box) relieve(ctx context.Context, c *container) {
 	b.mu.Lock()
@@ -142,7 +142,7 @@ func (d *Driver) isClosed() bool {
 // start starts a container. Callers hold b.mu, and nothing of the box is running. Each start creates a new container,
 // because the last one may be dead but not gone; see remains.go. Box ids contain no dot.
 //
-// For a new box, the window of its disk is opened and the record saved while the runtime works.
+// For a new box, start opens the window of its disk and saves the record while the runtime works.
 func (b *box) start(ctx context.Context, fresh bool) (err error) {
 	defer func() {
 		if err != nil {
@@ -165,7 +165,7 @@ func (b *box) start(ctx context.Context, fresh bool) (err error) {
 		return err
 	}
 	if b.Disk && !fresh {
-		// Before it is mounted, because a journal that is replayed on a full machine could break the disk.
+		// Check this before the mount, because replaying the journal on a full machine could break the disk.
 		if err := b.d.makeRoom(ctx, func() error { return b.d.room(min(window, int64(b.Limits.DiskMB)<<20)) }); err != nil {
 			return err
 		}
@@ -269,7 +269,8 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 			return "", fmt.Errorf("bind the files: %w", err)
 		}
 	}
-	// Here /tmp is a directory on the disk instead of a file system in memory, and must not outlive the container.
+	// With its own kernel, a box has /tmp as a directory on the disk instead of a file system in memory. It must not
+	// outlive the container.
 	if b.d.runtime.ownKernel {
 		tmp := filepath.Join(files, "tmp")
 		if err := errors.Join(removeTree(tmp), os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
@@ -401,7 +402,7 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
-	// Not adopt, because the process need not be our child.
+	// Use follow instead of adopt, because the process may not be our child.
 	if c.child, err = follow(pid); err != nil {
 		return nil, err
 	}
@@ -426,7 +427,7 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 	return c, b.inheritLaunched(c)
 }
 
-// follow waits for the end of a process that need not be our child. Its exit code is unknown, because only the parent
+// follow waits for the end of a process that may not be our child. Its exit code is unknown, because only the parent
 // gets it.
 func follow(pid int) (*child, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
@@ -448,7 +449,7 @@ func follow(pid int) (*child, error) {
 	go func() {
 		defer f.Close()
 		defer close(c.done)
-		_ = raw.Read(func(fd uintptr) bool { // it cannot be waited for, so treat it as dead
+		_ = raw.Read(func(fd uintptr) bool { // if it cannot be waited for, treat it as dead
 			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0
 		})
@@ -471,7 +472,7 @@ func (b *box) release(leave bool) (id string, released bool) {
 	return c.id, true
 }
 
-// lifeline is a pipe whose reading end process 1 of a box with its own kernel reads.
+// lifeline returns a pipe. Process 1 of a box with its own kernel reads from one end, and the server holds the other.
 func lifeline() (stdin *os.File, ours io.Closer, err error) {
 	r, w, err := os.Pipe()
 	return r, w, err
@@ -506,7 +507,7 @@ func (c *container) let() {
 }
 
 // stop ends everything that runs in the box and undoes what start did. Callers hold b.mu. It works on a box in any
-// state, such as half started or dead, and the next start does not depend on how far it came.
+// state, such as half started or dead, and the next start does not depend on how far it got.
 func (b *box) stop(ctx context.Context) {
 	if b.running != nil {
 		b.running.end()

@@ -31,8 +31,8 @@ func (d *Driver) Asleep(_ context.Context, ref string) (bool, error) {
 	return b.running == nil || !b.running.alive(), nil
 }
 
-// Dial connects to a port of a box; see [sandbox.Dialer]. The socket is opened in the network namespace of the box, so that it
-// reaches nothing of the machine.
+// Dial connects to a port of a box; see [sandbox.Dialer]. It opens the socket in the network namespace of the box, so
+// that it cannot reach the machine.
 func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Conn, error) {
 	b, err := d.find(ref)
 	if err != nil {
@@ -75,7 +75,8 @@ func dialInside(ctx context.Context, pid int, port uint16) (conn *net.TCPConn, e
 	return conn, err
 }
 
-// dialLoopback connects to a port in the network namespace of the calling thread. Many servers of Node.js listen on ::1 alone.
+// dialLoopback connects to a port in the network namespace of the calling thread. It also tries ::1, because many
+// Node.js servers listen only there.
 func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	dialer := net.Dialer{Timeout: dialPatience}
 	conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
@@ -91,7 +92,7 @@ func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// boxConn is a connection to a box, whose traffic keeps the box from being idle.
+// boxConn is a connection to a box. Its traffic keeps the box from being idle.
 type boxConn struct {
 	*net.TCPConn
 	box *box

@@ -25,9 +25,10 @@ import (
 // inodes alike, that works on every Linux file system. A full disk is an ordinary "No space left on device" in the box
 // and no problem outside.
 //
-// The image is sparse, but whatever a running box can write is held on the host's disk before (window.go). Otherwise a host
-// without space would fail the writes of every box, and their file systems would break. Watching the free space alone would
-// be too late, because the kernel still has gigabytes to write when the limit is reached.
+// The image is sparse, but the host's disk holds all space that a running box can write before the box writes it
+// (window.go). Otherwise a host without space would fail the writes of every box, and their file systems would break.
+// Watching the free space alone would be too late, because the kernel still has gigabytes to write when the limit is
+// reached.
 
 // makeDisk creates a sparse disk image.
 func makeDisk(ctx context.Context, image string, megabytes int) error {
@@ -54,7 +55,8 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 }
 
 // newDisk creates the disk image of a new box without holding space for it. Creating a file system takes a tenth of the
-// time for a box, so one of the default size is created once, and others are copies of it that share its UUID.
+// time of creating a box. A disk of the default size is therefore created once, and all others are copies of it that
+// share its UUID.
 func (d *Driver) newDisk(ctx context.Context, image string, megabytes int) error {
 	if megabytes != d.cfg.Limits.DiskMB {
 		return makeDisk(ctx, image, megabytes)
@@ -82,7 +84,7 @@ type block struct {
 	data []byte
 }
 
-// makeEmptyDisk creates a disk of the default size, and returns its non-zero parts: some 200 KiB.
+// makeEmptyDisk creates a disk of the default size, and returns its non-zero parts, about 200 KiB.
 func (d *Driver) makeEmptyDisk() ([]block, error) {
 	image := filepath.Join(d.run, "empty-disk-"+d.start)
 	defer os.Remove(image)
@@ -134,7 +136,7 @@ func giveBack(target string) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || unix.Major(st.Dev) != loopMajor {
 		return errors.Join(err, errors.New(target+" is not a disk of a box"))
 	}
-	if err := unix.Syncfs(int(f.Fd())); err != nil { // what was deleted a moment ago is not free before
+	if err := unix.Syncfs(int(f.Fd())); err != nil { // space that was freed a moment ago is not free before this
 		return err
 	}
 	// The kernel's struct fstrim_range: the whole disk, in pieces of any length.
@@ -146,8 +148,8 @@ func giveBack(target string) error {
 	return nil
 }
 
-// room fails if size more bytes would leave less free space on the data directory's disk than must stay free. Cached environments give
-// way.
+// room fails if the data directory's disk would have too little free space after size more bytes. It removes cached
+// environments to make room.
 func (d *Driver) room(size int64) error {
 	for {
 		free, err := d.free()
@@ -169,7 +171,7 @@ func (d *Driver) free() (int64, error) {
 
 func (d *Driver) floor() int64 { return int64(d.cfg.FreeMB) << 20 }
 
-// Short returns why no box can be created at the moment; nil if nothing is known that prevents it.
+// Short returns why no box can be created at the moment, or nil if no reason is known.
 func (d *Driver) Short() error { return d.room(0) }
 
 func (d *Driver) noRoom(size, free int64) error {
@@ -199,8 +201,8 @@ func tryMountDisk(image, target string) error {
 	}
 	defer device.Close() // the mount keeps it open
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	// Space must stay held while the disk is mounted. Therefore do not discard what the box deletes, and do not
-	// zero ahead (init_itable), which makes holes in the file.
+	// Space must stay held while the disk is mounted. Therefore do not discard freed space, and do not zero ahead
+	// (init_itable), which makes holes in the file.
 	if err := unix.Mount(device.Name(), target, "ext4", flags, "nodiscard,noinit_itable"); err != nil {
 		return fmt.Errorf("mount %s: %w", device.Name(), err)
 	}
@@ -232,7 +234,7 @@ func attachLoop(image string) (*os.File, error) {
 		return nil, err
 	}
 	defer file.Close()
-	// The kernel frees the device with the last unmount, so that nothing must free it after a crash.
+	// The kernel frees the device with the last unmount, so nothing needs to free it after a crash.
 	config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
 	if err := unix.IoctlLoopConfigure(int(device.Fd()), &config); err != nil {
 		device.Close()

@@ -22,8 +22,8 @@ const (
 	codeNotFound      = 127
 )
 
-// Exec runs a command. What a command leaves in the background continues until the box is stopped. A command that is
-// cancelled or times out is killed with everything it started.
+// Exec runs a command. Background processes of a command continue until the box is stopped. A command that is cancelled
+// or times out is killed with everything it started.
 //
 // A goroutine reads cmd.Stdin. It ends when Stdin returns after the command has ended. Exec does not wait for it,
 // because a Read of Stdin cannot be cancelled.
@@ -99,8 +99,8 @@ func (d *Driver) oomKills(c *container) int {
 	return d.cgroups.oomKills(c.cgroup)
 }
 
-// check refuses what cannot be passed to a program exactly as given, because an argument ends with NUL, and gVisor's
-// runtime gets a command as JSON, which has only UTF-8.
+// check refuses commands that cannot be passed on exactly as given. An argument ends with NUL, and gVisor's runtime
+// gets a command as JSON, which has only UTF-8.
 func check(cmd sandbox.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
@@ -126,12 +126,12 @@ func check(cmd sandbox.Command) error {
 	return nil
 }
 
-// attempts is how often starting a command is tried in a box that kills what starts: because it has no room, or because
+// attempts is how often to try to start a command in a box that kills it at its start, because the box has no room or
 // another command kills everything it can.
 const attempts = 10
 
-// launchCommand starts a command in a box and registers it as waited for. If the box has no room for it, it ends what
-// earlier commands left there.
+// launchCommand starts a command in a box and registers it as waited for. If the box has no room, it ends processes
+// that earlier commands left there.
 func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command, as fate, std streams) (c *container, run command, err error) {
 	for attempt := range attempts {
 		err = b.use(ctx, func(running *container) (err error) {

@@ -97,8 +97,8 @@ func (d *Driver) Download(ctx context.Context, ref, name string) (io.ReadCloser,
 	return file, nil
 }
 
-// plain reports whether a file is a regular file on a real file system. The kernel's files in /proc look regular, but
-// reading one would make the server ask the kernel.
+// plain reports whether a file is a regular file on a real file system. Files in /proc look regular, but reading one
+// would query the kernel as the server.
 func plain(f *os.File) bool {
 	var st unix.Statfs_t
 	info, err := f.Stat()
@@ -216,7 +216,7 @@ func fileError(ctx context.Context, err error, done, name string) error {
 	return readable(ctx, err, name+" could not be "+done)
 }
 
-// noSpace reports whether an error is that a disk is full, also if a program said so.
+// noSpace reports whether an error means that a disk is full, also if a program reported it as text.
 func noSpace(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(fault.From(err).Detail(), "No space left on device"))
 }

@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gVisor's runtime, runsc, gives a box its own kernel in a process of this machine. What runs in the box are then no
-// processes of this machine. That is its strength, and the reason for this file:
+// gVisor's runtime, runsc, gives a box its own kernel, which is a process of this machine. The processes in the box are
+// not processes of this machine. This is gVisor's strength, and has these consequences:
 //
 //   - The runtime's exec stays as our child until the command ends, and returns the command's exit code.
-//   - To end a command, the runtime is asked to signal it and its descendants one by one, because there are no control
-//     groups below the box's. A process that has left its parents before escapes.
-//   - The host does not see the box's file system. It is assembled a second time for the server, and what both need
-//     is on the host's file systems, including /tmp.
+//   - There are no control groups below the box's. To end a command, the server asks the runtime to signal it and its
+//     descendants one by one. A process that left its parents earlier escapes.
+//   - The host does not see the box's file system. It is assembled a second time for the server. Files that both need
+//     are on the host's file systems, including /tmp.
 
-// runsGVisor reports whether a runtime is gVisor's. It asks the runtime, because the name may be a wrapper's.
+// runsGVisor reports whether a runtime is gVisor's. It asks the runtime, because the name may be that of a wrapper.
 func runsGVisor(command string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -62,7 +62,7 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	}
 	defer news.Close()
 
-	// The runtime's process stays until the command ends, and the end of ctx must not kill it before.
+	// The runtime's process stays until the command ends. The end of ctx must not kill it.
 	cmd := r.subcommand(context.WithoutCancel(ctx), call.log, "exec", "--process", "/proc/self/fd/3", "--internal-pid-file", call.pid, id)
 	cmd.ExtraFiles = []*os.File{description}
 	std.Set(cmd)
@@ -85,7 +85,7 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	if c.inside, err = strconv.Atoi(strings.TrimSpace(string(text[:n]))); err != nil {
 		<-c.done
 		err := call.explain(fmt.Errorf("exec ended with code %d", c.code))
-		if failed, ok := errors.AsType[*failure](err); ok { // a program's name may be one of the words that are searched for
+		if failed, ok := errors.AsType[*failure](err); ok { // a program's name may contain the words that reason searches for
 			failed.text = strings.ReplaceAll(failed.text, process.Args[0], "the program")
 		}
 		return nil, err
@@ -122,7 +122,7 @@ func (a *attached) kill() {
 
 func (a *attached) forget() {}
 
-// killOwnKernel kills a command of a box with its own kernel, with its descendants.
+// killOwnKernel kills a command of a box with its own kernel, and the command's descendants.
 func (r *ociRuntime) killOwnKernel(id string, pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -131,7 +131,7 @@ func (r *ociRuntime) killOwnKernel(id string, pid int) {
 		return parents(string(said))
 	}
 	signal := func(pid int, s unix.Signal) {
-		_ = r.subcommand(ctx, os.DevNull, "kill", "--pid", strconv.Itoa(pid), id, strconv.Itoa(int(s))).Run() // otherwise it has ended
+		_ = r.subcommand(ctx, os.DevNull, "kill", "--pid", strconv.Itoa(pid), id, strconv.Itoa(int(s))).Run() // fails if it has ended
 	}
 	killTree(pid, list, signal)
 }
@@ -162,8 +162,8 @@ func parents(said string) map[int]process {
 	return table
 }
 
-// assemble assembles the file system of a box with its own kernel in dir for the server, because the host does not see
-// the mounts of that kernel.
+// assemble assembles the file system of a box with its own kernel in dir. The server needs it, because the host does
+// not see the mounts of that kernel.
 func (b bundle) assemble(dir string) error {
 	view := append([]specs.Mount{{Source: b.root.path, Destination: "/"}}, b.shared()...)
 	for _, path := range b.root.binds {

@@ -12,10 +12,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// A house may take up so much of the machine's disk: what its boxes have written, what is held for those that run, and its layers.
-// When it takes up more, its layers go first; then it gets no further box, and its boxes can write only what they are promised.
+// Config.HouseMB limits the space of a house on the machine's disk. It includes the files of the house's boxes, the
+// space held for boxes that run, and the layers. A house that exceeds the limit loses its layers first. If it still
+// exceeds the limit, it gets no further box, and its boxes can write only to the space that is already held for them.
 
-// Occupied returns what houses take up of the machine's disk.
+// Occupied returns the space that each house uses on the machine's disk.
 func (d *Driver) Occupied(ctx context.Context) (map[string]sandbox.Occupied, error) {
 	houses := map[string]sandbox.Occupied{}
 	of := func(house string) sandbox.Occupied {
@@ -42,8 +43,8 @@ func (d *Driver) Occupied(ctx context.Context) (map[string]sandbox.Occupied, err
 	return houses, err
 }
 
-// occupied returns what a box takes up of the machine's disk. It looks in all places where the box may be, because they may change
-// meanwhile.
+// occupied returns the space that a box uses on the machine's disk. It checks all places where the box may be, because
+// the box may move in the meantime.
 func (d *Driver) occupied(b *box) (size int64) {
 	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes", b.ID), filepath.Join(d.quarantine(), b.ID)} {
 		_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -52,7 +53,7 @@ func (d *Driver) occupied(b *box) (size int64) {
 			}
 			if info, err := e.Info(); err == nil {
 				if st, ok := info.Sys().(*syscall.Stat_t); ok {
-					size += st.Blocks * 512 // and not the size, because disks are sparse
+					size += st.Blocks * 512 // not the size, because disks are sparse
 				}
 			}
 			return nil
@@ -61,10 +62,10 @@ func (d *Driver) occupied(b *box) (size int64) {
 	return size
 }
 
-// houseRoom fails if a house takes up all that it may, or would with so many more bytes. The house's layers give way.
+// houseRoom fails if a house has no room for size more bytes. It removes layers of the house to make room.
 func (d *Driver) houseRoom(house string, size int64) error {
 	most := int64(d.cfg.HouseMB) << 20
-	if house == "" || !d.caps.DiskLimit { // without disks, measuring would take long
+	if house == "" || !d.caps.DiskLimit { // without disks, measuring takes too long
 		return nil
 	}
 	var boxes int64

@@ -15,8 +15,8 @@ import (
 )
 
 // A box runs only while it is needed. It is stopped when it has been idle for a while, or earlier if another box needs
-// its slot or the space that is held for it. Its files stay, and its next use starts it again. A box is not idle while a command
-// is waited for.
+// its slot or the space that is held for it. Its files stay, and its next use starts it again. A box is not idle while
+// someone waits for a command.
 
 func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
 
@@ -39,12 +39,12 @@ func (d *Driver) background(c *container) bool {
 	}
 }
 
-// watchIdle starts to stop boxes that have been idle for long, and to widen the windows of those that run.
+// watchIdle starts to stop boxes that are idle for long, and to widen the windows of running boxes.
 func (d *Driver) watchIdle() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		// More often for a short IdleStop, because a box would otherwise run up to a minute longer.
+		// Check more often for a short IdleStop, because a box would otherwise run up to a minute longer.
 		tick := time.NewTicker(min(time.Minute, d.cfg.IdleStop/4))
 		defer tick.Stop()
 		for {
@@ -79,8 +79,8 @@ func (d *Driver) stopIdle(ctx context.Context) {
 	}
 }
 
-// stopIdlest stops the box that has been idle longest; boxes with something in the background come last, because
-// stopping a box ends that. It reports whether there was one.
+// stopIdlest stops the box that has been idle longest. Boxes with background processes come last, because stopping a
+// box ends them. It reports whether it stopped one.
 func (d *Driver) stopIdlest(ctx context.Context) bool {
 	boxes := d.running()
 	slices.SortFunc(boxes, func(a, b *box) int { return int(min(max(a.used.Load()-b.used.Load(), -1), 1)) })
@@ -157,8 +157,8 @@ func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 	}
 }
 
-// reclaim releases space that is held for boxes which do not run, because the machine was turned off while they ran.
-// It reports whether there was one.
+// reclaim releases the space that is held for boxes that do not run. They hold space if the machine was turned off
+// while they ran. It reports whether it released any.
 func (d *Driver) reclaim() (found bool) {
 	for _, b := range d.allBoxes() {
 		// A box that is in use is skipped, because its holder may be waiting for space itself.

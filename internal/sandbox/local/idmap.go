@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The files on a disk that is a copy of another box's belong to the ids of that box. So that the box with the copy has them as its
-// own, they are mapped where the disk is mounted; nothing on the disk changes.
+// If a disk is a copy of another box's disk, its files belong to the ids of that box. The mount of the disk maps these
+// ids to those of the box that has the copy. Nothing on the disk changes.
 
-// mapIDs shows the files of a mounted disk that belong to one block of ids as those of another. Files of the server stay its own.
+// mapIDs maps the files of a mounted disk from one block of ids to another. Files of the server keep their owner.
 func mapIDs(target string, from, to uint32) error {
 	ids, err := idNamespace(from, to)
 	if err != nil {
@@ -31,14 +31,14 @@ func mapIDs(target string, from, to uint32) error {
 	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, attributes); err != nil {
 		return fmt.Errorf("map the ids of %s: %w", target, err)
 	}
-	if err := unmount(target); err != nil { // the copy of the mount keeps the disk
+	if err := unmount(target); err != nil { // the copy of the mount keeps the disk in use
 		return err
 	}
 	return unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// idNamespace returns a user namespace that maps one block of ids to another, and root to itself. A process has to be its first one,
-// and ends before idNamespace returns.
+// idNamespace returns a user namespace that maps one block of ids to another, and root to itself. Creating it requires
+// a first process, which ends before idNamespace returns.
 func idNamespace(from, to uint32) (*os.File, error) {
 	hold, release, err := os.Pipe()
 	if err != nil {
@@ -63,7 +63,7 @@ func idNamespace(from, to uint32) (*os.File, error) {
 	}
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
 	release.Close()
-	_ = cmd.Wait() // it only had to be there
+	_ = cmd.Wait() // it was only needed to create the namespace
 	if err != nil {
 		return nil, errors.Join(errors.New("a process has no user namespace"), err)
 	}

@@ -25,7 +25,8 @@ type identity struct {
 	uids, gids []specs.LinuxIDMapping
 	// agent is the user of commands inside; the host ids are the same user's outside.
 	agent, hostUID, hostGID uint32
-	// rootUID is the host's id for the box's user 0, which owns what the box must be able to pass through.
+	// rootUID is the host's id for the box's user 0, which owns the directories that the box must be able to pass
+	// through.
 	rootUID uint32
 }
 
@@ -37,7 +38,7 @@ func blockIdentity(block uint32) identity {
 }
 
 // ownIdentity is for a server that is not root. It maps user 0 in the box to the server's user, because the kernel lets
-// it map only its own id, and runc requires that to be 0 inside, whatever /etc/subuid says. Commands see themselves as
+// it map only its own id, and runc requires that to be 0 inside, regardless of /etc/subuid. Commands see themselves as
 // user 0 without capabilities, and the server can read and delete what they leave.
 func ownIdentity() identity {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())

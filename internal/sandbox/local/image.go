@@ -43,15 +43,15 @@ const (
 	pullTimeout     = 30 * time.Minute
 )
 
-// images holds the unpacked root file systems of OCI images by digest. Boxes share them, because they are read-only. On
-// the host their files belong to the server, and inside a box to nobody: what the image lets everyone read, the box's
-// user can read, who is not root there either.
+// images holds the unpacked root file systems of OCI images by digest. Boxes share them, because they are read-only.
+// Their files belong to the server on the host, and to nobody inside a box. The box's user is not root there either,
+// and can read only files that the image lets everyone read.
 //
 // Together they use at most space bytes. The least recently used images that no box uses are removed.
 type images struct {
 	dir        string // where they are stored
 	run        string // where boxes access them, if the server is root
-	space      int64  // how much all of them may take up, in bytes
+	space      int64  // the maximum size of all of them together, in bytes
 	registries *registries
 	// room fails if the disk of dir has too little free space.
 	room func() error
@@ -65,7 +65,7 @@ type images struct {
 // imageSizeFile holds the size of an unpacked image in bytes. Its modification time is when the image was last used.
 const imageSizeFile = "size"
 
-// clearUnfinished removes what earlier servers left that were killed while they unpacked or removed an image.
+// clearUnfinished removes incomplete images. They remain when a server is killed while it unpacks or removes an image.
 func (s *images) clearUnfinished() error {
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {
@@ -76,8 +76,8 @@ func (s *images) clearUnfinished() error {
 	return err
 }
 
-// pull makes an image available and returns its digest. The caller uses the image until it calls release. For an
-// unpacked image it costs one request to the registry, because a tag may have moved.
+// pull makes an image available and returns its digest. The caller uses the image until it calls release. For an image
+// that is already unpacked, it makes one request to the registry, because a tag may have moved.
 func (s *images) pull(ctx context.Context, reference string) (digest string, err error) {
 	within, cancel := context.WithTimeoutCause(ctx, pullTimeout, fault.Newf(fault.Unavailable, "try again, or use a smaller image",
 		"the image %s could not be fetched within %v", reference, pullTimeout))
@@ -167,7 +167,7 @@ func (s *images) touch(digest string) {
 
 // add unpacks an image and makes room for it.
 func (s *images) add(ctx context.Context, image v1.Image, digest string) error {
-	// It gets its name when it is complete, so that a crash leaves no part of an image under a digest.
+	// The image gets its name when it is complete, so that a crash leaves no partial image under a digest.
 	fresh, err := os.MkdirTemp(s.dir, "unpacking-")
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (s *images) collect(size int64) error {
 		if s.users[image.digest] > 0 {
 			continue
 		}
-		// Only renamed here, because removing an image takes long and must not hold the lock.
+		// Only rename it here, because removing an image takes long and must not hold the lock.
 		away := filepath.Join(s.dir, "removing-"+rand.Text())
 		if err = errors.Join(s.unreach(image.digest), os.Rename(filepath.Join(s.dir, image.digest), away)); err == nil {
 			removed = append(removed, away)
@@ -292,8 +292,8 @@ func (s *images) root(digest string) (rootfs, error) {
 }
 
 // reach prepares an image for this server's boxes. It completes the root again, because an older server may have
-// unpacked it with another program of process 1. If the server is root, boxes access the image by a path that their ids
-// may pass.
+// unpacked it with another version of process 1's program. If the server is root, reach binds the image to a path that
+// the boxes' ids can pass.
 func (s *images) reach(dir, open string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -327,7 +327,7 @@ func (s *images) unreach(digest string) error {
 	return nil
 }
 
-// budget is how much an image may still add.
+// budget is what remains of an image's limits.
 type budget struct {
 	bytes, entries int64
 	room           func() error
@@ -362,8 +362,7 @@ func blocks(size int64) int64 {
 	return (size+block-1)/block*block + inode
 }
 
-// checkManifest refuses an image whose manifest exceeds the limits of an image, so that its layers are not fetched
-// first.
+// checkManifest refuses an image whose manifest exceeds the limits of an image, before its layers are fetched.
 func checkManifest(image v1.Image) error {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -388,7 +387,7 @@ func content(layer v1.Layer) (io.ReadCloser, error) {
 		return nil, err
 	}
 	buffered := bufio.NewReader(compressed)
-	magic, _ := buffered.Peek(4) // a shorter one is not an archive, which reading it will show
+	magic, _ := buffered.Peek(4) // a shorter one is not an archive, and reading it fails
 	archive := io.NopCloser(io.Reader(buffered))
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
@@ -518,8 +517,8 @@ func applyEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 			return err
 		}
 	}
-	// Without setuid and similar bits, because they have no effect in a box. The server must be able to enter and
-	// delete a directory.
+	// Omit setuid and similar bits, because they have no effect in a box. The server must be able to enter and delete a
+	// directory.
 	mode := header.FileInfo().Mode().Perm()
 	if header.Typeflag == tar.TypeDir {
 		if info, err := root.Lstat(file); err == nil && !info.IsDir() {
@@ -529,7 +528,7 @@ func applyEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 		}
 		return errors.Join(root.MkdirAll(file, 0o755), root.Chmod(file, mode|0o700))
 	}
-	// Remove what a lower layer has there, because a file replaces a link instead of being written through it.
+	// Remove the entry of a lower layer, because a file replaces a link instead of being written through it.
 	if err := removeIn(root, file); err != nil {
 		return err
 	}

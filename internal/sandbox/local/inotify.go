@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// inotifyPerUser is how many inotify instances the machine allows one user with all its user namespaces. All boxes
-// belong to one user, and one of them would otherwise use up the instances of all.
+// inotifyPerUser is the number of inotify instances that the machine allows one user in all user namespaces together.
+// All boxes belong to one user, so one of them could otherwise use up the instances of all.
 var inotifyPerUser = sync.OnceValue(func() int {
 	text, _ := os.ReadFile("/proc/sys/user/max_inotify_instances")
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -24,7 +24,7 @@ var inotifyPerUser = sync.OnceValue(func() int {
 	return n
 })
 
-// boxInotify returns how many of them one box gets.
+// boxInotify returns the number of inotify instances of one box.
 func boxInotify() int { return max(8, inotifyPerUser()/8) }
 
 // limitInotify gives the user namespace of a process its own limit for inotify instances. nsenter enters the namespace,

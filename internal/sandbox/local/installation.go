@@ -44,9 +44,9 @@ func newInstallation(runs, name, runtimeCommand string, ownKernel bool, log *slo
 	return p
 }
 
-// takeOver makes the installation this driver's, and cleans up what an earlier driver left in it. It also cleans up
-// every other installation on the machine whose server was killed: one whose data directory is gone or is never served
-// again would otherwise keep its mounts forever.
+// takeOver takes over the installation for this driver, and cleans up what an earlier driver left in it. It also cleans
+// up every other installation on the machine whose server was killed. Otherwise an installation would keep its mounts
+// forever if its data directory is gone or never used again.
 //
 // With a grace, boxes that an earlier server left running continue.
 func (p *installation) takeOver(ctx context.Context, grace time.Duration) error {
@@ -55,7 +55,7 @@ func (p *installation) takeOver(ctx context.Context, grace time.Duration) error 
 	if err := os.MkdirAll(runs, 0o711); err != nil {
 		return err
 	}
-	// One driver at a time, so that two do not clean up the same installation.
+	// Only one driver at a time may clean up, so that two do not clean up the same installation.
 	all, err := lockFile(filepath.Join(runs, lockName), true)
 	if err != nil {
 		return err

@@ -27,16 +27,17 @@ import (
 
 var _ sandbox.Launcher = (*Driver)(nil)
 
-// followPatience is the longest time that Follow waits before it checks whether more can come. Nothing notifies it that a
-// record is unlocked, because the files of a process that ends are closed before they are unlocked.
+// followPatience is the longest time that Follow waits before it checks whether more output can come. Unlocking a
+// record causes no event, because the kernel closes the files of a process that ends before it unlocks them.
 const followPatience = time.Second
 
 // validLaunch is the form of a command's id. It is also a file name, so it must not be able to leave its directory.
 var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-// killSession kills what a command that has ended left in its session, where there are no control groups. The number may
-// be another session's by now. If that one's first process runs, nothing of the command's session is left, because the
-// kernel uses no number again that a session has. If it has ended too, at least only processes of this box are killed.
+// killSession kills the processes that an ended command left in its session, on machines without control groups. The
+// session's number may belong to another session by now. If the first process of that session runs, nothing of the
+// command's session is left, because the kernel does not reuse the number of an existing session. If it has ended too,
+// only processes of this box are killed.
 func (b *box) killSession(l launched) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -87,8 +88,8 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	for attempt := 1; ; attempt++ {
 		file, err := newRecord(name)
 		if errors.Is(err, os.ErrExist) {
-			// Such a command may be launched again, because nothing of it has run or will: its stub ends with its
-			// server.
+			// A command that never began can be launched again: its stub ended with its server, so nothing of it has
+			// run or will run.
 			if neverBegun(name) {
 				err = os.Remove(name)
 			} else {
@@ -118,7 +119,7 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 			}
 			return nil
 		}
-		// The repetition is here, because each attempt needs a new record.
+		// Retry here, because each attempt needs a new record.
 		if fault.CodeOf(err) != fault.Exhausted || attempt == attempts {
 			return err
 		}
@@ -172,7 +173,7 @@ type launchedInput struct {
 	ref, id string
 }
 
-// Close ends the input. It also sends a message to process 1, because that holds the input open too.
+// Close ends the input. It also sends a message to process 1, because process 1 also holds the input open.
 func (i *launchedInput) Close() error {
 	err := i.File.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -185,13 +186,13 @@ func (d *Driver) Release(ctx context.Context, ref, id string, position int64) er
 	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Release}, uint64(position)))
 }
 
-// Extend lets the record of a command become longer.
+// Extend raises the size limit of a command's record.
 func (d *Driver) Extend(ctx context.Context, ref, id string, size int64) error {
 	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Extend}, uint64(size)))
 }
 
-// sendRecordMessage sends process 1 a message about the record of a command. It does nothing if the record is no longer
-// written.
+// sendRecordMessage sends process 1 a message about a command's record. It does nothing if the record is no longer
+// being written.
 func (d *Driver) sendRecordMessage(ctx context.Context, ref, id string, message []byte) error {
 	b, name, err := d.findLaunch(ref, id)
 	if err != nil {
@@ -246,7 +247,7 @@ func (d *Driver) Follow(ctx context.Context, ref, id string, from int64, to func
 	defer again.Stop()
 	r := recordReader{file: file, from: from, to: to, outOfMemory: b.outOfMemorySince}
 	for {
-		over := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil // check before reading, because nothing follows then
+		over := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil // check before reading: nothing is written to an unlocked record
 		if over {
 			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
 		}
@@ -301,12 +302,12 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 	defer file.Close()
 	l, ok := readLaunched(file)
 	if !ok {
-		return nil // it has not begun, and its stub does not begin without its server
+		return nil // it has not begun, and its stub never begins without its server
 	}
 	s := b.launchedCommand(l)
 	switch running := l.runs(); {
 	case !running && s != nil && s.group != "":
-		s.kill() // what it left
+		s.kill() // kills the processes that it left
 		return nil
 	case !running:
 		b.killSession(l)
@@ -317,7 +318,7 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 	}
 	if patience > 0 {
 		for _, pid := range s.members() {
-			// Both, because a stopped process does not handle SIGTERM.
+			// Also continue it, because a stopped process does not handle SIGTERM.
 			signalProcess(pid, unix.SIGTERM)
 			signalProcess(pid, unix.SIGCONT)
 		}
@@ -336,7 +337,8 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 	}
 }
 
-// launchedCommand returns a command that runs, or that left something that does, by its process; nil if it is unknown.
+// launchedCommand returns a launched command by its process, if the command or a process that it left runs. It returns
+// nil if the command is unknown.
 func (b *box) launchedCommand(l launched) *supervised {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

@@ -26,36 +26,37 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// layers holds copies of the disks of prepared boxes, with which other boxes of the same house and environment begin. A layer is
-// never mounted and never changes, so it may be removed at any time: a box begins with a copy of it. Whatever a layer has, it may be
-// the house's secret, because a setup script receives secrets.
+// layers holds copies of the disks of prepared boxes. Other boxes of the same house and environment start from them. A
+// layer is never mounted and never changes. It can be removed at any time, because a box gets its own copy of it. A
+// layer may contain secrets of the house, because setup scripts receive secrets.
 //
-// The least recently used layers are removed when there are too many, when they are too large together, or when their machine's disk
-// is short of space.
+// The least recently used layers are removed when there are too many, when they are too large together, or when the
+// machine's disk is short of space.
 //
-//	<dir>/<name>/disk.ext4    the disk
-//	<dir>/<name>/layer.json   what it is; its modification time is when the layer was last used
-//	<dir>/making-…, removing-…   incomplete ones
+//	<dir>/<name>/disk.ext4       the disk
+//	<dir>/<name>/layer.json      its description; the modification time is the layer's last use
+//	<dir>/making-…, removing-…   incomplete layers
 type layers struct {
 	dir    string
 	limits Layers
-	// room reports whether the disk of dir has space for so many bytes beside what must stay free.
+	// room reports whether the disk of dir has space for size more bytes, besides the space that must stay free.
 	room func(size int64) bool
 	log  *slog.Logger
 
-	mu sync.Mutex // held while layers are named and unnamed, and never while one is copied
+	mu sync.Mutex // held while layers are added and removed by name, but not while one is copied
 }
 
-// maxLayersOfHouse limits how many layers a house has, because each is read when one is looked for.
+// maxLayersOfHouse limits the number of layers of a house, because list reads all of them.
 const maxLayersOfHouse = 64
 
-// layer is what is stored about a layer.
+// layer is the stored description of a layer.
 type layer struct {
 	sandbox.Layer
 	Block uint32 // the block of host ids that own its files
 }
 
-// layerName returns the name of a layer. Everything that distinguishes layers is in it, so that no box finds another house's.
+// layerName returns the name of a layer. It depends on everything that distinguishes layers, so that no box finds a
+// layer of another house.
 func layerName(of record, key string) string {
 	text, err := json.Marshal([]any{"1", of.Labels.Installation, of.Labels.House, of.Labels.Environment, of.Image, of.Limits.DiskMB, key})
 	if err != nil {
@@ -65,7 +66,7 @@ func layerName(of record, key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// clearUnfinished removes what earlier servers left that were killed while they made or removed a layer.
+// clearUnfinished removes incomplete layers. They remain when a server is killed while it makes or removes a layer.
 func (s *layers) clearUnfinished() error {
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {
@@ -76,7 +77,7 @@ func (s *layers) clearUnfinished() error {
 	return err
 }
 
-// add makes a layer of a disk that nothing uses. One with this name that is there stays.
+// add makes a layer from a disk that nothing uses. It keeps an existing layer with the same name.
 func (s *layers) add(ctx context.Context, name string, l layer, image string) error {
 	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
 		return nil
@@ -88,7 +89,7 @@ func (s *layers) add(ctx context.Context, name string, l layer, image string) er
 	if err := s.makeSpace(l.Labels.House, size); err != nil {
 		return err
 	}
-	// It gets its name when it is complete and durable, so that a crash leaves no part of a layer under a name.
+	// The layer gets its name when it is complete and durable, so that a crash leaves no partial layer under a name.
 	fresh, err := os.MkdirTemp(s.dir, "making-")
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func (s *layers) add(ctx context.Context, name string, l layer, image string) er
 		return nil // another box of the environment was faster
 	}
 	if err == nil {
-		err = s.makeSpace(l.Labels.House, 0) // others may have been made at the same time
+		err = s.makeSpace(l.Labels.House, 0) // other layers may have been made at the same time
 	}
 	return err
 }
@@ -120,7 +121,8 @@ func (s *layers) add(ctx context.Context, name string, l layer, image string) er
 // The names of a layer's files.
 const diskName, layerFile = "disk.ext4", "layer.json"
 
-// open opens a layer's disk, and notes that it is used. Without the layer, the error is a [fault.NotFound].
+// open opens a layer's disk and records that it is used. If the layer does not exist or is too old, the error is a
+// [fault.NotFound].
 func (s *layers) open(name string) (l layer, disk *os.File, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +166,7 @@ func (s *layers) list() (list []usedLayer, err error) {
 			continue
 		}
 		l, err := s.read(e.Name())
-		l.ID = e.Name() // one that cannot be read is the first to be removed
+		l.ID = e.Name() // a layer that cannot be read is the first to be removed
 		used := usedLayer{layer: l}
 		if info, statErr := os.Stat(filepath.Join(s.dir, e.Name(), layerFile)); err == nil && statErr == nil {
 			used.used = info.ModTime()
@@ -175,8 +177,8 @@ func (s *layers) list() (list []usedLayer, err error) {
 	return list, err
 }
 
-// makeSpace removes layers until another one of a house with so many bytes is within the limits. If it cannot be, nothing is removed,
-// and the error is a [fault.Exhausted].
+// makeSpace removes layers until a further layer of a house with size bytes is within the limits. If the layer itself
+// exceeds the limits, makeSpace removes nothing and returns a [fault.Exhausted].
 func (s *layers) makeSpace(house string, size int64) error {
 	space, ofHouse := int64(s.limits.SpaceMB)<<20, int64(s.limits.HouseMB)<<20
 	if size > min(space, ofHouse) {
@@ -193,7 +195,7 @@ func (s *layers) makeSpace(house string, size int64) error {
 			count, houseTotal = count+1, houseTotal+l.Size
 		}
 	}
-	extra := min(1, int(size)) // 0 if nothing comes
+	extra := min(1, int(size)) // 0 if no layer is added
 	var gone []string
 	for _, l := range list {
 		tooMany := count+extra > maxLayersOfHouse || houseTotal+size > ofHouse
@@ -205,7 +207,7 @@ func (s *layers) makeSpace(house string, size int64) error {
 		if l.Labels.House == house {
 			count, houseTotal = count-1, houseTotal-l.Size
 		}
-		if !s.room(size) { // only what is gone makes room
+		if !s.room(size) { // only the removal makes room
 			err = errors.Join(err, remove(gone))
 			gone = nil
 		}
@@ -218,7 +220,7 @@ func (s *layers) makeSpace(house string, size int64) error {
 	return err
 }
 
-// enough fails if the machine's disk has no room for so many bytes.
+// enough fails if the machine's disk has no room for size bytes.
 func (s *layers) enough(size int64) error {
 	if s.room(size) {
 		return nil
@@ -226,8 +228,8 @@ func (s *layers) enough(size int64) error {
 	return fault.New(fault.Exhausted, "free space on the machine's disk", "the machine's disk is too full to keep the prepared files")
 }
 
-// yield removes the layer that was not used for the longest time, of one house or, if that is empty, of all. It reports whether there
-// was one.
+// yield removes the least recently used layer of a house, or of all houses if house is empty. It reports whether it
+// removed one.
 func (s *layers) yield(house string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +243,7 @@ func (s *layers) yield(house string) bool {
 	return false
 }
 
-// sizes returns what the layers of each house take up together.
+// sizes returns the total size of the layers of each house.
 func (s *layers) sizes() (of map[string]int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +255,7 @@ func (s *layers) sizes() (of map[string]int64, err error) {
 	return of, err
 }
 
-// drop removes a layer. Removing one that is not there succeeds.
+// drop removes a layer. It succeeds if the layer does not exist.
 func (s *layers) drop(name string) error {
 	s.mu.Lock()
 	away := s.unname(name)
@@ -261,10 +263,10 @@ func (s *layers) drop(name string) error {
 	return remove([]string{away})
 }
 
-// unname renames a layer, so that nobody finds it, and returns where it is to be removed. Callers hold s.mu.
+// unname renames a layer, so that nobody finds it, and returns the directory to remove. Callers hold s.mu.
 func (s *layers) unname(name string) (away string) {
 	away = filepath.Join(s.dir, "removing-"+rand.Text())
-	_ = os.Rename(filepath.Join(s.dir, name), away) // another call was faster
+	_ = os.Rename(filepath.Join(s.dir, name), away) // fails if another call was faster
 	return away
 }
 
@@ -275,18 +277,18 @@ func remove(dirs []string) (err error) {
 	return err
 }
 
-// allocated returns how much of the machine's disk a file takes up.
+// allocated returns the space that a file uses on the machine's disk, in bytes.
 func allocated(name string) (int64, error) {
 	var st unix.Stat_t
 	err := unix.Stat(name, &st)
 	return st.Blocks * 512, err
 }
 
-// copyPiece is how much of a disk is copied between two looks at the free space.
+// copyPiece is the number of bytes that are copied between two checks of the free space.
 const copyPiece = 64 << 20
 
-// copyDisk copies a sparse file, and nothing of its holes. The file system shares the blocks of both if it can. room fails if there
-// is no space for so many bytes.
+// copyDisk copies a sparse file without its holes. Both files share their blocks if the file system supports that. room
+// fails if there is no space for that many bytes.
 func copyDisk(ctx context.Context, target, source string, durable bool, room func(int64) error) (err error) {
 	from, err := os.Open(source)
 	if err != nil {
@@ -296,7 +298,7 @@ func copyDisk(ctx context.Context, target, source string, durable bool, room fun
 	return copyOpen(ctx, target, from, durable, room)
 }
 
-// copyOpen is copyDisk from an open file.
+// copyOpen is like copyDisk, but copies from an open file.
 func copyOpen(ctx context.Context, target string, from *os.File, durable bool, room func(int64) error) (err error) {
 	to, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -367,7 +369,7 @@ func (d *Driver) KeepLayer(ctx context.Context, ref, key string, note []byte) er
 	if err := b.layerable(); err != nil {
 		return err
 	}
-	// Before it is stopped, because starting it again also needs space.
+	// Check this before the stop, because starting the box again also needs space.
 	size, err := b.written()
 	if err == nil {
 		err = d.layers.makeSpace(b.Labels.House, size)
@@ -387,7 +389,8 @@ func (d *Driver) KeepLayer(ctx context.Context, ref, key string, note []byte) er
 	return nil
 }
 
-// written returns about how much of the machine's disk the box's would take up if it did not run. Callers hold b.mu.
+// written returns approximately the space that the box's disk would use on the machine's disk if the box did not run.
+// Callers hold b.mu.
 func (b *box) written() (int64, error) {
 	size, err := allocated(b.diskImage())
 	if err != nil || b.running == nil {
@@ -400,7 +403,7 @@ func (b *box) written() (int64, error) {
 	return max(1, size-int64(st.Bfree)*st.Bsize), nil
 }
 
-// TakeLayer has a box begin with the disk of a layer.
+// TakeLayer replaces the disk of a box with a copy of a layer's disk.
 func (d *Driver) TakeLayer(ctx context.Context, ref, key string) (sandbox.Layer, error) {
 	b, err := d.find(ref)
 	if err != nil {
@@ -430,7 +433,7 @@ func (d *Driver) TakeLayer(ctx context.Context, ref, key string) (sandbox.Layer,
 	return l.Layer, nil
 }
 
-// layerable returns why a box has nothing to do with layers. Callers hold b.mu.
+// layerable returns an error if the box can neither become a layer nor start from one. Callers hold b.mu.
 func (b *box) layerable() error {
 	switch {
 	case b.gone:
@@ -445,8 +448,8 @@ func (b *box) layerable() error {
 	return nil
 }
 
-// take replaces the box's disk with a copy of another one, and starts the box to show that this works. If it fails, the box has its
-// own disk again. Callers hold b.mu.
+// take replaces the box's disk with a copy of another one, and starts the box to verify that it works. If this fails,
+// the box gets its own disk back. Callers hold b.mu.
 func (b *box) take(ctx context.Context, l layer, disk *os.File) (err error) {
 	room := func(size int64) error { return b.d.makeRoom(ctx, func() error { return b.d.room(size) }) }
 	if err := room(l.Size); err != nil {
@@ -471,7 +474,7 @@ func (b *box) take(ctx context.Context, l layer, disk *os.File) (err error) {
 	if err := b.save(); err != nil { // from then on the copy is its disk
 		return err
 	}
-	_ = os.Remove(own) // it is deleted with the box
+	_ = os.Remove(own) // if this fails, it is deleted with the box
 	return nil
 }
 

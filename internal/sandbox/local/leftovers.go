@@ -15,9 +15,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// What a command puts into the background stays when the command ends. If it uses up the box's processes, or stops and
-// kills everything it can, it is ended so that the box can serve the next command. This file finds and ends such
-// processes, and leaves others alone.
+// Background processes stay when their command ends. If they use up the box's processes, or stop and kill everything
+// they can, they are ended so that the box can serve the next command. This file finds and ends such processes, and
+// leaves others alone.
 
 // command is a command that was started in a container.
 type command interface {
@@ -30,7 +30,7 @@ type command interface {
 // commands are the commands of one container.
 type commands struct {
 	mu      sync.Mutex
-	waited  map[command]bool     // someone waits for their end, or their server or a later one will
+	waited  map[command]bool     // someone waits for their end, or this server or a later one will
 	leaving map[*supervised]bool // nobody waits, and their control groups may still have processes
 
 	guarded, tidied atomic.Int64 // when guards last did this for all of them, in nanoseconds since 1970
@@ -70,7 +70,7 @@ func (l *commands) begin(run command) {
 	l.waited[run] = true
 }
 
-// inherit registers a command that an earlier server started.
+// inherit registers a command that nobody waits for, such as one of an earlier server.
 func (l *commands) inherit(s *supervised) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,8 +111,8 @@ func (l *commands) leave(run command) {
 	}
 }
 
-// leftover are processes that nobody waits for: those of one command if there are control groups, otherwise those of
-// all.
+// leftover has processes that nobody waits for: those of one command if there are control groups, otherwise those of
+// all commands.
 type leftover struct {
 	pids []int
 	end  func()
@@ -170,7 +170,7 @@ func (c *container) strays() []leftover {
 	return []leftover{{pids, func() { killAll(list, signalProcess) }}}
 }
 
-// makeRoom ends leftovers, largest first, if they use half of the processes of a box that has hardly any left.
+// makeRoom ends leftovers, largest first, if the box has hardly any processes left and the leftovers use half of them.
 func (c *container) makeRoom(g cgroups) {
 	limit := c.limits.PIDs
 	if c.cgroup != "" && g.count(c.cgroup) < limit*9/10 {
@@ -237,7 +237,7 @@ func (c *container) guard(g cgroups, s *supervised) {
 		if c.cgroup != "" && due(&c.commands.tidied, tidyEvery) {
 			c.leftovers() // forgets those that have ended
 		}
-		// Only if something stops whatever it can, because a command may also stop itself.
+		// Do this only if something stops everything it can, because a command may also stop itself.
 		if p, err := readProcess(s.pid); err == nil && p.state == "T" && c.underAttack() && c.endLeftovers() {
 			for _, pid := range s.members() {
 				signalProcess(pid, unix.SIGCONT)

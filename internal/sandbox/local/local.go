@@ -3,13 +3,14 @@
 // Package local runs sandboxes on the server's own machine through an OCI runtime (runc by default). It needs no daemon
 // and no setup besides the runtime.
 //
-// A box is a record and its files in the data directory, and, while commands run in it, a container. The first command
-// that needs the container starts it over the same files, and so does the next one after it died. Whatever went wrong
-// (the machine rebooted, a command killed everything it could), starting it again repairs it. With [Config.Grace], a
-// container in which something runs outlives its server, and the next server continues to use it.
+// A box consists of a record and files in the data directory. While commands run in it, it also has a container. The
+// first command that needs the container starts it. If the container has died, the next command starts a new one over
+// the same files. This repairs a box after any failure, such as a reboot or a command that killed everything it could.
+// With [Config.Grace], a container in which something runs outlives its server, and the next server continues to use
+// it.
 //
-// Process 1 of a container is a program of ours (package supervisor). It starts the commands, each as a stub that is in
-// its control groups before it becomes the command, and reaps them.
+// Process 1 of a container is our own program (see package supervisor). It starts each command as a stub, which is in
+// its control groups before it becomes the command. It also reaps the commands.
 //
 //	<Dir>/boxes/<id>/box.json     the record
 //	<Dir>/boxes/<id>/unfinished   marks a directory without a record as garbage
@@ -20,23 +21,26 @@
 //	<Dir>/layers/<name>/          copies of the disks of prepared boxes
 //	<run>/lock                    locked by the server that uses the directory
 //	<run>/base-<start>            the root file system of boxes without an image: the host's programs, read-only
-//	<run>/<id>.<start>/           what a running box needs: bundle, mounted disk; gone after a reboot
+//	<run>/<id>.<start>/           the bundle and mounted disk of a running box; gone after a reboot
 //
-// For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
-// ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
+// If the server is root, <run> is below /run. The data directory may be closed to everyone else (0700 below /root), but
+// the user ids of a box must be able to reach the box's files. A box never sees <Dir> itself.
 //
-// From bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, idmap.go, inotify.go, seccomp.go, network.go, network_user.go, tree.go, watch.go, remove.go and
-// pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
-// all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
-// embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
-// that harms others. installation.go holds what a driver uses of the machine, and remains.go cleans up what has run.
-// gvisor.go is what differs with gVisor. layers.go keeps the disks of prepared boxes for others, and houses.go measures and limits what houses take up. container.go is a running box, idle.go stops unused ones, quarantine.go keeps
-// unknown ones, and box.go is a box over its whole life. exec.go, launch.go, files.go and dial.go implement [sandbox.Launcher] and
-// [sandbox.Dialer], with failure.go for errors; config.go and install.go configure and install.
+// The files, from bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, idmap.go, inotify.go, seccomp.go,
+// network.go, network_user.go, tree.go, watch.go, remove.go and pid1.go each wrap one part of the kernel. base.go,
+// image.go and registry.go create root file systems. bundle.go turns all of this into an OCI configuration, and
+// runtime.go starts process 1 from it. orphans.go waits for process 1, and program.go embeds its program. supervised.go
+// talks to process 1, output.go moves the output of commands, and leftovers.go ends leftover processes that harm other
+// commands. installation.go holds a driver's resources on the machine, and remains.go cleans up containers that have
+// run. gvisor.go has the differences for gVisor. layers.go keeps the disks of prepared boxes for other boxes, and
+// houses.go measures and limits the disk space of houses. container.go is a running box, idle.go stops unused boxes,
+// quarantine.go keeps unknown ones, and box.go manages a box over its whole life. exec.go, launch.go, files.go and
+// dial.go implement [sandbox.Launcher] and [sandbox.Dialer], with failure.go for errors. config.go and install.go
+// configure and install the driver.
 //
-// The rule to remember: treat whatever a box can write (a path, a link, a file's content, an output) as written by an
-// attacker. The server touches it only in ways that the kernel confines: openat2 within the box's root, pipes that
-// nobody waits on forever, and never a host path.
+// Treat everything that a box can write (a path, a link, a file's content, an output) as written by an attacker. The
+// server accesses it only in ways that the kernel confines: with openat2 within the box's root, through pipes on which
+// it never waits forever, and never by a host path.
 package local
 
 import (
@@ -84,7 +88,7 @@ type Driver struct {
 	onRefusal      atomic.Pointer[func(sandbox.Refusal)]
 	changes        watcher
 
-	endIdling func() // ends the watch for idle boxes and waits for its end
+	endIdling func() // stops the watch for idle boxes and waits until it has ended
 
 	mu     sync.Mutex
 	boxes  map[string]*box
@@ -101,8 +105,8 @@ var (
 )
 
 // New cleans up what a killed server left behind, finds the boxes of cfg.Dir, and proves that the machine can run one.
-// If it cannot, the error is a [fault.Precondition] that names what is missing. A machine that only lacks space or other
-// means at the moment is no error: the boxes that exist can be used, and creating one is refused until there is room.
+// If it cannot, the error is a [fault.Precondition] that names what is missing. A temporary lack of space or other
+// resources is not an error: existing boxes can be used, and Create fails until there is room.
 func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d, err := prepare(cfg)
 	if err != nil {
@@ -122,11 +126,11 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d.caps = d.capabilities(ctx)
-	// After the capabilities, because the bundle of a survivor contains them.
+	// This needs the capabilities, because the bundle of a survivor contains them.
 	d.adoptSurvivors(ctx)
 	switch err := d.probe(ctx); {
 	case fault.CodeOf(err) == fault.Exhausted:
-		// That may pass, and says nothing about the boxes that exist. Each creation checks it for itself.
+		// This may be temporary, and does not affect existing boxes. Each creation checks it again.
 		d.cfg.Log.Warn("no sandbox can be created at the moment; those that exist continue", "cause", fault.From(err).Detail())
 	case err != nil:
 		return nil, errors.Join(err, d.Close(ctx))
@@ -152,7 +156,7 @@ func prepare(cfg Config) (*Driver, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be created", "choose another data directory").Because(err)
 	}
-	// Resolve links, because the kernel reports the files behind loop devices that way.
+	// Resolve links, because the kernel reports the files behind loop devices by their resolved paths.
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err == nil {
 		cfg.Dir, err = filepath.EvalSymlinks(cfg.Dir)
 	}
@@ -193,13 +197,13 @@ func prepare(cfg Config) (*Driver, error) {
 	case asRoot():
 		runs = "/run/arbe"
 	}
-	// The name comes from the directory, so that its next server finds what this one leaves.
+	// The name is derived from the directory, so that the directory's next server finds what this one leaves.
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	d := &Driver{
 		cfg: cfg, boxes: map[string]*box{}, slots: map[*box]bool{}, endIdling: func() {}, blocks: map[uint32]bool{},
 		installation: newInstallation(runs, hex.EncodeToString(sum[:4]), command, ownKernel, cfg.Log),
 	}
-	// A name that no earlier server used, because their boxes may still run.
+	// No earlier server used this name. The boxes of earlier servers may still run.
 	d.start = strings.ToLower(rand.Text()[:8])
 	d.emptyDisk = sync.OnceValues(d.makeEmptyDisk)
 	d.images = &images{
@@ -263,7 +267,7 @@ func (d *Driver) setUp() error {
 	if err := errors.Join(d.images.clearUnfinished(), d.layers.clearUnfinished()); err != nil {
 		return err
 	}
-	// Passable but not listable, because the ids of every box pass through to their own directory only.
+	// Others can pass through these directories but not list them: the ids of a box need only their own directory.
 	for _, dir := range []string{d.runtime.state, d.images.run} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return err
@@ -282,8 +286,8 @@ func (d *Driver) setUp() error {
 	return err
 }
 
-// instanceOf returns the name that distinguishes a directory from those of other machines, and creates it if there is
-// none.
+// instanceOf returns the name that distinguishes a directory from directories of other machines. It creates the name if
+// there is none.
 func instanceOf(dir string) (string, error) {
 	path := filepath.Join(dir, "instance")
 	text, err := os.ReadFile(path)
@@ -294,7 +298,7 @@ func instanceOf(dir string) (string, error) {
 	return name, writeDurably(path, []byte(name+"\n"))
 }
 
-// capabilities determines the capabilities by trying.
+// capabilities determines the capabilities by trying them.
 func (d *Driver) capabilities(ctx context.Context) Capabilities {
 	caps := Capabilities{UserID: agentID, OwnIDs: asRoot(), OwnKernel: d.runtime.ownKernel}
 	caps.SecretsSeparate = !d.runtime.ownKernel && hasLandlock()
@@ -317,7 +321,7 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 		if err == nil {
 			err = mountDisk(image, trial)
 		}
-		// A full disk says nothing about loop devices. Boxes are not created without a limit because of it.
+		// A full disk does not mean that loop devices are missing. Boxes must not lose their limit because of it.
 		caps.DiskLimit = err == nil || noSpace(err)
 		if !caps.DiskLimit {
 			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
@@ -335,14 +339,14 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 	return caps
 }
 
-// hasLandlock reports whether the kernel has the version of Landlock with which process 1 separates commands: 2,
-// because with version 1 commands could not move files between directories.
+// hasLandlock reports whether the kernel has version 2 of Landlock, which process 1 needs to separate commands. With
+// version 1, commands could not move files between directories.
 func hasLandlock() bool {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	return errno == 0 && version >= 2
 }
 
-// Offline reports whether boxes have no network but their own loopback, whatever their policies say.
+// Offline reports whether boxes have only their own loopback network, regardless of their policies.
 func (d *Driver) Offline() bool { return !d.caps.Network }
 
 // Capabilities returns the limits that are enforced here.
@@ -357,7 +361,7 @@ func (d *Driver) Pull(ctx context.Context, image string) error {
 	return err
 }
 
-// Guarantees states what of that is promised of every driver.
+// Guarantees returns the capabilities in the form that all drivers share.
 func (d *Driver) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{
 		MemoryLimit: d.caps.MemoryLimit, DiskLimit: d.caps.DiskLimit, KillsAll: d.caps.KillsAll, NoNetwork: true, OwnKernel: d.caps.OwnKernel,
@@ -366,7 +370,7 @@ func (d *Driver) Guarantees() sandbox.Guarantees {
 	}
 }
 
-// probe creates a box and runs a command in it, because nothing less shows whether the machine can.
+// probe creates a box and runs a command in it, because nothing less shows whether the machine can run boxes.
 func (d *Driver) probe(ctx context.Context) error {
 	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})
 	if fault.CodeOf(err) == fault.Exhausted {
@@ -405,12 +409,12 @@ func (d *Driver) unusable(err error) error {
 	return fault.Newf(fault.Precondition, next, "this machine cannot run local sandboxes with the OCI runtime %s", d.runtime.command).Because(errors.New(detail))
 }
 
-// Close closes the driver. With a grace, boxes in which something runs that nobody waits for continue for that time,
-// and for longer if another driver of this directory starts. Everything else that runs is killed and its disks are
-// unmounted. The boxes' files stay.
+// Close closes the driver. With a grace, a box in which launched commands or background processes run continues for
+// that time, or longer if another driver of this directory starts. Close kills everything else that runs and unmounts
+// its disks. The files of the boxes stay.
 func (d *Driver) Close(ctx context.Context) error { return d.close(ctx, d.cfg.Grace > 0) }
 
-// Halt is Close, except that no box continues.
+// Halt is like Close, but no box continues.
 func (d *Driver) Halt(ctx context.Context) error { return d.close(ctx, false) }
 
 func (d *Driver) close(ctx context.Context, leave bool) error {
@@ -436,7 +440,7 @@ func (d *Driver) close(ctx context.Context, leave bool) error {
 	}
 	wg.Wait()
 	survives := func(id string) bool { _, ok := left.Load(id); return ok }
-	d.end(ctx, slices.DeleteFunc(d.containers(""), survives)) // what boxes left that no longer exist
+	d.end(ctx, slices.DeleteFunc(d.containers(""), survives)) // containers of boxes that no longer exist
 	if len(slices.DeleteFunc(d.containers(""), func(id string) bool { return !survives(id) })) > 0 {
 		return d.lock.Close()
 	}

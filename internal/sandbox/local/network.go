@@ -21,22 +21,22 @@ import (
 	"github.com/arbe-dev/arbe/internal/egress"
 )
 
-// A box's network is its own loopback. All addresses are local there, and the kernel redirects every TCP connection and
-// every question about a name to sockets that the server opened in that network: to the gate of package egress. Everything
-// else is rejected. The sockets have low ports, which no command of a box may take while no server has them.
+// A box's network is its own loopback. All addresses are local there. The kernel redirects every TCP connection and
+// every DNS query to the gate of package egress, whose sockets the server opened in that network. Everything else is
+// rejected. The sockets have low ports, which no command of a box can take while no server has them.
 
 const (
-	// gatePort takes the redirected connections, and namesPort the questions.
+	// gatePort receives the redirected connections, and namesPort the DNS queries.
 	gatePort, namesPort = 54, 53
 	// nftTable is the name of the table of rules.
 	nftTable = "arbe"
 )
 
-// resolvConf is what a box with a network sees as /etc/resolv.conf.
+// resolvConf is the content of /etc/resolv.conf in a box with a network.
 const resolvConf = "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n"
 
-// openNetwork opens the sockets of a box's gate in the network namespace of a process, and has the kernel redirect all
-// connections there to them. It may be repeated after another server has done it.
+// openNetwork opens the sockets of a box's gate in the network namespace of a process, and makes the kernel redirect
+// all connections there to them. It can be repeated after another server has done it.
 func openNetwork(ctx context.Context, pid int) (s egress.Sockets, err error) {
 	if !asRoot() {
 		return openNetworkAsUser(ctx, pid)
@@ -53,7 +53,7 @@ func openNetwork(ctx context.Context, pid int) (s egress.Sockets, err error) {
 	return s, err
 }
 
-// canOpenNetwork reports whether this machine and user can give boxes a network, by trying it in a new one.
+// canOpenNetwork fails if this machine and user cannot give boxes a network. It tries this in a new network namespace.
 func canOpenNetwork(ctx context.Context) error {
 	if !asRoot() {
 		return canOpenNetworkAsUser(ctx)
@@ -71,11 +71,12 @@ func canOpenNetwork(ctx context.Context) error {
 	})
 }
 
-// inNetwork calls do on a thread in a network namespace: that of a descriptor, or a new one if it is negative.
+// inNetwork calls do on a thread in the network namespace of a descriptor, or in a new one if the descriptor is
+// negative.
 func inNetwork(namespace int, do func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked, so that the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		var err error
 		if namespace < 0 {
 			err = unix.Unshare(unix.CLONE_NEWNET)
@@ -90,7 +91,7 @@ func inNetwork(namespace int, do func() error) error {
 	return <-done
 }
 
-// prepareNetwork is openNetwork in the namespace of the calling thread.
+// prepareNetwork is like openNetwork, but uses the network namespace of the calling thread.
 func prepareNetwork() (s egress.Sockets, err error) {
 	defer func() {
 		if err != nil {
@@ -128,7 +129,7 @@ func prepareNetwork() (s egress.Sockets, err error) {
 	return s, nil
 }
 
-// addRoutes makes all addresses local. Without a source address, IPv4 connections would wait for ever.
+// addRoutes makes all addresses local. Without a source address, IPv4 connections would wait forever.
 func addRoutes() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -147,14 +148,14 @@ func addRoutes() error {
 	return nil
 }
 
-// redirect replaces the rules of the calling thread's network namespace in one step.
+// redirect atomically replaces the rules of the calling thread's network namespace.
 func redirect() error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
 	table := &nftables.Table{Name: nftTable, Family: nftables.TableFamilyINet}
-	c.AddTable(table) // so that there is one to delete
+	c.AddTable(table) // the deletion fails without a table
 	c.DelTable(table)
 	c.AddTable(table)
 	nat := c.AddChain(&nftables.Chain{Name: "redirect", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest})
@@ -212,7 +213,7 @@ func redirectTo(port uint16) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(port)}, &expr.Redir{RegisterProtoMin: 1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}}
 }
 
-// destination returns the address for which a connection was meant before the kernel redirected it.
+// destination returns the original destination of a redirected connection.
 func destination(conn net.Conn) (at netip.AddrPort, err error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -228,7 +229,7 @@ func destination(conn net.Conn) (at netip.AddrPort, err error) {
 		level = unix.SOL_IPV6
 	}
 	failed := raw.Control(func(fd uintptr) {
-		var to unix.RawSockaddrInet6 // which an IPv4 address fits in
+		var to unix.RawSockaddrInet6 // also large enough for an IPv4 address
 		size := uint32(unsafe.Sizeof(to))
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), originalDst, uintptr(unsafe.Pointer(&to)), uintptr(unsafe.Pointer(&size)), 0)
 		if errno != 0 {
@@ -245,8 +246,8 @@ func destination(conn net.Conn) (at netip.AddrPort, err error) {
 	return at, errors.Join(failed, err)
 }
 
-// connectNetwork gives a running container its way out, if it has none yet: to what its box's policy allows, and to the
-// server's doors. Callers hold b.mu for writing.
+// connectNetwork connects a running container to the hosts that its box's policy allows and to the server's doors,
+// unless it is already connected. Callers hold b.mu for writing.
 func (b *box) connectNetwork(ctx context.Context, c *container) error {
 	allowsNone := b.Egress.Mode == egress.None || b.Egress.Mode == ""
 	if c.gate != nil || !c.networked || allowsNone && b.d.cfg.Door == nil {
@@ -272,7 +273,7 @@ func (d *Driver) Door() string {
 	return egress.DoorOrigin
 }
 
-// SetEgress sets what a box may reach, from its next connection on; see [sandbox.Gated].
+// SetEgress sets the policy for a box's connections, from its next connection on; see [sandbox.Gated].
 func (d *Driver) SetEgress(ctx context.Context, ref string, p egress.Policy) error {
 	b, err := d.find(ref)
 	if err != nil {

@@ -19,12 +19,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/egress"
 )
 
-// A process with several threads, as every Go program is, cannot enter a user namespace. A server that is not root therefore
-// has a second process of its program opened in the box's namespaces by nsenter. That one opens the sockets, passes them on
-// and ends.
+// A process with several threads, as every Go program is, cannot enter a user namespace. A server that is not root
+// therefore starts its own program a second time, in the box's namespaces, with nsenter. This process, the opener,
+// opens the sockets, passes them to the server and ends.
 
-// openerVariable is the environment variable with which this program is such a process: openAll, or the port to connect to.
-// openerSocket is its descriptor for passing the sockets on. refusedCode is its exit code if nothing listens on the port.
+// openerVariable is the environment variable that makes this program an opener. Its value is openAll, or the port to
+// connect to. openerSocket is the descriptor through which an opener passes the sockets. refusedCode is its exit code
+// if nothing listens on the port.
 const (
 	openerVariable = "ARBE_OPEN_NETWORK"
 	openAll        = "all"
@@ -32,7 +33,7 @@ const (
 	refusedCode    = 3
 )
 
-// This is not in main, because tests of this package are such programs, too.
+// This is not in main, because test programs of this package are openers too.
 func init() {
 	what, err := os.Getenv(openerVariable), error(nil)
 	switch what {
@@ -74,7 +75,7 @@ func passConnection(port string) error {
 func passNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = netlink.LinkSetUp(lo) // it is in a box, and not in a new namespace
+		err = netlink.LinkSetUp(lo) // it is already up in a box, but not in a new namespace
 	}
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func passNetwork() error {
 	return unix.Sendmsg(openerSocket, []byte{byte(len(s.Connections)), byte(len(s.NameStreams)), byte(len(s.Names))}, unix.UnixRights(fds...), nil, 0)
 }
 
-// runOpener runs an opener, and returns the sockets that it passes on.
+// runOpener runs an opener and returns the sockets that it passes.
 func runOpener(cmd *exec.Cmd) (s egress.Sockets, err error) {
 	fds, counts, err := receive(cmd, openAll)
 	if err != nil {
@@ -112,7 +113,8 @@ func runOpener(cmd *exec.Cmd) (s egress.Sockets, err error) {
 	return socketsOf(fds, counts)
 }
 
-// receive runs an opener of something, and returns the descriptors that it passes on, and how many there are of each kind.
+// receive runs an opener with a value of openerVariable. It returns the descriptors that the opener passes, and their
+// number by kind.
 func receive(cmd *exec.Cmd, what string) (fds []int, counts [3]byte, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -139,7 +141,7 @@ func receive(cmd *exec.Cmd, what string) (fds []int, counts [3]byte, err error) 
 	return fds, counts, err
 }
 
-// socketsOf makes sockets of descriptors, of which there are so many of each kind.
+// socketsOf turns descriptors into sockets. counts are the numbers of descriptors by kind.
 func socketsOf(fds []int, counts [3]byte) (s egress.Sockets, err error) {
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "socket")
@@ -168,7 +170,7 @@ func socketsOf(fds []int, counts [3]byte) (s egress.Sockets, err error) {
 	return s, nil
 }
 
-// openNetworkAsUser is openNetwork for a server that is not root.
+// openNetworkAsUser is like openNetwork, for a server that is not root.
 func openNetworkAsUser(ctx context.Context, pid int) (egress.Sockets, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -184,7 +186,7 @@ func enter(ctx context.Context, pid int, program string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", "--user", "--net", "--preserve-credentials", "--target", strconv.Itoa(pid), program)
 }
 
-// dialAsUser is dialInside for a server that is not root.
+// dialAsUser is like dialInside, for a server that is not root.
 func dialAsUser(ctx context.Context, pid int, port uint16) (*net.TCPConn, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -215,7 +217,7 @@ func dialAsUser(ctx context.Context, pid int, port uint16) (*net.TCPConn, error)
 	return tcp, nil
 }
 
-// canOpenNetworkAsUser is canOpenNetwork for a server that is not root.
+// canOpenNetworkAsUser is like canOpenNetwork, for a server that is not root.
 func canOpenNetworkAsUser(ctx context.Context) error {
 	program, err := os.Executable()
 	if err != nil {

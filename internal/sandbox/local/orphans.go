@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans are the processes that become our children because this process is a subreaper: what the runtime started
-// before it ended, and what servers below this process leave when they are killed. Being a subreaper is a property of
-// the whole process, so this is a global variable.
+// orphans are the processes that become our children because this process is a subreaper. They are processes that the
+// runtime started before it ended, and processes that servers below this process leave when they are killed. Being a
+// subreaper is a property of the whole process, so this is a global variable.
 var orphans = struct {
-	exits chan os.Signal // a child has ended, or one can be checked that could not be before
+	exits chan os.Signal // a child has ended, or a child that could not be checked before can be checked now
 
 	mu       sync.Mutex
 	adopted  map[int]bool
-	suspects map[int]bool     // had ended at the last check, and perhaps nobody waits for them
+	suspects map[int]bool     // had ended at the last check; perhaps nobody waits for them
 	starting map[*call]uint64 // calls that start something, and since when (see process.started)
 }{exits: make(chan os.Signal, 1), adopted: map[int]bool{}, starting: map[*call]uint64{}}
 
@@ -36,7 +36,7 @@ type child struct {
 	inside  int           // for a command in a box with its own kernel, its id there
 }
 
-// adoptOrphans makes this process the parent of what the runtime leaves behind, and starts to reap it.
+// adoptOrphans makes this process the parent of the processes that the runtime leaves behind, and starts to reap them.
 var adoptOrphans = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -117,8 +117,8 @@ func reapStrays() {
 			if err != nil || orphans.adopted[pid] || !mayBeStray(pid) {
 				continue
 			}
-			// A process in a pid namespace below ours is nobody's child here. Of the others, only one that is still
-			// there at the next check is reaped, because a process that is waited for is reaped at once.
+			// Nobody here waits for a process in a pid namespace below ours. Any other process is reaped only if it is
+			// still there at the next check: if someone waits for a process, it is reaped at once.
 			if belowOurNamespace(pid) || (orphans.suspects[pid] && !waitedFor(pid)) {
 				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is already gone
 			} else {
@@ -139,8 +139,7 @@ func lookAgain() {
 	}
 }
 
-// mayBeStray reports whether a child has ended and was not started by a call of the runtime in progress that has not
-// adopted it yet.
+// mayBeStray reports whether a child has ended, and no call of the runtime in progress may still adopt it.
 func mayBeStray(pid int) bool {
 	p, err := readProcess(pid)
 	if err != nil || p.state != "Z" {

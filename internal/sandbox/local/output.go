@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// grace is how long output is waited for after a command has ended, while something that it started still holds its
-// output open.
+// grace is how long to wait for output after a command has ended, if a process that it started still holds the output
+// open.
 const grace = 100 * time.Millisecond
 
 // pipes connect the standard streams of a command to those of a [sandbox.Command].
@@ -27,7 +27,7 @@ type pipes struct {
 	outputs []*output // one if standard output and error are merged
 }
 
-// openPipes creates the pipes. The command never gets a file of the server's, because it could read, write and keep it.
+// openPipes creates the pipes. The command never gets a file of the server, because it could read, write and keep it.
 func openPipes(cmd sandbox.Command) (p *pipes, err error) {
 	p = &pipes{}
 	defer func() {
@@ -84,8 +84,8 @@ func (p *pipes) pump(cmd sandbox.Command) {
 	}
 }
 
-// drain returns when everything that the command itself wrote has been delivered. What a background process writes
-// later is read and dropped until the last one has closed the pipe, so that it neither blocks nor dies.
+// drain returns when everything that the command itself wrote has been delivered. Later output of background processes
+// is read and dropped until the last one closes the pipe, so that they neither block nor die.
 func (p *pipes) drain() {
 	deadline := time.Now().Add(grace)
 	for _, o := range p.outputs {
@@ -97,8 +97,8 @@ func (p *pipes) drain() {
 	}
 }
 
-// mostDropping is how many outputs of ended commands a box may hold open. It is limited, because each uses a file
-// descriptor of the server.
+// mostDropping is the maximum number of outputs of ended commands that a box may hold open. Each uses a file descriptor
+// of the server.
 const mostDropping = 256
 
 // dropping are the outputs of a box's ended commands that background processes hold open.
@@ -142,9 +142,9 @@ type output struct {
 	over      atomic.Bool // the pump has ended
 }
 
-// pump moves the output until its end, in three stages: to the sink until the pipe ends or the read deadline passes;
-// then what is in the pipe at that moment, which includes everything that the command wrote before it ended; then to
-// nowhere.
+// pump moves the output until its end, in three stages. First it delivers to the sink until the pipe ends or the read
+// deadline passes. Then it delivers what is in the pipe at that moment, which includes everything that the command
+// wrote before it ended. Then it drops the rest.
 func (o *output) pump() {
 	defer o.over.Store(true)
 	defer o.pipe.Close()

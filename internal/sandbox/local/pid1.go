@@ -17,7 +17,7 @@ import (
 //  1. It makes itself opaque: prctl(PR_SET_DUMPABLE, 0) keeps commands away from its descriptors.
 //  2. It ignores SIGCHLD, so that the kernel reaps every orphan that it gets: no zombies.
 //  3. It reads its standard input until that ends. Only the server holds the writing end. When the server ends,
-//     however it ends, process 1 exits and the kernel kills whatever still runs in the box.
+//     for any reason, process 1 exits and the kernel kills everything that still runs in the box.
 //
 // The result is a complete static ELF executable, or nil for an unsupported processor.
 func pid1() []byte {

@@ -22,14 +22,14 @@ import (
 //
 //	<Dir>/boxes/<id>/records/<command>
 //
-// of entries in the form that package supervisor describes. The server writes the first entry, before the command runs,
-// and process 1 of the box the others.
+// It consists of entries in the format of package supervisor. The server writes the first entry before the command
+// runs. Process 1 of the box writes the others.
 //
-// Process 1 holds a lock on the record while it may write to it. The kernel releases the lock when process 1 ends,
-// however it ends. So a record without an end and without a lock will never have an end.
+// Process 1 holds a lock on the record while it may write to it. The kernel releases the lock when process 1 ends for
+// any reason. A record with neither an end nor a lock will therefore never have an end.
 
-// newRecord creates a file that is locked when it appears, because without a lock it would count as the record of a
-// command that has ended with its box.
+// newRecord creates a record that is locked from the start. Without a lock, it would count as the record of a command
+// that has ended with its box.
 func newRecord(name string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
@@ -52,13 +52,13 @@ func newRecord(name string) (*os.File, error) {
 	return f, nil
 }
 
-// recording are the files with which a command is recorded.
+// recording has the files of a recorded command.
 type recording struct {
 	launch  string     // the command's id
 	file    *os.File   // locked
 	outputs []*os.File // one if standard output and error are merged
 	input   *os.File   // the writing end of its standard input; nil if it has none. The command's attendant owns it.
-	flags   byte       // the protocol's
+	flags   byte       // flags of the protocol
 }
 
 // files returns the files for process 1, in its order.
@@ -113,7 +113,8 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 		}
 		r.outputs = append(r.outputs, os.NewFile(uintptr(pair[0]), "output"))
 		std[i+1] = os.NewFile(uintptr(pair[1]), "output")
-		// Only the end of process 1, because a command would fail to write to a full pipe that does not block.
+		// Only process 1's end is non-blocking, because a command would fail to write to a full pipe that does not
+		// block.
 		err = unix.SetNonblock(pair[0], true)
 	}
 	if err == nil && cmd.Merged {
@@ -122,11 +123,11 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 	return err
 }
 
-// launched is what a record says about the process of a command.
+// launched identifies the process of a launched command. It is stored in the record.
 type launched struct {
 	pid     int
 	started uint64 // see process.started
-	ooms    int    // how often the box had been out of memory
+	ooms    int    // how often the box had run out of memory
 }
 
 // begun records the process of the command before it runs, so that a later server finds it.
@@ -158,7 +159,8 @@ func decodeLaunched(content []byte) launched {
 	return launched{int(number(0)), number(1), int(number(2))}
 }
 
-// runs reports whether the process is running. It compares the start, because another process may have got the pid.
+// runs reports whether the process is running. It compares the start time, because another process may have got the
+// pid.
 func (l launched) runs() bool {
 	p, err := readProcess(l.pid)
 	return err == nil && p.started == l.started && p.state != "Z"
@@ -242,7 +244,7 @@ func (r *recordReader) deliver() (ended bool, err error) {
 	}
 }
 
-// read reads what is at the position. In a hole, the position moves to its end.
+// read reads the record at the position. If the position is in a hole, it moves to the end of the hole.
 func (r *recordReader) read() ([]byte, error) {
 	// Process 1 makes holes only while nobody has this lock. Otherwise a hole could begin in an entry that is being
 	// read.
@@ -308,8 +310,8 @@ func (r *recordReader) entry(kind byte, at time.Time, content []byte) (last bool
 	return false, r.to(record)
 }
 
-// gap delivers a gap if less was read than was written before an entry that begins at start. What is missing before the
-// reader's first position is not a gap, because the reader already has it.
+// gap delivers a gap if output is missing before an entry that begins at start. Missing output before the reader's
+// first position is not a gap, because the reader already has it.
 func (r *recordReader) gap(at time.Time, start, output int64) error {
 	missing := output - r.output
 	if r.output = output; missing <= 0 || start <= r.from {

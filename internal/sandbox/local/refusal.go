@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// refusalsPerSecond is how many refused connections of a box are reported in a second. Finding out whose connection it
-	// was takes some milliseconds.
+	// refusalsPerSecond is the number of refused connections of a box that are reported in a second. Finding the
+	// process that opened a connection takes some milliseconds.
 	refusalsPerSecond = 5
-	// maxSocketTable limits how much of a box's table of sockets is read, in bytes, and maxDescriptors how many descriptors of
-	// its processes are looked at for one connection. A box may fill both.
+	// maxSocketTable limits the bytes that are read of a box's socket table. maxDescriptors limits the descriptors of
+	// its processes that are checked for one connection. A box may fill both.
 	maxSocketTable, maxDescriptors = 4 << 20, 20_000
 )
 
-// perSecond counts what happens in the present second. It is safe for concurrent use.
+// perSecond counts events in the current second. It is safe for concurrent use.
 type perSecond struct{ second, n atomic.Int64 }
 
-// take reports whether fewer than most have been taken in this second.
+// take counts an event. It reports whether this second has had no more than most events.
 func (p *perSecond) take(most int64) bool {
 	if now := time.Now().Unix(); p.second.Swap(now) != now {
 		p.n.Store(0)
@@ -38,10 +38,10 @@ func (p *perSecond) take(most int64) bool {
 	return p.n.Add(1) <= most
 }
 
-// OnRefusal has a function called with each refused connection of a box; see [sandbox.Gated].
+// OnRefusal sets a function that is called for refused connections of boxes; see [sandbox.Gated].
 func (d *Driver) OnRefusal(f func(sandbox.Refusal)) { d.onRefusal.Store(&f) }
 
-// reportRefusal reports a refused connection of a container, unless it has too many.
+// reportRefusal reports a refused connection of a container, unless the container has too many of them.
 func (d *Driver) reportRefusal(b *box, c *container, r egress.Refusal) {
 	report := d.onRefusal.Load()
 	if report == nil || !c.refusals.take(refusalsPerSecond) {
@@ -51,8 +51,8 @@ func (d *Driver) reportRefusal(b *box, c *container, r egress.Refusal) {
 	(*report)(sandbox.Refusal{Refusal: r, Ref: d.ref(b.ID), Launch: launch, Program: program})
 }
 
-// speaker returns the launched command whose process has one end of a connection in the box's network, and the name of that
-// process. Both are empty if that cannot be found out.
+// speaker returns the launched command whose process opened a connection in the box's network, and the name of that
+// process. Both are empty if they cannot be found.
 func (c *container) speaker(from net.Addr) (launch, program string) {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok {
@@ -110,7 +110,7 @@ func (c *container) socketAt(port int) string {
 	return ""
 }
 
-// known returns the commands of which processes may run.
+// known returns the commands that may have running processes.
 func (l *commands) known() (list []*supervised) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

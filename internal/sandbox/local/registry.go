@@ -19,8 +19,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// registries are the registries from which images may come. By default, a registry is reached only at public addresses,
-// gets no credentials, and its responses are limited, because members name images, and a registry may therefore be
+// registries are the registries from which images may come. By default, a registry is reached only at public addresses
+// and gets no credentials, and its responses are limited. The reason is that members name images, so a registry may be
 // anybody's server.
 type registries struct {
 	allowed     []string // all if empty

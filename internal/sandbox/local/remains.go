@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// A killed container may not end: it remains while one of its processes is stuck in the kernel, or while the parent of
-// one does not reap it, and that parent may be any program on the machine. Nobody waits for that. Every start of a box
-// creates a new container with its own name, control group and directory, so a dead one is in nobody's way, and
-// whatever is ended next tries to clean it up again. Its directory stays until then, so that it can be found.
+// A killed container may not end at once. It remains while one of its processes is stuck in the kernel, or while the
+// parent of one does not reap it. The parent may be any program on the machine. Nobody waits for that: every start of a
+// box creates a new container with its own name, control group and directory, so a dead container is in nobody's way.
+// Its directory stays until a later cleanup finds it and can remove it.
 
 // dying is how long to wait for something that was killed.
 const dying = time.Second
@@ -68,7 +68,7 @@ func (p *installation) endOne(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	// Last, so that a container of which something is left is found again.
+	// Remove the directory last, so that a container that is not completely removed is found again.
 	return os.RemoveAll(dir)
 }
 
@@ -99,7 +99,7 @@ func (p *installation) sweep(ctx context.Context, goOn bool) error {
 		p.end(ctx, slices.DeleteFunc(p.containers(""), func(id string) bool { return slices.Contains(survivors, id) }))
 		return nil
 	}
-	if p.group != "" { // it also holds what no directory shows any more
+	if p.group != "" { // it may also have processes of containers without a directory
 		if err := p.cgroups.kill(p.group, dying); err != nil {
 			p.log.Warn("processes of an earlier server's sandboxes have not ended yet", "cause", err)
 		}

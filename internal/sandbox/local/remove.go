@@ -41,7 +41,7 @@ func removeTree(dir string) error {
 		if err := unix.Rmdir(dir); !errors.Is(err, unix.ENOTEMPTY) {
 			return err
 		}
-		if _, err := top.Seek(0, io.SeekStart); err != nil { // what was moved there meanwhile
+		if _, err := top.Seek(0, io.SeekStart); err != nil { // read again, to find what was moved there meanwhile
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func removeFlat(top *os.File, name string, moved *int) error {
 	}
 	err = unix.Unlinkat(int(top.Fd()), name, unix.AT_REMOVEDIR)
 	if errors.Is(err, unix.ENOTEMPTY) {
-		return nil // reading it while it changed missed some, which the next pass finds
+		return nil // the directory changed while it was read; the next pass finds the rest
 	}
 	return err
 }
@@ -124,7 +124,7 @@ func openWritable(at int, name string) (*os.File, error) {
 		return nil, err
 	}
 	defer unix.Close(handle)
-	// By this path, because an O_PATH descriptor itself can be neither changed nor read.
+	// Use this path, because an O_PATH descriptor itself can be neither changed nor read.
 	path := fmt.Sprintf("/proc/self/fd/%d", handle)
 	if err := unix.Chmod(path, 0o700); err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ const patience = time.Minute
 
 // ociRuntime drives the runtime's command line.
 //
-// Containers are started detached: the runtime exits when process 1 runs, which then becomes a child of this process
-// (New makes it a subreaper). Process 1 starts the commands; see supervised.go.
+// Containers are started detached: the runtime exits when process 1 runs. Process 1 then becomes a child of this
+// process, which New makes a subreaper. Process 1 starts the commands; see supervised.go.
 //
 // A runtime whose containers have their own kernel (gVisor) works differently; see gvisor.go.
 type ociRuntime struct {
@@ -34,7 +34,7 @@ type ociRuntime struct {
 	global    []string      // further arguments of every call
 	state     string        // where the runtime keeps its own state
 	scratch   string        // for files that exist during one call
-	ending    chan struct{} // has room for the calls that may end containers at the same time
+	ending    chan struct{} // limits the calls that end containers at the same time
 }
 
 // newRuntime returns the runtime of an installation with its run directory.
@@ -82,8 +82,8 @@ func (r *ociRuntime) pid(ctx context.Context, id string) (int, error) {
 	return state.Pid, nil
 }
 
-// kill kills process 1 of a container, whereupon the kernel kills all others, and waits until it has ended. [errDying]
-// reports that it did not end in time.
+// kill kills process 1 of a container and waits until it has ended. The kernel then kills all other processes of the
+// container. The error is [errDying] if process 1 did not end in time.
 func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	var state *runc.Container
 	err := r.toEnd(ctx, func(ctx context.Context) (err error) {
@@ -93,7 +93,7 @@ func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	if err != nil || state.Status == "stopped" || state.Pid <= 0 {
 		return nil // never created, or gone
 	}
-	// A pidfd, because another process may get the pid when this one has ended.
+	// Use a pidfd, because another process may get the pid when this one has ended.
 	fd, err := unix.PidfdOpen(state.Pid, 0)
 	if err != nil {
 		return nil // ended meanwhile

@@ -48,8 +48,8 @@ var sockets = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLIN
 var terminalInput = []uint32{unix.TIOCSTI, unix.TIOCLINUX}
 
 // allowed is the filter for every process in a box: Docker's list of allowed system calls for containers without
-// capabilities, without those denied above. New system calls are denied until that list has them. Other system call
-// interfaces (32-bit, x32) are not listed as architectures, so using one ends the thread.
+// capabilities, without those denied above. New system calls are denied until that list includes them. Other system
+// call interfaces (32-bit, x32) are not listed as architectures, so using one ends the thread.
 var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	unprivileged := &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}}
 	filter, err := seccomp.GetDefaultProfile(unprivileged)
@@ -78,12 +78,13 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	for _, arg := range others(1, terminalInput) {
 		allow("ioctl", arg)
 	}
-	// Denied, because the kernel has 65,536 requests of this old interface for the whole machine. Programs work without
-	// it.
+	// io_setup is denied, because the kernel has only 65,536 requests of this old interface for the whole machine.
+	// Programs work without it.
 	enosys := uint(unix.ENOSYS)
 	filter.Syscalls = append(filter.Syscalls, specs.LinuxSyscall{Names: []string{"io_setup"}, Action: specs.ActErrno, ErrnoRet: &enosys})
-	// A box's disk has no more free space at a moment than its window, which is widened as the box writes. A program that
-	// allocates more at once would find the disk full. Programs then write instead, as on other file systems without it.
+	// The free space of a box's disk is only its window, which is widened as the box writes. A program that allocated
+	// more at once would find the disk full. If allocating is not supported, programs write instead, as on other file
+	// systems without it.
 	unsupported := uint(unix.EOPNOTSUPP)
 	allow("fallocate", masked(1, unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_PUNCH_HOLE))
 	filter.Syscalls = append(filter.Syscalls, specs.LinuxSyscall{
@@ -94,9 +95,9 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	return filter, nil
 })
 
-// allBut is the filter for a box with its own kernel, in which only denied is denied. It keeps clone3, because that
-// kernel returns EPERM for whatever is denied, from which no C library falls back, and namespaces created in it belong
-// to that kernel.
+// allBut is the filter for a box with its own kernel. It allows everything that is not denied explicitly. It keeps
+// clone3, because that kernel returns EPERM for a denied call, and C libraries do not fall back to clone on EPERM.
+// Namespaces that clone3 creates belong to that kernel.
 func allBut() *specs.LinuxSeccomp {
 	eperm := uint(unix.EPERM)
 	deny := func(name string, args ...specs.LinuxSeccompArg) specs.LinuxSyscall {
@@ -132,9 +133,10 @@ func masked(index uint, mask, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: mask, ValueTwo: value, Op: specs.OpMaskedEqual}
 }
 
-// others returns matches of which exactly one holds if the lower 32 bits of argument index, which are all that the
-// kernel looks at, are none of the values. It returns several, because a filter that allows cannot express "unless" in
-// another way: the matches are the branches that leave the binary tree of all numbers before it reaches a value.
+// others returns matches for all numbers except values. Exactly one match holds if the lower 32 bits of argument index
+// are not among the values; the kernel looks at no other bits. A filter that allows can express "unless" only in this
+// way. Together with the values, the matches cover the binary tree of all numbers: each match is a branch that leaves
+// the path to a value.
 func others(index uint, values []uint32) (matches []specs.LinuxSeccompArg) {
 	for bit := range 32 {
 		var seen []uint32

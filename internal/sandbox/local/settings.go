@@ -6,7 +6,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// Settings are what an operator can set of the driver.
+// Settings returns the settings of the driver that an operator can change.
 func Settings() []setting.Setting[Config] {
 	return []setting.Setting[Config]{
 		setting.Text("sandbox_runtime", "runc", "OCI runtime of local sandboxes", func(c *Config) *string { return &c.Runtime }),

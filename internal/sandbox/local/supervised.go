@@ -72,7 +72,7 @@ func (d *door) listen() (*os.File, error) {
 	return f, nil
 }
 
-// connect connects to process 1. The connection ends when ctx ends, and after a limit until settled is called.
+// connect connects to process 1. Until settled is called, the connection ends after a limit, or when ctx ends.
 func (d *door) connect(ctx context.Context, limit time.Duration) (c *net.UnixConn, settled func(), err error) {
 	err = d.use(func(path string) (err error) {
 		c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: path})
@@ -143,7 +143,7 @@ type supervised struct {
 	conn    *net.UnixConn
 	control *os.File // our end of its control socket until it runs
 	pid     int      // on this machine
-	started uint64   // when the process started, if recorded: a pid may be used again
+	started uint64   // when the process started, if recorded, because pids are reused
 	pidfd   int      // the stub's, until it has become the command; 0 if there is none
 	group   string   // its control group; empty if there are none
 
@@ -171,7 +171,7 @@ const (
 	stubPatience  = time.Second
 )
 
-// fate is what happens to a command that its server leaves alone.
+// fate determines what happens to a command when its server is gone.
 type fate struct {
 	background bool       // it continues
 	record     *recording // its output is recorded; implies background
@@ -179,8 +179,8 @@ type fate struct {
 
 // supervise starts a command. When it returns without an error, the command runs within its limits.
 //
-// If ctx ends before the command was released, what was started is ended before supervise returns. Later ctx has no
-// effect, because a command that may have run must count as started.
+// If ctx ends before the command is released, supervise ends everything that it has started. Later, ctx has no effect,
+// because a command that may have run must count as started.
 func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Command, as fate, std streams) (_ *supervised, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -327,7 +327,7 @@ func pidOf(pidfd int) (int, error) {
 	return 0, &startFailure{noRoom, errors.New("the stub was killed")}
 }
 
-// wait reads how the command ended.
+// wait waits for the report of the command's end.
 func (s *supervised) wait() {
 	defer close(s.done)
 	_, value, _, err := hear(s.conn, supervisor.Exited)
@@ -362,8 +362,8 @@ func (s *supervised) release() error {
 	return nil
 }
 
-// discard ends what was started of a command. It kills the stub first, because that may not be in its control group
-// yet. Then only what it started remains if it became the command, and that is in the group.
+// discard ends a command that was only partly started. It kills the stub first, because the stub may not be in its
+// control group yet. If the stub had already become the command, the processes that it started are in that group.
 func (s *supervised) discard() {
 	if s.group != "" && s.pid != 0 {
 		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // an error means that it has ended

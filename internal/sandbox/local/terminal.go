@@ -15,8 +15,8 @@ import (
 )
 
 // A terminal is a pseudo-terminal of the box's own /dev/pts. The command has one side of it. The other side is both the
-// output that process 1 records and the input that the server writes. Process 1 holds it as long as the command runs, and
-// gives it to a later server.
+// output that process 1 records and the input that the server writes. Process 1 holds the other side while the command
+// runs, and passes it to a later server.
 
 var _ sandbox.Terminals = (*Driver)(nil)
 
@@ -31,7 +31,7 @@ func (t terminal) close() {
 	streams{t.side, t.input}.Close()
 }
 
-// newTerminal creates a terminal in the box. It does so as the box's user, who owns it then.
+// newTerminal creates a terminal in the box. It acts as the box's user, who then owns the terminal.
 func (c *container) newTerminal(like sandbox.Terminal) (t terminal, err error) {
 	err = c.asAgent(func() (err error) {
 		t.side, err = c.open(c.root, "dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
@@ -55,8 +55,7 @@ func (c *container) newTerminal(like sandbox.Terminal) (t terminal, err error) {
 	return t, err
 }
 
-// peerOf unlocks a new terminal and opens the other side. It does so without a path, because the box decides what paths
-// lead to.
+// peerOf unlocks a new terminal and opens the other side. It uses no path, because the box controls where paths lead.
 func peerOf(side *os.File) (inside *os.File, err error) {
 	return inside, control(side, func(fd int) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
@@ -93,7 +92,7 @@ func control(f *os.File, do func(fd int) error) error {
 	return errors.Join(failed, err)
 }
 
-// again opens a file once more.
+// again duplicates a file, which stays non-blocking.
 func again(f *os.File) (other *os.File, err error) {
 	return other, control(f, func(fd int) error {
 		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
@@ -117,7 +116,8 @@ func resize(side *os.File, size sandbox.TerminalSize) error {
 	})
 }
 
-// terminalOf opens the terminal of a launched command that runs; nil if it has none. The caller must close it.
+// terminalOf opens the terminal of a launched command that is running. It returns nil if the command has none. The
+// caller must close it.
 func (b *box) terminalOf(ctx context.Context, record *os.File, l launched) *os.File {
 	if s := b.launchedCommand(l); s != nil && s.input != nil {
 		if !isTerminal(s.input) {
@@ -205,7 +205,7 @@ func (d *Driver) HangUp(ctx context.Context, ref, id string) error {
 		return nil
 	}
 	defer record.Close()
-	// Both, because a stopped process handles no signal. An error means that it has ended.
+	// Also continue it, because a stopped process handles no signal. An error means that it has ended.
 	_ = unix.Kill(-l.pid, unix.SIGHUP)
 	_ = unix.Kill(-l.pid, unix.SIGCONT)
 	return nil

@@ -17,9 +17,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// MachineTotal returns the default for what all boxes of this machine together may use, which leaves room for the
-// server and its Postgres: all memory but a quarter, which is at least 1 GiB, at most 8 GiB and never more than half;
-// seven eighths of the cores; half of the processes that the kernel allows, and at most 65536.
+// MachineTotal returns the default limits for all boxes of this machine together. They leave room for the server and
+// its Postgres. Boxes get all memory but a quarter; the quarter is at least 1 GiB, at most 8 GiB and never more than
+// half of the memory. They get seven eighths of the cores, and half of the processes that the kernel allows, but at
+// most 65536.
 func MachineTotal() sandbox.Limits {
 	var info unix.Sysinfo_t
 	memory := 4096
@@ -50,7 +51,7 @@ func kernelPIDs() int {
 // cpuPeriod is the period of the kernel's processor quotas, in microseconds.
 const cpuPeriod = 100_000
 
-// limit creates a group with limits that apply to everything below it together.
+// limit creates a group with limits on all groups below it together.
 func (c cgroups) limit(group string, l sandbox.Limits) error {
 	memory, pids, quota := int64(l.MemoryMB)<<20, int64(l.PIDs), int64(l.CPUs*cpuPeriod)
 	if c.unified {

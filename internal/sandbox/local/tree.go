@@ -19,7 +19,7 @@ type process struct {
 	started         uint64 // in ticks since the machine's start, like now
 }
 
-// killLimit is how long the end of killed processes is waited for.
+// killLimit is how long to wait until killed processes have ended.
 const killLimit = 5 * time.Second
 
 // ticksPerSecond is the unit in which the kernel shows process times, on every processor that pid1 supports.
@@ -55,17 +55,17 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// killTree kills a process with its descendants and everything in its session, as far as list finds them, and returns them.
-// It is for machines without control groups.
+// killTree kills a process, its descendants and everything in its session, as far as list finds them. It returns the
+// killed processes. It is used where there are no control groups.
 func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.Signal)) (killed []int) {
 	return killAll(func() []int { return descendants(pid, list()) }, signal)
 }
 
-// killAll kills what list finds. It stops all of them before it kills the first, so that none can create children that
-// nobody looks for any more. It returns what it killed, which may take a moment to end.
+// killAll kills the processes that list finds. It stops all of them before it kills the first, so that none can create
+// children unnoticed. It returns the killed processes, which may take a moment to end.
 func killAll(list func() []int, signal func(pid int, s unix.Signal)) (killed []int) {
 	stopped := map[int]bool{}
-	for grown := true; grown; { // until a pass finds nobody new
+	for grown := true; grown; { // until a pass finds no new process
 		grown = false
 		for _, p := range list() {
 			if !stopped[p] {
@@ -81,8 +81,8 @@ func killAll(list func() []int, signal func(pid int, s unix.Signal)) (killed []i
 	return killed
 }
 
-// awaitDeath waits until processes that were just killed have ended, for a few seconds at most: what survives is stuck in
-// the kernel. On a busy machine, a killed process goes on to exist until it is scheduled once more.
+// awaitDeath waits until processes that were just killed have ended, for a few seconds at most: a process that survives
+// is stuck in the kernel. On a busy machine, a killed process exists until it is scheduled once more.
 func awaitDeath(killed []int) {
 	began, limit := now(), time.Now().Add(killLimit)
 	for _, pid := range killed {
@@ -114,7 +114,7 @@ func processes() map[int]process {
 
 func signalProcess(pid int, s unix.Signal) { _ = unix.Kill(pid, s) } // an error means that it has ended
 
-// descendants returns a process, its descendants, and whoever shares a session with it.
+// descendants returns a process, its descendants, and the processes in its session.
 func descendants(pid int, table map[int]process) []int {
 	belongs := map[int]bool{pid: true}
 	for grown := true; grown; {

@@ -15,7 +15,7 @@ type Driver struct{ sandbox.Driver }
 // New fails, because local sandboxes need features of Linux.
 func New(context.Context, Config) (*Driver, error) { return nil, unsupported() }
 
-// MachineTotal returns nothing.
+// MachineTotal returns no limits.
 func MachineTotal() sandbox.Limits { return sandbox.Limits{} }
 
 // Install fails: there is nothing to install.

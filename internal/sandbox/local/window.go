@@ -18,25 +18,28 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A running box has a window: the free space of its disk, which the host holds for it. All other space of the disk is taken
-// by a file of the server's in it, the ballast, of which the host holds nothing. When the box writes, the window is widened
-// ahead of it: the server has the host hold what the end of the ballast takes, and then cuts that end off. So a box can
-// always write what its file system says is free, whatever fills the host's disk, and a large disk costs no more than what is
-// in it and its window. When the host has no more space to hold, the box's disk is full.
+// The window of a running box is the free space of its disk. The host holds this space: it is allocated in the disk
+// image. A file of the server on the box's disk, the ballast, takes up all other free space, and the host holds nothing
+// for it. As the box writes, the server widens the window ahead of it: it makes the host hold the space of the
+// ballast's end, and then truncates the ballast. A box can therefore always write as much as its file system reports as
+// free, even if the host's disk fills up. A large disk costs only its contents and its window. When the host has no
+// more space to hold, the box's disk is full.
 //
-// When a box stops, the host releases what was held and never written.
+// When a box stops, the host releases the space that was held but never written.
 
 const (
-	// window is how much free space a running box has, and windowLow when it is widened. A program writes some 100 MiB between
-	// two looks.
+	// window is the free space of a running box. It is widened when less than windowLow is left. A program writes about
+	// 100 MiB between two checks.
 	window, windowLow = 384 << 20, 256 << 20
-	// windowLook is how often the free space of running boxes is looked at.
+	// windowLook is the interval between two checks of the free space of running boxes.
 	windowLook = 25 * time.Millisecond
-	// maxStep is the most by which a window is widened at once. Each step is twice the last one, if that was a moment ago.
+	// maxStep is the maximum by which a window is widened at once. Each step is twice the last one, if that was less
+	// than a second ago.
 	maxStep = 1 << 30
-	// windowWide is how much free space a box may have before a part of it becomes ballast again, because it has deleted files.
+	// windowWide is the maximum free space of a box that has deleted files. If it has more, a part becomes ballast
+	// again.
 	windowWide = 4 * window
-	// ballastName is the name of the ballast, beside the directories that boxes see.
+	// ballastName is the name of the ballast, which is next to the directories that boxes see.
 	ballastName = "ballast"
 )
 
@@ -46,13 +49,14 @@ type extent struct {
 	unwritten               bool // the file system holds it, and it reads as zeros
 }
 
-// maxExtents is of how many pieces the ballast may be. A box can tear its free space into any number; then the host holds all
-// of that, and none of it becomes ballast.
+// maxExtents is the maximum number of extents of the ballast. A box can fragment its free space without limit. In this
+// case, the host holds all of it, and none of it becomes ballast.
 const maxExtents = 8192
 
 var errTorn = errors.New("the free space of the disk is torn into too many pieces")
 
-// extents returns the extents of a file from an offset on, in their order. If there are too many, the error is errTorn.
+// extents returns the extents of a file from an offset on, in order. If there are more than maxExtents, the error is
+// errTorn.
 func extents(f *os.File, from int64) (list []extent, err error) {
 	err = eachExtent(f, from, func(x extent) error {
 		if list = append(list, x); len(list) > maxExtents {
@@ -63,8 +67,8 @@ func extents(f *os.File, from int64) (list []extent, err error) {
 	return list, err
 }
 
-// eachExtent calls do with the extents of a file from an offset on, in their order, until it fails. It writes out first what is
-// in memory of the file.
+// eachExtent calls do with the extents of a file from an offset on, in order, until do fails. It first writes the
+// cached data of the file to disk.
 func eachExtent(f *os.File, from int64, do func(extent) error) error {
 	const (
 		fiemap      = 0xc020660b
@@ -108,10 +112,10 @@ func eachExtent(f *os.File, from int64, do func(extent) error) error {
 	}
 }
 
-// disk is the disk of a box that is mounted.
+// disk is the mounted disk of a box.
 type disk struct {
 	image *os.File
-	// ballast is nil if the disk has none, because it is small.
+	// ballast is nil if the disk is too small for one.
 	ballast *os.File
 	files   string
 	size    int64
@@ -147,7 +151,7 @@ func (d *disk) close() {
 	}
 }
 
-// free returns how much the box can still write.
+// free returns the number of bytes that the box can still write.
 func (d *disk) free() (int64, error) {
 	var st unix.Statfs_t
 	err := unix.Statfs(d.files, &st)
@@ -166,7 +170,8 @@ func (d *disk) ballasted() (int64, error) {
 	return info.Size(), nil
 }
 
-// grow adds free space to the ballast, and returns its extents that are new. It adds none if the ballast would be torn.
+// grow adds free space to the ballast and returns its new extents. It adds nothing if the ballast would have too many
+// extents.
 func (d *disk) grow(by int64) ([]extent, error) {
 	size, err := d.ballasted()
 	if err != nil {
@@ -182,7 +187,8 @@ func (d *disk) grow(by int64) ([]extent, error) {
 	return extents(d.ballast, size)
 }
 
-// holdRest has the host hold everything of the disk but the ballast. room is asked for what that takes at most.
+// holdRest makes the host hold the whole disk except the ballast. It first calls room with the maximum number of bytes
+// that this needs.
 func (d *disk) holdRest(room func(int64) error) error {
 	var taken []extent
 	if d.ballast != nil {
@@ -208,7 +214,7 @@ func (d *disk) holdRest(room func(int64) error) error {
 	return d.hold(rest, max(0, sum-st.Blocks*512), room)
 }
 
-// hold has the host hold extents, by their places on the disk.
+// hold makes the host hold extents, by their physical places on the disk. It first calls room with size.
 func (d *disk) hold(list []extent, size int64, room func(int64) error) error {
 	if err := room(size); err != nil {
 		return err
@@ -221,7 +227,7 @@ func (d *disk) hold(list []extent, size int64, room func(int64) error) error {
 	return nil
 }
 
-// allocate has a file system hold a part of a file.
+// allocate makes the file system allocate a part of a file.
 func allocate(f *os.File, at, size int64) error {
 	for {
 		if err := unix.Fallocate(int(f.Fd()), 0, at, size); !errors.Is(err, unix.EINTR) {
@@ -263,7 +269,8 @@ func (d *Driver) openWindow(image, files string) error {
 	return d.held(disk.holdRest)
 }
 
-// held calls a function that has the host hold space, with what it asks for room. Its errors are for people.
+// held calls hold, which makes the host hold space, and passes it the function that checks for room. If the host has
+// too little space, the error is a [fault.Exhausted].
 func (d *Driver) held(hold func(room func(int64) error) error) error {
 	d.reserving.Lock() // two callers must not both count on the same free space
 	defer d.reserving.Unlock()
@@ -280,7 +287,8 @@ func (d *Driver) held(hold func(room func(int64) error) error) error {
 	return err
 }
 
-// widen has the host hold what the end of the ballast takes, and gives it to the box. whole reports that no ballast is left.
+// widen makes the host hold the space of the ballast's end, and gives that space to the box. whole reports that no
+// ballast is left.
 func (d *Driver) widen(disk *disk, by int64) (whole bool, err error) {
 	size, err := disk.ballasted()
 	if err != nil || size == 0 {
@@ -297,8 +305,8 @@ func (d *Driver) widen(disk *disk, by int64) (whole bool, err error) {
 	return left == 0, disk.ballast.Truncate(left)
 }
 
-// narrow makes ballast of what a box has deleted, and releases it. It also holds again what the kernel has released of the
-// rest: zeroing a few blocks makes a hole.
+// narrow turns space that a box has freed into ballast, and releases it on the host. It also makes the host hold the
+// rest again, because the kernel releases space when it zeroes a few blocks.
 func (d *Driver) narrow(disk *disk) error {
 	free, err := disk.free()
 	if err == nil && disk.ballast != nil && free > windowWide {
@@ -334,11 +342,11 @@ func (d *Driver) watchWindows(ctx context.Context) {
 	}
 }
 
-// widenBox widens a box's window if it runs. To make room on the host, other boxes that are idle are stopped.
+// widenBox widens a box's window if it runs. To make room on the host, it stops other boxes that are idle.
 func (d *Driver) widenBox(ctx context.Context, b *box) {
 	err := b.withDisk(func(disk *disk) error {
 		var whole bool
-		// Not below, because stopping the boxes of others makes no room for this house.
+		// This is not part of makeRoom, because stopping the boxes of others makes no room for this house.
 		step := b.window.step()
 		if err := d.houseRoom(b.Labels.House, step); err != nil {
 			return err
@@ -348,7 +356,7 @@ func (d *Driver) widenBox(ctx context.Context, b *box) {
 			return err
 		})
 		if whole {
-			b.window.watch("") // it has all of its disk
+			b.window.watch("") // the box has all of its disk
 		}
 		return err
 	})
@@ -361,15 +369,16 @@ func (d *Driver) widenBox(ctx context.Context, b *box) {
 	}
 }
 
-// widenAhead widens the window of a box that may outlive this server, because nobody widens it until the next one comes.
+// widenAhead widens the window of a box that may outlive this server, because nobody widens it until the next server
+// starts.
 func (d *Driver) widenAhead(b *box) {
-	_ = b.withDisk(func(disk *disk) error { // the box continues with what it has
+	_ = b.withDisk(func(disk *disk) error { // if this fails, the box continues with its present window
 		_, err := d.widen(disk, maxStep)
 		return err
 	})
 }
 
-// narrowBox narrows the window of a box that runs.
+// narrowBox narrows the window of a running box.
 func (d *Driver) narrowBox(b *box) {
 	if err := b.withDisk(d.narrow); err != nil && fault.CodeOf(err) != fault.Exhausted {
 		d.cfg.Log.Warn("the unused space of a sandbox's disk cannot be released", "sandbox", b.ID, "error", err)
@@ -393,7 +402,7 @@ func (b *box) withDisk(do func(*disk) error) error {
 	return do(disk)
 }
 
-// releaseHeld releases what the host holds of a disk and was never written. Nothing may use the disk.
+// releaseHeld releases the space of a disk that the host holds but that was never written. The disk must not be in use.
 func releaseHeld(image string) error {
 	if loopOf(image) != "" {
 		return errors.New("the disk is in use")
@@ -411,7 +420,7 @@ func releaseHeld(image string) error {
 	})
 }
 
-// holding reports whether the host holds more than some MiB of a disk that were never written.
+// holding reports whether the host holds more than 8 MiB of a disk that were never written.
 func holding(image string) bool {
 	f, err := os.Open(image)
 	if err != nil {
@@ -444,17 +453,17 @@ func loopOf(image string) string {
 	return ""
 }
 
-// view is how the server watches a box's window. It is safe for concurrent use.
+// view is the server's watch over a box's window. It is safe for concurrent use.
 type view struct {
 	mu       sync.Mutex
 	files    string // where the disk is mounted; empty if there is nothing to widen
 	busy     bool
-	resting  time.Time // until then it is not widened
+	resting  time.Time // the window is not widened before this time
 	widened  time.Time
 	lastStep int64
 }
 
-// watch begins to watch a disk that is mounted at files; with an empty one it ends that.
+// watch starts to watch a disk that is mounted at files. If files is empty, it stops.
 func (v *view) watch(files string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -490,14 +499,14 @@ func (v *view) end() {
 	v.busy = false
 }
 
-// rest lets the window be as it is for a moment.
+// rest prevents the window from being widened for a second.
 func (v *view) rest() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.resting = time.Now().Add(time.Second)
 }
 
-// step returns by how much to widen the window now.
+// step returns the number of bytes by which to widen the window now.
 func (v *view) step() int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -4,17 +4,17 @@
 // The server listens on a SOCK_SEQPACKET socket and passes it to process 1 as its standard input, so that the box has
 // no path to it and commands cannot reach it. Each connection has one purpose, which its first message names:
 //
-//	Hello    the server is running. Process 1 ends, and with it the box, when no such connection was open for
+//	Hello    the server is running. Process 1 and the box end when no such connection has been open for
 //	         the time in the last Hello.
-//	Start    starts one command. With the message come five files: the command's description (see
+//	Start    starts one command. Five files come with the message: the command's description (see
 //	         [Command.Encode]; it may be longer than a message and may hold secrets, so it is a file in
 //	         memory), its standard input, output and error, and its control socket. Process 1 answers
 //	         Started with a pidfd, or Failed, and later Exited. If the connection closes before that, a
 //	         command in the foreground is killed, and one in the background continues.
-//	Release  says up to where the record of a command has been read. With it comes the record.
-//	Extend   raises the size limit of the record of a Complete command. With it comes the record.
-//	EndInput ends the input of a recorded command. With it comes the record.
-//	Reopen   asks for the input of a recorded command, for a server that did not start it. With it comes the record.
+//	Release  gives the position up to which the record of a command was read. The record comes with it.
+//	Extend   raises the size limit of the record of a Complete command. The record comes with it.
+//	EndInput ends the input of a recorded command. The record comes with it.
+//	Reopen   asks for the input of a recorded command that another server started. The record comes with it.
 //	         Process 1 answers Reopened with the writing end, or Failed.
 //
 // A command begins as a stub: a copy of process 1 that enters its control groups and waits at its control socket until
@@ -58,27 +58,28 @@ const (
 
 // The flags of a recorded command.
 const (
-	// Merged: standard output and error are one pipe, so that the record has what is written to them in the order of
-	// writing. Two pipes do not keep that order.
+	// Merged: standard output and error are one pipe, so that the record keeps the order in which they are written. Two
+	// pipes do not keep that order.
 	Merged = 1 << iota
-	// Complete: nothing of the record is dropped before it was released. When a record is longer than its limit, which
-	// Extend raises, and more than Window is not released, process 1 stops reading the command's outputs, so that the command waits.
+	// Complete: nothing of the record is dropped before it is released. Process 1 stops reading the command's outputs
+	// when the record is longer than its limit and more than Window is not released. The command then waits. Extend
+	// raises the limit.
 	Complete
 	// Input: process 1 holds the command's standard input open until EndInput. Otherwise a server that is killed would
 	// end the input, and the command would take the first part for the whole.
 	Input
 )
 
-// Files is how many files come with every Start. After those for recording come the groups: the "tasks" files, opened
-// for writing, of at most MaxGroups control groups that the stub enters itself. The kernel lets a thread move itself at
-// once. Before it moves another one, it waits until no process is being created anywhere, which takes 5 to 15
-// milliseconds on a machine that has moved none recently.
+// Files is the number of files that come with every Start. The files for recording and then the groups follow. The
+// groups are the "tasks" files, opened for writing, of at most MaxGroups control groups that the stub enters itself.
+// The kernel lets a thread move itself at once. Before it moves another one, it waits until no process is being created
+// anywhere, which takes 5 to 15 milliseconds on a machine that has moved none recently.
 const (
 	Files     = 5
 	MaxGroups = 4
 )
 
-// RecordFiles returns how many more files come with the Start of a recorded command.
+// RecordFiles returns the number of further files that come with the Start of a recorded command.
 func RecordFiles(flags byte) int {
 	n := 3
 	if flags&Merged != 0 {
@@ -96,10 +97,10 @@ func RecordFiles(flags byte) int {
 //
 // When a record is longer than its limit, the rest is kept as a moving window: after the limit there is an EntryMark
 // every [MarkEvery] bytes, and everything from the first mark up to the [Marks]th mark from the end is released to the
-// disk as a hole. For a Complete record, the hole ends at the last mark before what was released instead. A hole reads
-// as zeros, with which no entry begins, and ends where a mark begins. Process 1 makes holes under an exclusive lock of
-// the open file (F_OFD_SETLK), and postpones that if it does not get the lock at once: a reader with a shared lock sees
-// complete entries.
+// disk as a hole. For a Complete record, the hole ends at the last mark before the released position instead. A hole
+// reads as zeros, with which no entry begins, and ends where a mark begins. Process 1 makes holes under an exclusive
+// lock of the open file (F_OFD_SETLK), and postpones that if it does not get the lock at once: a reader with a shared
+// lock sees complete entries.
 const (
 	EntryHeader = 1 + 4 + 8
 	// EntryStart is written by the server before the command runs: uint64 process id; uint64 its start in ticks,
@@ -107,7 +108,7 @@ const (
 	EntryStart  = 's'
 	EntryStdout = 'o' // with Merged, of both outputs
 	EntryStderr = 'e'
-	// EntryMark says how many bytes of output came before it, recorded or not (uint64), so that a reader knows how many
+	// EntryMark has the number of bytes of output before it, recorded or not (uint64). From it, a reader knows how many
 	// are missing in a hole.
 	EntryMark = 'm'
 	// EntryExit follows everything that the command itself wrote: uint32 wait status; uint64 bytes of its output,
@@ -116,7 +117,7 @@ const (
 
 	MarkEvery = 1 << 20
 	Marks     = 8
-	// Window is how far the writing of a Complete record may be ahead of its reading.
+	// Window is the number of bytes by which a Complete record may be ahead of its reader.
 	Window = Marks * MarkEvery
 )
 
@@ -191,8 +192,8 @@ type Command struct {
 	// Own gives the command its own Landlock domain, so that no other command can read its memory and environment.
 	// Otherwise it shares a domain with all commands that have none of their own.
 	Own bool
-	// Terminal: its standard input is a terminal, which becomes the one that controls its session. What it reads and writes
-	// there is both an output and the input of a recorded command: each is the terminal's other side.
+	// Terminal: the standard input is a terminal, which becomes the controlling terminal of the command's session. The
+	// other side of the terminal is both the output and the input of the recorded command.
 	Terminal bool
 	// Canary makes the stub sleep 100 milliseconds as the box's user and end with 0 instead of becoming a program. If
 	// it ends otherwise, something in the box kills or stops its processes.

@@ -95,8 +95,8 @@ var dropped = [...]uintptr{unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix
 
 // fork makes a stub and returns its process id.
 //
-// The stub is a copy of this thread alone, on which neither the Go scheduler nor its memory management
-// works: it makes system calls, and calls nothing else.
+// The stub is a copy of this thread alone. The Go scheduler and memory management do not work in it, so it only makes
+// system calls.
 //
 //go:norace
 //go:noinline
@@ -134,7 +134,7 @@ func fork(p *plan) (int, syscall.Errno) {
 	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stderr, 2, 0); errno != 0 {
 		goto end
 	}
-	// Each of the two may have the number that the other needs. Therefore the first is moved out of the way.
+	// Each of the two may have the number that the other needs, so the first is moved out of the way.
 	r, _, errno = unix.RawSyscall(unix.SYS_FCNTL, p.control, unix.F_DUPFD_CLOEXEC, 64)
 	if errno != 0 {
 		goto end
@@ -194,7 +194,7 @@ func fork(p *plan) (int, syscall.Errno) {
 			goto fail
 		}
 	}
-	// Process 1 ignores signals, and so would the program otherwise.
+	// Process 1 ignores signals, and the program would inherit that.
 	for index = 1; index <= 64; index++ {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, index, uintptr(unsafe.Pointer(&defaulted)), 0, 8, 0, 0)
 	}
@@ -245,9 +245,10 @@ end:
 	}
 }
 
-// Landlock keeps commands out of each other's memory. A process may inspect another only if that one is in its domain
-// or in a nested one. A domain must deny something, so these deny creating block devices, which nobody in a box can do;
-// and moving files between directories is denied unless it is allowed expressly.
+// Landlock keeps commands out of each other's memory. A process may inspect another only if the other is in its domain
+// or in a nested one. A domain must deny something. These domains deny creating block devices, which nobody in a box
+// can do anyway. A domain also denies moving files between directories unless a rule allows it, so these domains have
+// such a rule.
 //
 // Commands without secrets share a domain, so that tools such as lsof work among them. One thread enters it once and
 // makes all their stubs, which inherit it. The main thread is in no domain and makes the other stubs, each of which

@@ -1,12 +1,12 @@
 //go:build linux
 
-// The program that is process 1 of every box: it starts the box's commands, reaps them, and ends with the server or a
-// configurable time after it. Its protocol is package supervisor.
+// Pid1 is process 1 of a box. It starts the box's commands, reaps them, and ends with the server or a configurable time
+// after it. Package supervisor defines its protocol.
 //
 // It trusts the server and nothing in the box. Commands can neither reach its socket nor read its memory, and it
 // ignores signals.
 //
-// It must be small, because every box has one: it makes system calls directly, and uses neither os, fmt nor net.
+// It must be small, because every box runs it: it makes system calls directly, and uses neither os, fmt nor net.
 package main
 
 import (
@@ -94,7 +94,7 @@ func (s *server) watch(fd int) error {
 	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// serve serves the server until the box must end.
+// serve handles the server's connections until the box must end.
 func (s *server) serve() {
 	events := make([]unix.EpollEvent, 16)
 	for {
@@ -273,8 +273,8 @@ func (s *server) start(c *conn, files, groups []int) {
 	}
 }
 
-// description reads a command's description. It uses the buffer again, unless that is too small or much too large, so
-// that one large description does not take up memory for the life of the box.
+// description reads a command's description. It reuses the buffer unless that is too small or much too large, so that
+// one large description does not take up memory for the life of the box.
 func (s *server) description(fd int) ([]byte, bool) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Size > supervisor.MaxDescription {
@@ -330,7 +330,7 @@ func (s *server) ended(c *conn, status unix.WaitStatus) (sync int) {
 	sync = -1
 	if c.pid = 0; !c.closed {
 		c.send(supervisor.Exited, uint32(status), -1)
-	} else { // synced, because nobody may read it for a long time, and the machine may lose power
+	} else { // sync it, because nobody may read it for a long time, and the machine may lose power
 		sync = c.record.duplicate()
 	}
 	c.record.close()

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// The program of process 1 of a box runs only on Linux.
+// Pid1 is process 1 of a box. It runs only on Linux.
 package main
 
 func main() {}

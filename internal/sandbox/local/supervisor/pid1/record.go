@@ -14,7 +14,7 @@ import (
 // record is the file in which a command's output is recorded. server.mu guards its fields.
 type record struct {
 	fd      int   // negative if it is closed
-	size    int64 // of what was written; after limit, only the last part is kept
+	size    int64 // bytes written; after limit, only the last part is kept
 	limit   int64
 	output  uint64 // bytes of output, recorded or not
 	open    int    // outputs that have not ended
@@ -26,8 +26,8 @@ type record struct {
 
 	complete bool  // nothing is dropped before it is released
 	released int64 // the position up to which it was read
-	held     bool  // its outputs are not read, because too much is not released
-	ending   bool  // the command has ended: everything that it has written is recorded, however much is not released
+	held     bool  // its outputs are not read, because too much of it is not released
+	ending   bool  // the command has ended; all of its output is recorded, however much is not released
 
 	marks  [2 * supervisor.Marks]int64 // positions of the last marks; the oldest is marks[marked%len]
 	marked int
@@ -130,7 +130,7 @@ func (s *server) extend(fd int, limit int64) {
 	}
 }
 
-// tooFar reports whether a record is too far ahead of its reading.
+// tooFar reports whether a record is too far ahead of its reader.
 func (r *record) tooFar() bool {
 	return r.complete && !r.ending && r.size >= r.limit && r.size-r.released >= supervisor.Window
 }
@@ -245,7 +245,7 @@ func (s *server) write(p *pipe) bool {
 	return true
 }
 
-// mark writes a mark, and makes a hole of what is too old.
+// mark writes a mark, and makes a hole of entries that are too old.
 func (r *record) mark() {
 	entry := binary.LittleEndian.AppendUint64(make([]byte, supervisor.EntryHeader, supervisor.EntryHeader+8), r.output)
 	at := r.size
@@ -264,7 +264,7 @@ func (r *record) mark() {
 }
 
 // punch makes a hole that ends at a mark. It does not wait for the lock, because the outputs of all commands would wait
-// too. What cannot be released now is released with the next mark.
+// too. Space that cannot be released now is released with the next mark.
 func (r *record) punch(end int64) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if unix.FcntlFlock(uintptr(r.fd), unix.F_OFD_SETLK, &lock) != nil {
