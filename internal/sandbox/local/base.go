@@ -187,7 +187,7 @@ func copyLink(root *os.Root, source, name string) error {
 	return root.Symlink(target, name)
 }
 
-// completeRoot adds to a root file system what every box needs: the mount points and the program of process 1.
+// completeRoot adds the mount points and the program of process 1, which every box needs, to a root file system.
 //
 // An image may have links there. Mounts follow links, even into files that the box writes, and the box could then
 // choose what process 1 runs. So each mount point becomes a real directory.
@@ -219,7 +219,7 @@ func completeRoot(root *os.Root) error {
 		writeFile(root, pid1Path[1:], pid1(), 0o555), writeFile(root, supervisorPath[1:], supervisorProgram(), 0o555))
 }
 
-// makeRealDir creates a directory and its parents, replacing whatever else is there, including links, because a mount
+// makeRealDir creates a directory and its parents, and replaces anything else there, including links, because a mount
 // would follow them.
 func makeRealDir(root *os.Root, dir string) error {
 	if parent := path.Dir(dir); parent != "." {

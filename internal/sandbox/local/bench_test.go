@@ -24,7 +24,7 @@ import (
 // firstOutput is the command of the benchmarks.
 var firstOutput = []string{"/bin/echo", "output"}
 
-// bareRunc makes what runc needs for a container of the machine's own programs, without anything of this package.
+// bareRunc makes a runc bundle for the machine's own programs, without using this package.
 func bareRunc(b *testing.B) (bundle string) {
 	b.Helper()
 	bundle = b.TempDir()
@@ -65,7 +65,7 @@ func runc(b *testing.B, args ...string) {
 	cmd := exec.Command("runc", args...)
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
-	if args[0] == "create" { // the container's process 1 keeps what it is given
+	if args[0] == "create" { // the container's process 1 would keep the pipe open
 		cmd.Stderr = nil
 	}
 	if err := cmd.Run(); err != nil {
@@ -73,13 +73,13 @@ func runc(b *testing.B, args ...string) {
 	}
 }
 
-// compare runs a box and bare runc in turns, and reports how long they take in the median, in milliseconds, and the ratio.
+// compare measures a box and bare runc in turns. It reports both medians in milliseconds, and their ratio.
 func compare(b *testing.B, ours, bare func(turn int) time.Duration) {
 	b.Helper()
 	compareAs(b, "box", "runc", ours, bare)
 }
 
-// compareAs is compare for any two things.
+// compareAs is like compare, for any two things.
 func compareAs(b *testing.B, one, other string, ours, bare func(turn int) time.Duration) {
 	b.Helper()
 	var mine, theirs []float64
@@ -102,7 +102,7 @@ func timed(do func()) time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkCreateToFirstOutput compares a command in a box that has to be made with runc's create, start and exec.
+// BenchmarkCreateToFirstOutput compares a command in a new box with runc's create, start and exec.
 func BenchmarkCreateToFirstOutput(b *testing.B) {
 	bundle := bareRunc(b)
 	d := newDriver(b, local.Config{Dir: b.TempDir()})
@@ -132,8 +132,8 @@ func BenchmarkCreateToFirstOutput(b *testing.B) {
 	})
 }
 
-// BenchmarkExec compares a command in a box that runs with runc's exec: one that ends with its server, and one that
-// outlives it.
+// BenchmarkExec compares a command in a running box with runc's exec: once a command that ends with its server, and
+// once one that outlives it.
 func BenchmarkExec(b *testing.B) {
 	bundle, id := bareRunc(b), word("bare")
 	runc(b, "create", "--bundle", bundle, id)
@@ -155,7 +155,7 @@ func BenchmarkExec(b *testing.B) {
 	})
 }
 
-// launchOnce runs a command that outlives its server, and forgets it.
+// launchOnce runs a command that outlives its server, and then forgets it.
 func launchOnce(b *testing.B, d *local.Driver, ref, id string) {
 	b.Helper()
 	code, output := -1, ""
@@ -181,8 +181,7 @@ func execOnce(b *testing.B, d *local.Driver, ref string) {
 	}
 }
 
-// BenchmarkIdleBox measures the memory that an idle box takes for itself: what the processes of a box that runs, and in
-// which nothing happens, share with no other process.
+// BenchmarkIdleBox measures the private memory of the processes of an idle box.
 func BenchmarkIdleBox(b *testing.B) {
 	const boxes = 10
 	d := newDriver(b, local.Config{Dir: b.TempDir()})
@@ -195,7 +194,7 @@ func BenchmarkIdleBox(b *testing.B) {
 		var refs []string
 		for i := range boxes {
 			ref := create(b, d, sandbox.Spec{ID: fmt.Sprint("idle-", i)})
-			execOnce(b, d, ref) // a box that was used, and not one whose memory was never touched
+			execOnce(b, d, ref) // measure a box that was used, because the memory of a new one was never touched
 			refs = append(refs, ref)
 		}
 		private, processes := 0, 0
@@ -218,7 +217,7 @@ func BenchmarkIdleBox(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// pids are the processes of this machine.
+// pids returns the processes of this machine.
 func pids(b *testing.B) (list []int) {
 	b.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -233,14 +232,14 @@ func pids(b *testing.B) (list []int) {
 	return list
 }
 
-// isInBox reports whether a process is in another process namespace than this one.
+// isInBox reports whether a process is in a different process namespace from this one.
 func isInBox(pid int) bool {
 	ours, err := os.Readlink("/proc/self/ns/pid")
 	theirs, other := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	return err == nil && other == nil && ours != theirs
 }
 
-// privateMemory is the memory that a process shares with no other, in KiB. ok is false if it has ended.
+// privateMemory returns the memory that a process shares with no other, in KiB. ok is false if the process has ended.
 func privateMemory(pid int) (kb int, ok bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	for line := range strings.Lines(string(text)) {

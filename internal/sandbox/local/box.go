@@ -32,7 +32,7 @@ type record struct {
 	Block   uint32        `json:",omitempty"` // its block of host ids, if the server is root
 	Disk    bool          // whether its files are on a disk image
 	Owner   uint32        `json:",omitempty"` // the block of ids that own the files on its disk, if that is a copy of a layer; see layers.go
-	Egress  egress.Policy `json:",omitzero"`  // what it may reach
+	Egress  egress.Policy `json:",omitzero"`  // the hosts that it may reach
 	Created time.Time
 }
 
@@ -285,7 +285,7 @@ func (d *Driver) register(b *box) {
 	}
 }
 
-// halt stops what runs in the box. Its files stay.
+// halt stops the box. Its files stay.
 func (b *box) halt(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

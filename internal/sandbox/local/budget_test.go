@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// promising is an image whose manifest says what a test likes.
+// promising is an image with any manifest that a test chooses.
 type promising struct {
 	v1.Image
 	manifest v1.Manifest
@@ -90,8 +90,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// deepLayer is a layer with a tree of links × 200 directories: no path in it is long, because each begins with a
-// link to where the last one ended. It ends by deleting all of it.
+// deepLayer returns a layer with a tree of links × 200 directories. No path in it is long, because each begins with a
+// link to the end of the previous one. The last entry deletes the whole tree.
 func deepLayer(t *testing.T, links int) io.Reader {
 	t.Helper()
 	var archive bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// smallDisk is a file system of the test's own, of so many MiB.
+// smallDisk returns the directory of a new file system with size MiB.
 func smallDisk(t *testing.T, size int64) (dir string) {
 	t.Helper()
 	needRoot(t)
@@ -40,7 +40,7 @@ func smallDisk(t *testing.T, size int64) (dir string) {
 	return target
 }
 
-// taken is what a box's disk takes of the machine's, in MiB.
+// taken returns the space that a box's disk uses on the machine's disk, in MiB.
 func taken(t *testing.T, dir, id string) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -102,7 +102,7 @@ func TestBoxesCannotHurtEachOtherThroughTheDisk(t *testing.T) {
 				t.Errorf("afterwards: %q", got)
 			}
 		}
-		// What the boxes deleted is still theirs.
+		// The boxes can use the space of deleted files again.
 		for _, ref := range boxes {
 			if got := sh(t, d, ref, "dd if=/dev/zero of=fill bs=1M count=150 2>/dev/null && sync && wc -c < fill; rm fill"); got != "157286400\n" {
 				t.Errorf("filling it again: %q", got)
@@ -126,7 +126,7 @@ func TestBoxesCannotHurtEachOtherThroughTheDisk(t *testing.T) {
 	})
 	t.Run("boxes of a machine that was turned off give back what they do not use", func(t *testing.T) {
 		closeDriver(t, d)
-		for _, id := range []string{"a", "b"} { // as it is when nobody could give it back
+		for _, id := range []string{"a", "b"} { // as after a crash, before the space was released
 			f, err := os.OpenFile(filepath.Join(dir, "boxes", id, "disk.ext4"), os.O_RDWR, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +148,8 @@ func TestBoxesCannotHurtEachOtherThroughTheDisk(t *testing.T) {
 	})
 }
 
-// TestADriverStartsWhileTheDiskIsShort: only creating is refused, with the true cause, and only for as long as it holds.
+// TestADriverStartsWhileTheDiskIsShort checks that only creating is refused, with the true cause, and only while the
+// disk is short of space.
 func TestADriverStartsWhileTheDiskIsShort(t *testing.T) {
 	disk := smallDisk(t, 400)
 	cfg := local.Config{Dir: filepath.Join(disk, "data"), FreeMB: 64}
@@ -182,7 +183,7 @@ func TestADriverStartsWhileTheDiskIsShort(t *testing.T) {
 	}
 }
 
-// TestADriverStartsWhileTheDiskIsFull: not one byte is left.
+// TestADriverStartsWhileTheDiskIsFull starts a driver on a disk without a free byte.
 func TestADriverStartsWhileTheDiskIsFull(t *testing.T) {
 	disk := smallDisk(t, 400)
 	cfg := local.Config{Dir: filepath.Join(disk, "data"), FreeMB: 64}
@@ -206,7 +207,7 @@ func TestADriverStartsWhileTheDiskIsFull(t *testing.T) {
 	if !d.Capabilities().DiskLimit {
 		t.Error("sandboxes have no disk limit for as long as this driver runs")
 	}
-	// One that is stopped needs room to run, and says so; nothing advises to give it up.
+	// A stopped box needs room to run. The error says so, and does not advise giving the box up.
 	if _, err := d.Exec(t.Context(), found(t, d, "old"), sandbox.Command{Argv: []string{"true"}}); fault.CodeOf(err) != fault.Exhausted || strings.Contains(fault.From(err).Next, "delete") || strings.Contains(fault.From(err).Next, "destroy") {
 		t.Errorf("a sandbox that is stopped says %v", err)
 	}

@@ -62,7 +62,7 @@ func stubReason(f supervisor.Failure) reason {
 	}
 }
 
-// failure is what the runtime wrote about its failure.
+// failure is the runtime's message about its failure.
 type failure struct{ text string }
 
 func (f *failure) Error() string { return f.text }

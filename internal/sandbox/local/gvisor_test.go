@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
-// newGVisor opens a driver of gVisor's boxes, where gVisor is installed.
+// newGVisor opens a driver that uses gVisor, if gVisor is installed.
 func newGVisor(t *testing.T) *local.Driver {
 	t.Helper()
 	needRoot(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// awaitStop waits until nothing of a box is on the machine any more, and says when that was.
+// awaitStop waits until nothing of a box is left on the machine, and returns that time.
 func awaitStop(t *testing.T, id string) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(patience); traces(t, id+".") != ""; time.Sleep(20 * time.Millisecond) {
@@ -38,7 +38,7 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 		boxes[id] = create(t, d, sandbox.Spec{ID: id})
 		sh(t, d, boxes[id], "echo work > f")
 	}
-	// What is temporary is written by what goes on: the box may have been idle for long before that.
+	// The running command writes the temporary file itself, because the box may be stopped between two commands.
 	if err := d.Launch(t.Context(), boxes[agent], "agent", sandbox.Command{Argv: []string{"sh", "-c", "echo temporary > /tmp/f; sleep 1000"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestOnlySoManyBoxesRunAtOnce(t *testing.T) {
 		}
 	})
 	t.Run("none gives way in which a command runs", func(t *testing.T) {
-		// Two that run, and hold their places until they are told to end.
+		// Two commands run and keep their boxes' slots until they are told to end.
 		var running sync.WaitGroup
 		ready, end := make(chan struct{}, 2), make(chan struct{})
 		for _, ref := range boxes[:2] {
@@ -136,7 +136,7 @@ func TestOnlySoManyBoxesRunAtOnce(t *testing.T) {
 	})
 }
 
-// gate is an input that has one line once it is opened.
+// gate is an input that yields one line after it was opened.
 type gate struct {
 	opened <-chan struct{}
 	text   *bytes.Reader
@@ -149,7 +149,7 @@ func (g *gate) Read(p []byte) (int, error) {
 	return g.text.Read(p)
 }
 
-// signalWriter tells of what is written.
+// signalWriter signals each write.
 type signalWriter struct{ said chan<- struct{} }
 
 func (w *signalWriter) Write(p []byte) (int, error) {

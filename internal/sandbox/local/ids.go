@@ -39,7 +39,7 @@ func blockIdentity(block uint32) identity {
 
 // ownIdentity is for a server that is not root. It maps user 0 in the box to the server's user, because the kernel lets
 // it map only its own id, and runc requires that to be 0 inside, regardless of /etc/subuid. Commands see themselves as
-// user 0 without capabilities, and the server can read and delete what they leave.
+// user 0 without capabilities, and the server can read and delete the files that they leave.
 func ownIdentity() identity {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	return identity{

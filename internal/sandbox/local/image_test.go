@@ -33,7 +33,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// program is all that the test's image can run: it shows a file, or writes one, and its environment.
+// program is the only program in the test's image. It shows a file and its environment, or writes a file.
 const program = `package main
 
 import ("fmt"; "os")
@@ -47,7 +47,7 @@ func main() {
 	fmt.Printf("%s|%v|%d|%s", content, err == nil, os.Getuid(), os.Getenv("FROM_IMAGE"))
 }`
 
-// static compiles program for a root file system with nothing in it.
+// static compiles program for an otherwise empty root file system.
 func static(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func file(name string, mode int64, content string) entry {
 	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, []byte(content)}
 }
 
-// newRegistry starts a registry on this machine, and returns its host:port.
+// newRegistry starts a registry on this machine and returns its host:port.
 func newRegistry(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -85,7 +85,7 @@ func newRegistry(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// allowing lets images come from registries of this machine.
+// allowing allows images from registries on this machine.
 func allowing(hosts ...string) local.Images { return local.Images{PrivateRegistries: hosts} }
 
 // publish puts an image into a registry and returns its reference.
@@ -224,7 +224,7 @@ func TestAnImageIsTheRootFileSystem(t *testing.T) {
 	closeDriver(t, d)
 }
 
-// spy is a web server of this machine that notes who calls it.
+// spy is a web server on this machine that records its requests.
 type spy struct {
 	host string
 
@@ -313,7 +313,7 @@ func TestTheRegistriesThatAnOperatorAllows(t *testing.T) {
 		t.Errorf("an image of another registry: %v", err)
 	}
 	_, err = d.Create(t.Context(), sandbox.Spec{ID: "here", Image: host + "/team/missing:1"})
-	if fault.CodeOf(err) != fault.Unavailable { // it was asked
+	if fault.CodeOf(err) != fault.Unavailable { // the registry was asked
 		t.Errorf("an image of the operator's own: %v", err)
 	}
 }
@@ -386,7 +386,7 @@ func TestImagesThatNobodyUsesAreCollected(t *testing.T) {
 	if fault.CodeOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "image_space_mb") || kept() != 2 {
 		t.Errorf("with all images in use, a third one: %v; %d are kept", err, kept())
 	}
-	// Leftovers of a server that was killed.
+	// A killed server left this.
 	if err := os.Mkdir(dir+"/images/unpacking-1", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -469,14 +469,14 @@ func TestAnImageDoesNotChooseWhatProcess1Runs(t *testing.T) {
 		})
 	}
 	closeDriver(t, d)
-	// An image that a server unpacked which knew no such program.
+	// An older server unpacked the image without this program.
 	programs, _ := filepath.Glob(dir + "/images/*/rootfs/.arbe/supervisor")
 	for _, program := range programs {
 		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d = newDriver(t, cfg) // which starts every box over what was written in it
+	d = newDriver(t, cfg) // starts every box over the files that were written in it
 	defer closeDriver(t, d)
 	for what := range hostile {
 		t.Run(what+"-started-again", func(t *testing.T) {

@@ -37,7 +37,7 @@ func newLayered(t testing.TB, cfg local.Config) *local.Driver {
 // ofAda are the labels of boxes of one environment.
 var ofAda = sandbox.Labels{Installation: "i", House: "ada", Environment: "env", Thread: "t"}
 
-// kept makes a box whose files a script writes, and keeps them under a key.
+// kept makes a box, runs a script in it, and keeps its files as a layer under a key.
 func kept(t testing.TB, d *local.Driver, id, key, script string) (ref string) {
 	t.Helper()
 	ref = create(t, d, sandbox.Spec{ID: id, Labels: ofAda})
@@ -48,7 +48,7 @@ func kept(t testing.TB, d *local.Driver, id, key, script string) (ref string) {
 	return ref
 }
 
-// begun makes a box that begins with a layer.
+// begun makes a box that starts from a layer.
 func begun(t testing.TB, d *local.Driver, id, key string) (ref string, l sandbox.Layer, err error) {
 	t.Helper()
 	ref = create(t, d, sandbox.Spec{ID: id, Labels: ofAda})
@@ -56,7 +56,7 @@ func begun(t testing.TB, d *local.Driver, id, key string) (ref string, l sandbox
 	return ref, l, err
 }
 
-// leftovers are the incomplete layers in a directory.
+// leftovers returns the incomplete layers in a directory.
 func leftovers(dir string) (found []string) {
 	for _, pattern := range []string{"layers/making-*", "layers/removing-*", "boxes/*/layer.ext4"} {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern))
@@ -210,7 +210,7 @@ func TestALayer(t *testing.T) {
 	}
 }
 
-// owners are the host's users to whom a file of this test's boxes belongs that run.
+// owners returns the host's user ids that own a file in the running boxes of this test.
 func owners(t *testing.T, name string) map[uint32]bool {
 	t.Helper()
 	found := map[uint32]bool{}
@@ -227,7 +227,7 @@ func owners(t *testing.T, name string) map[uint32]bool {
 	return found
 }
 
-// damage overwrites the beginning of the disks of layers.
+// damage overwrites the beginning of the disks of all layers.
 func damage(t *testing.T, dir string) {
 	t.Helper()
 	disks, _ := filepath.Glob(filepath.Join(dir, "layers", "*", "disk.ext4"))
@@ -243,7 +243,7 @@ func damage(t *testing.T, dir string) {
 	}
 }
 
-// fill is a script that writes random bytes.
+// fill returns a script that writes random bytes.
 func fill(megabytes int) string {
 	return fmt.Sprintf("head -c %d /dev/urandom > fill; sync", megabytes<<20)
 }
@@ -311,7 +311,7 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(disk, "ballast"), bytes.Repeat([]byte{1}, int(ballast)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ref := create(t, d, sandbox.Spec{ID: "two", Labels: ofAda}) // 64 MiB, for which the layer gives way
+		ref := create(t, d, sandbox.Spec{ID: "two", Labels: ofAda}) // needs 64 MiB, for which the layer is removed
 		if got := sh(t, d, ref, "echo works"); got != "works\n" {
 			t.Errorf("a box for which a layer gave way says %q", got)
 		}
@@ -360,7 +360,7 @@ func TestAServerThatIsKilledWhileItMakesALayer(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
 	closeDriver(t, newLayered(t, local.Config{Dir: dir}))
-	// Each time it is killed when a file of the layer appears, and so at another moment of the copy.
+	// The server is killed when a file of the layer appears, each time at another moment of the copy.
 	for _, sign := range []string{"layers/making-*", "layers/making-*/disk.ext4", "layers/making-*/layer.json.new", "layers/[0-9a-f]*/layer.json", "layers/removing-*"} {
 		t.Run("at "+filepath.Base(sign), func(t *testing.T) {
 			server := exec.Command(os.Args[0])
@@ -394,7 +394,7 @@ func TestAServerThatIsKilledWhileItMakesALayer(t *testing.T) {
 			}()
 			for waiting := true; waiting; {
 				select {
-				case <-passed: // it was faster than this test looks
+				case <-passed: // it was faster than this loop
 					waiting = false
 				case <-time.After(100 * time.Microsecond):
 					found, _ := filepath.Glob(filepath.Join(dir, sign))
@@ -444,8 +444,8 @@ func TestAServerThatIsKilledWhileItMakesALayer(t *testing.T) {
 	}
 }
 
-// BenchmarkSecondBoxOfAnEnvironment compares a box that begins with a layer with one that is built from the beginning. Building
-// writes 1,000 files and 50 MB, and does nothing else.
+// BenchmarkSecondBoxOfAnEnvironment compares a box that starts from a layer with one that is built from the beginning.
+// Building writes 1,000 files and 50 MB, and does nothing else.
 func BenchmarkSecondBoxOfAnEnvironment(b *testing.B) {
 	needRoot(b)
 	d := newLayered(b, local.Config{Dir: b.TempDir()})

@@ -118,7 +118,7 @@ type leftover struct {
 	end  func()
 }
 
-// leftovers returns what runs in a supervised container without anyone waiting for it.
+// leftovers returns the processes in a supervised container that nobody waits for.
 func (c *container) leftovers() (list []leftover) {
 	l := &c.commands
 	l.mu.Lock()

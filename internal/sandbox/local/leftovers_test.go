@@ -20,7 +20,7 @@ func TestWhatCommandsLeaveCostsTheServerLittle(t *testing.T) {
 		left      = 200
 		waitedFor = 8
 		mostFiles = 300
-		mostTime  = 1500 * time.Millisecond // of the processor, in 3 seconds
+		mostTime  = 1500 * time.Millisecond // of processor time in 3 seconds
 	)
 	d := newDriver(t, local.Config{Dir: t.TempDir()})
 	defer closeDriver(t, d)

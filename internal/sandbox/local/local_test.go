@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// TestMain can turn the test into a server that a test kills, and into such a server's parent.
+// TestMain can turn the test program into a server that a test kills, or into such a server's parent.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("ARBE_TEST_NEGLIGENT_DIR"); dir != "" {
 		_ = os.Unsetenv("ARBE_TEST_NEGLIGENT_DIR")
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newDriver opens a driver, installing the runtime when that is possible. Whoever calls it closes it.
+// newDriver opens a driver and installs the runtime if possible. The caller must close the driver.
 func newDriver(t testing.TB, cfg local.Config) *local.Driver {
 	t.Helper()
 	if err := local.Install(t.Context()); err != nil {
@@ -72,7 +72,7 @@ func create(t testing.TB, d *local.Driver, spec sandbox.Spec) string {
 	return ref
 }
 
-// found is the reference of a box that is there.
+// found returns the ref of an existing box.
 func found(t testing.TB, d *local.Driver, id string) string {
 	t.Helper()
 	boxes, err := d.List(t.Context(), sandbox.Labels{})
@@ -97,8 +97,8 @@ func sh(t testing.TB, d *local.Driver, ref, script string) string {
 	return out.String()
 }
 
-// traces finds what is on the machine of boxes whose id contains word: mounts, control groups, loop
-// devices, processes.
+// traces finds the mounts, control groups, loop devices and processes on the machine that belong to boxes whose id
+// contains word.
 func traces(t testing.TB, word string) string {
 	t.Helper()
 	var found []string
@@ -132,13 +132,13 @@ func traces(t testing.TB, word string) string {
 	return strings.Join(found, "\n")
 }
 
-// named is a command that goes on, with a word in its argument list.
+// named returns a command that keeps running, with a word in its argument list.
 func named(word string) string { return "sh -c 'sleep 5000; :' " + word }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must happen.
 const patience = time.Minute
 
-// word makes a word that nothing else on the machine contains.
+// word returns a word that nothing else on the machine contains.
 func word(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
 
 func TestABoxLeavesNothingOnTheMachine(t *testing.T) {
@@ -168,7 +168,7 @@ func TestABoxLeavesNothingOnTheMachine(t *testing.T) {
 	}
 }
 
-// zombies lists this process' children that nobody reaped.
+// zombies lists the children of this process that nobody reaped.
 func zombies(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("ps", "--ppid", fmt.Sprint(os.Getpid()), "-o", "stat=,args=").Output()
@@ -237,7 +237,7 @@ func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
 // victim is a server that fills a box and waits to be killed.
 func victim(dir string) {
 	ctx := context.Background()
-	grace, _ := time.ParseDuration(os.Getenv("ARBE_TEST_GRACE")) // none is 0
+	grace, _ := time.ParseDuration(os.Getenv("ARBE_TEST_GRACE")) // 0 if not set
 	d, err := local.New(ctx, local.Config{Dir: dir, Runtime: os.Getenv("ARBE_TEST_RUNTIME"), Grace: grace})
 	var ref string
 	if err == nil {
@@ -253,7 +253,7 @@ func victim(dir string) {
 	os.Exit(1)
 }
 
-// startAndKill starts a server in a process of its own and kills it while its box is busy.
+// startAndKill starts a server in another process and kills it while its box is busy.
 func startAndKill(t *testing.T, dir, id string) {
 	t.Helper()
 	if err := local.Install(t.Context()); err != nil {
@@ -264,7 +264,7 @@ func startAndKill(t *testing.T, dir, id string) {
 	}
 }
 
-// killBusyServer starts a server, does something when its box is busy, and kills it.
+// killBusyServer starts a server, calls before when its box is busy, and kills the server.
 func killBusyServer(dir, id string, before func() error) error {
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), "ARBE_TEST_SERVER_DIR="+dir, "ARBE_TEST_BOX="+id)
@@ -305,7 +305,7 @@ func TestAKilledServer(t *testing.T) {
 			}
 		}
 	})
-	// What a server leaves that was killed in the middle of a creation.
+	// A server that was killed during a creation leaves this.
 	if err := os.Mkdir(filepath.Join(dir, "boxes", "unfinished"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestBoxesShareNoUserID(t *testing.T) {
 	}
 }
 
-// What /proc says about the disks, devices and memory of the whole machine is no program's business.
+// A box must not see the disks, devices and memory of the whole machine in /proc.
 func TestABoxDoesNotSeeTheDisksOfItsMachine(t *testing.T) {
 	needRoot(t)
 	d := newDriver(t, local.Config{Dir: t.TempDir()})
@@ -401,7 +401,7 @@ func TestABoxDoesNotSeeTheDisksOfItsMachine(t *testing.T) {
 	ref := create(t, d, sandbox.Spec{ID: word("masked")})
 	for _, name := range []string{"partitions", "diskstats", "swaps", "interrupts", "kallsyms", "modules", "zoneinfo", "devices"} {
 		if of, err := os.ReadFile("/proc/" + name); err != nil || len(of) == 0 {
-			continue // this kernel has none to hide
+			continue // this kernel has nothing to hide there
 		}
 		if shown := sh(t, d, ref, "cat /proc/"+name+" 2>/dev/null | wc -c"); strings.TrimSpace(shown) != "0" {
 			t.Errorf("/proc/%s shows %s bytes", name, shown)
@@ -424,14 +424,14 @@ func TestAMachineThatCannotRunBoxesIsNamed(t *testing.T) {
 }
 
 func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
-	needRoot(t) // to become one
+	needRoot(t) // to become an ordinary user
 	if _, err := exec.LookPath("setpriv"); err != nil {
 		t.Skip("setpriv is not installed")
 	}
 	if err := local.Install(t.Context()); err != nil {
 		t.Skip(fault.From(err).Error())
 	}
-	// A directory and a test binary that the user can reach.
+	// The user needs a directory and a test binary that it can reach.
 	dir, err := os.MkdirTemp("/tmp", "arbe-rootless-")
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// BenchmarkEgress compares what a program in a box gets of a host with what the same program gets on the machine itself, both
-// within one run: the time of a new connection, and the bytes of one in each direction.
+// BenchmarkEgress compares connections of a program in a box with those of the same program on the machine itself, both
+// within one run. It measures the time of a new connection, and the throughput in each direction.
 func BenchmarkEgress(b *testing.B) {
 	needRoot(b)
 	hosts := newInternet(b)
@@ -70,7 +70,7 @@ func BenchmarkEgress(b *testing.B) {
 	}
 }
 
-// bulk starts a host that sends 1 GiB to who asks with r, and reads all of who asks with w.
+// bulk starts a host that sends 1 GiB to a client that sends r, and reads everything from a client that sends w.
 func bulk(b *testing.B) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,11 +23,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// internet are hosts that boxes of a test can reach, by host:port. They are on this machine.
+// internet maps the hosts that boxes of a test can reach, by host:port, to addresses on this machine.
 type internet map[string]string
 
-// newInternet starts the hosts. web.test and other.test answer HTTP and HTTPS. raw.test, at port 4000, sends a greeting and then
-// sends back what it receives. inside.test has a private address.
+// newInternet starts the hosts. web.test and other.test answer HTTP and HTTPS. raw.test, at port 4000, sends a greeting
+// and then echoes what it receives. inside.test has a private address.
 func newInternet(t testing.TB) internet {
 	t.Helper()
 	hosts := internet{}
@@ -73,7 +73,7 @@ func (i internet) dial(ctx context.Context, network, address string) (net.Conn, 
 	return new(net.Dialer).DialContext(ctx, network, to)
 }
 
-// networked opens a driver whose boxes can reach an internet of this machine.
+// networked opens a driver whose boxes can reach an internet on this machine.
 func networked(t testing.TB, cfg local.Config) *local.Driver {
 	t.Helper()
 	if cfg.Dir == "" {
@@ -147,7 +147,7 @@ func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
 	get := func(host string) string { return sh(t, d, box, "curl -sS --max-time 20 http://"+host+"/ 2>&1") }
 	set := func(p egress.Policy) {
 		t.Helper()
-		for range 2 { // to repeat it does nothing
+		for range 2 { // repeating it has no effect
 			if err := d.SetEgress(t.Context(), box, p); err != nil {
 				t.Fatal(fault.From(err).Detail())
 			}
@@ -177,7 +177,7 @@ func TestAPolicyChangesWhileABoxRuns(t *testing.T) {
 	}
 }
 
-// A box has the network again that it had when it is started again, and when the next server continues it.
+// A box has its network again after it is started again, and after the next server continues it.
 func TestANetworkOutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	open := newDoors(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "the doors") }))
@@ -228,13 +228,13 @@ func TestADeletedBoxHasNoConnections(t *testing.T) {
 	}
 }
 
-// A refused connection is reported with the command whose process opened it.
+// A refused connection is reported with the command that opened it.
 func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 	t.Parallel()
 	d := networked(t, local.Config{})
 	defer closeDriver(t, d)
 	const burst = 200
-	refused := make(chan sandbox.Refusal, 3+burst) // each fits, so that the driver never waits for this test
+	refused := make(chan sandbox.Refusal, 3+burst) // large enough that the driver never waits for this test
 	d.OnRefusal(func(r sandbox.Refusal) { refused <- r })
 	box := create(t, d, sandbox.Spec{ID: "refused", Egress: listed})
 	next := func() sandbox.Refusal {
@@ -258,7 +258,7 @@ func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 			t.Errorf("of the command %s, %q of %q to %s in %s was reported", id, r.Program, r.Launch, r, r.Ref)
 		}
 	}
-	// A box cannot have the server look for the commands of ever more connections.
+	// A box cannot make the server search the commands of ever more connections.
 	began := time.Now()
 	sh(t, d, box, fmt.Sprintf("for i in $(seq %d); do curl -s http://other.test/ & done; wait", burst))
 	if n, seconds := len(refused), int(time.Since(began).Seconds()); n == 0 || n > 10*(seconds+2) {
@@ -266,7 +266,7 @@ func TestARefusedConnectionNamesItsCommand(t *testing.T) {
 	}
 }
 
-// doors serves what boxes reach as the server's doors.
+// doors serves the connections of boxes to the server's doors.
 type doors struct {
 	conns        chan net.Conn
 	net.Listener // for its address
@@ -310,7 +310,7 @@ func (d *doors) Close() error {
 	return d.Listener.Close()
 }
 
-// Every box reaches the server's doors, whatever its policy, and nothing more than its policy allows.
+// Every box reaches the server's doors, regardless of its policy, and otherwise only the hosts that its policy allows.
 func TestABoxReachesTheServersDoors(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})

@@ -119,7 +119,7 @@ func (d *dropping) add(outputs ...*output) {
 	}
 }
 
-// close closes what is no longer in use.
+// close closes the files that are no longer in use.
 func (p *pipes) close() {
 	p.inside.Close()
 	if p.stdin != nil {
@@ -177,7 +177,7 @@ func (o *output) deliver(data []byte) {
 		return
 	}
 	if _, err := o.sink.Write(data); err != nil {
-		// The pump goes on without it. Otherwise the command would block.
+		// The pump continues without the sink. Otherwise the command would block.
 		o.sink = nil
 	}
 }

@@ -22,7 +22,7 @@ func TestAQuarantinedBox(t *testing.T) {
 	var kept string
 	quarantine := func(t *testing.T) {
 		t.Helper()
-		for range 2 { // repeating it is harmless
+		for range 2 { // repeating it has no effect
 			var err error
 			if kept, err = d.Quarantine(t.Context(), ref); err != nil {
 				t.Fatal(fault.From(err).Detail())

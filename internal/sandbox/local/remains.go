@@ -36,7 +36,8 @@ func (p *installation) containers(box string) (ids []string) {
 	return ids
 }
 
-// end ends containers in any state. It cleans up what it can now, and logs the rest, which is left for the next time.
+// end ends containers in any state. If one cannot be removed completely, end logs this and leaves the rest for the next
+// time.
 func (p *installation) end(ctx context.Context, ids []string) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
@@ -91,8 +92,8 @@ func (p *installation) survivors() (ids []string) {
 // filesIn returns where a container's directory shows the box's files, if the server is root.
 func filesIn(dir string) string { return filepath.Join(dir, "files") }
 
-// sweep ends what runs in the installation and cleans it up. With goOn, sandboxes of an earlier server that still run
-// continue.
+// sweep ends all containers of the installation and cleans it up. With goOn, sandboxes of an earlier server that still
+// run continue.
 func (p *installation) sweep(ctx context.Context, goOn bool) error {
 	if survivors := p.survivors(); goOn && len(survivors) > 0 {
 		p.log.Info("continuing sandboxes that an earlier server left", "containers", survivors)

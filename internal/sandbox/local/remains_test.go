@@ -21,8 +21,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// negligent is a process that inherits what a killed server leaves, and reaps none of it until its
-// input ends: as the process 1 of many a container does.
+// negligent is a process that inherits the children of a killed server and reaps none of them until its input ends.
+// Process 1 of many containers does the same.
 func negligent(dir string) {
 	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	if err == nil {
@@ -38,8 +38,8 @@ func negligent(dir string) {
 	os.Exit(0)
 }
 
-// visit puts a process into a box that is no child of any process in it, and makes it this process' orphan.
-// Until somebody reaps it, the box's process 1 does not end.
+// visit puts a process into a box that is not a child of any process in it, and makes it an orphan of this process. The
+// box's process 1 does not end until someone reaps it.
 func visit(id string) error {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -63,13 +63,13 @@ func visit(id string) error {
 			return err
 		}
 		err = enter.Process.Kill()
-		_ = enter.Wait() // says that it was killed
+		_ = enter.Wait() // reports that it was killed
 		return err
 	}
 	return errors.New("the box has no process 1")
 }
 
-// startNegligent lets a negligent process start and kill a server; the result lets it end.
+// startNegligent starts a negligent process, which starts and kills a server. end lets the process end.
 func startNegligent(t *testing.T, dir, id string) (pid int, end func()) {
 	t.Helper()
 	if err := local.Install(t.Context()); err != nil {
@@ -100,7 +100,7 @@ func startNegligent(t *testing.T, dir, id string) (pid int, end func()) {
 	return parent.Process.Pid, end
 }
 
-// unreaped lists the children of a process that have ended and that it has not reaped.
+// unreaped lists the ended children of a process that it has not reaped.
 func unreaped(t *testing.T, parent int) []string {
 	t.Helper()
 	out, err := exec.Command("ps", "--ppid", fmt.Sprint(parent), "-o", "stat=,comm=").Output()
@@ -131,7 +131,7 @@ func TestADeadContainerThatNobodyReapsIsInNobodysWay(t *testing.T) {
 		return found
 	}
 	for late := time.Now(); len(unreaped(t, parent)) < 2 && time.Since(late) < patience; {
-		// On a busy machine, what was killed has not been scheduled once more to end.
+		// On a busy machine, a killed process ends only when it is scheduled once more.
 	}
 	if len(unreaped(t, parent)) != 2 {
 		t.Fatalf("the parent has not reaped %v: this test tests nothing", unreaped(t, parent))
@@ -160,11 +160,11 @@ func TestADeadContainerThatNobodyReapsIsInNobodysWay(t *testing.T) {
 
 func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
 	needRoot(t)
-	d := newDriver(t, local.Config{Dir: t.TempDir()}) // makes this process the one that inherits orphans
+	d := newDriver(t, local.Config{Dir: t.TempDir()}) // makes this process inherit orphans
 	defer closeDriver(t, d)
 	ref := create(t, d, sandbox.Spec{ID: "beside"})
 
-	late := exec.Command("sh", "-c", "exit 8") // ends long before it is waited for
+	late := exec.Command("sh", "-c", "exit 8") // ends long before this test waits for it
 	if err := late.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
 			}
 		})
 	}
-	defer func() { closeDriver(t, newDriver(t, local.Config{Dir: t.TempDir()})) }() // sweeps what is killed here
+	defer func() { closeDriver(t, newDriver(t, local.Config{Dir: t.TempDir()})) }() // cleans up after the servers that are killed here
 	for range 2 {
 		startAndKill(t, t.TempDir(), word("orphans"))
 		if result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "exit 9"}}); err != nil || result.ExitCode != 9 {

@@ -47,8 +47,8 @@ func removeTree(dir string) error {
 	}
 }
 
-// removeIn removes what is at a path below a root, if anything is. Links on the way do not lead out of the root, and a
-// link at the path is itself removed.
+// removeIn removes the file or directory at a path below a root, if there is one. Links on the way do not lead out of
+// the root, and a link at the path is itself removed.
 func removeIn(root *os.Root, name string) error {
 	parent, err := root.Open(path.Dir(name))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

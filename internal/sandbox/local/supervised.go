@@ -420,7 +420,7 @@ func (s *supervised) killedByOthers() bool {
 func (s *supervised) kill() {
 	s.killedFor.Store(true)
 	if s.group != "" {
-		_ = s.cgroups.kill(s.group, killLimit) // what survives is stuck in the kernel
+		_ = s.cgroups.kill(s.group, killLimit) // a process that survives is stuck in the kernel
 		return
 	}
 	awaitDeath(killTree(s.pid, processes, signalProcess))

@@ -89,7 +89,7 @@ func TestALaunchedCommandOfABoxThatEndedReadsAsKilled(t *testing.T) {
 	})
 }
 
-// halt closes a driver so that nothing goes on.
+// halt closes a driver and ends everything that runs.
 func halt(t *testing.T, d *local.Driver) {
 	t.Helper()
 	if err := d.Halt(context.Background()); err != nil {
@@ -101,7 +101,7 @@ func TestProcessesSurviveAKilledServer(t *testing.T) {
 	dir, id := t.TempDir(), word("survivor")
 	t.Setenv("ARBE_TEST_GRACE", "1m")
 	startAndKill(t, dir, id)
-	// A server of another directory leaves alone what waits for its own.
+	// A server of another directory must not touch boxes that wait for their own server.
 	other := newDriver(t, local.Config{Dir: t.TempDir(), Grace: time.Minute})
 	closeDriver(t, other)
 	if running := traces(t, id); !strings.Contains(running, "process sh") {
@@ -140,8 +140,8 @@ func TestABoxDoesNotSurviveItsServerForEver(t *testing.T) {
 	halt(t, d)
 }
 
-// Process 1 drops the connections of a server with another version of the protocol. An upgrade that changes it interrupts
-// what runs, and the next server can tell.
+// Process 1 drops connections of a server with another version of the protocol. An upgrade that changes the version
+// interrupts running commands, and the next server reports this.
 func TestABoxOfAnotherVersionEndsItsCommandsAndIsUsable(t *testing.T) {
 	dir, id := t.TempDir(), word("version")
 	d := newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
@@ -188,7 +188,7 @@ func TestABoxOfAnotherVersionEndsItsCommandsAndIsUsable(t *testing.T) {
 	halt(t, d)
 }
 
-// refusing makes the process 1 of a box drop every new connection.
+// refusing replaces the socket of a box's process 1 with one that drops every new connection.
 func refusing(t *testing.T, dir, id string) {
 	t.Helper()
 	var sockets []string
@@ -239,8 +239,8 @@ func TestHaltingLeavesNothingRunning(t *testing.T) {
 	}
 }
 
-// The kernel uses the numbers of processes and sessions again. The record of a command that has ended names one that
-// may be another process's by now.
+// The kernel reuses the numbers of processes and sessions. The record of an ended command names a number that may
+// belong to another process by now.
 func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
 	dir := t.TempDir()
 	d := newDriver(t, local.Config{Dir: dir})
@@ -255,7 +255,7 @@ func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
 	if err != nil || len(records) != 1 {
 		t.Fatal(records, err)
 	}
-	// begun makes the record of a command that was a process of this number and start, and ended without an end.
+	// begun makes the record of a command with this process number and start time that has no end.
 	begun := func(id string, pid, started uint64) {
 		entry := make([]byte, supervisor.EntryHeader)
 		for _, n := range []uint64{pid, started, 0} {
@@ -316,11 +316,11 @@ func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
 
 // echo is a session of this machine in which a process writes what it reads.
 type echo struct {
-	pid           int // the session's number, and its first process's
+	pid           int // the number of the session and of its first process
 	stdin, stdout *os.File
 }
 
-// newEcho starts a line of shell as a session. It returns when the shell has replaced itself by cat or has exited.
+// newEcho starts a shell line as a session. It returns when the shell has replaced itself with cat or has exited.
 func newEcho(t *testing.T, line string) echo {
 	t.Helper()
 	inside, stdin, err := os.Pipe()
@@ -356,7 +356,7 @@ func newEcho(t *testing.T, line string) echo {
 	return e
 }
 
-// wantAlive checks that a line comes back.
+// wantAlive checks that a line is echoed.
 func (e echo) wantAlive(t *testing.T) {
 	t.Helper()
 	const line = "line\n"

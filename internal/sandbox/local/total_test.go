@@ -18,7 +18,7 @@ import (
 )
 
 func TestAllBoxesTogetherHaveLimits(t *testing.T) {
-	// pair makes two boxes, each of which may have nearly all that both may have together.
+	// pair makes two boxes. Each has limits close to the total for both together.
 	pair := func(t *testing.T, total sandbox.Limits) (boxes []string, try func(ref, script string) string) {
 		t.Helper()
 		d := newDriver(t, local.Config{Dir: t.TempDir(), Total: total})
@@ -31,7 +31,7 @@ func TestAllBoxesTogetherHaveLimits(t *testing.T) {
 				ID: word(fmt.Sprint("total-", i)), Limits: sandbox.Limits{MemoryMB: 180, PIDs: 110, CPUs: 2},
 			}))
 		}
-		// A box that has no room for the script says nothing.
+		// A box without room for the script prints nothing.
 		return boxes, func(ref, script string) string {
 			var out bytes.Buffer
 			_, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", script}, Stdout: &out, Timeout: time.Minute})
@@ -43,7 +43,7 @@ func TestAllBoxesTogetherHaveLimits(t *testing.T) {
 	}
 	t.Run("of memory", func(t *testing.T) {
 		boxes, try := pair(t, sandbox.Limits{MemoryMB: 128})
-		whole := 0 // each may have 80 MB; both may not
+		whole := 0 // one box can have 80 MB, but not both
 		for _, ref := range boxes {
 			try(ref, "head -c 80M /dev/zero > /dev/shm/f")
 		}

@@ -19,7 +19,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// The tests of this file write a gigabyte each. They run one by one, so that a machine with little free disk has room.
+// The tests in this file write a gigabyte each. They run one after another, so that a machine with little free disk has
+// room.
 
 // withDisks opens a driver whose boxes have disks.
 func withDisks(t *testing.T, cfg local.Config) *local.Driver {
@@ -32,7 +33,7 @@ func withDisks(t *testing.T, cfg local.Config) *local.Driver {
 	return d
 }
 
-// A box with a large disk takes what its files take, and a window. It can fill all of its disk.
+// A box with a large disk uses only the space of its files and a window. It can fill its whole disk.
 func TestALargeDiskTakesWhatIsInIt(t *testing.T) {
 	needRoot(t)
 	cfg := local.Config{Dir: t.TempDir(), FreeMB: 64}
@@ -70,7 +71,7 @@ func TestABoxFillsItsOwnDisk(t *testing.T) {
 	d := withDisks(t, local.Config{Dir: t.TempDir(), FreeMB: 64})
 	defer func() { halt(t, d) }()
 	box := create(t, d, sandbox.Spec{ID: "filled", Limits: sandbox.Limits{DiskMB: 1200}})
-	for range 2 { // also after it was emptied
+	for range 2 { // again after it was emptied
 		got := sh(t, d, box, "dd if=/dev/zero of=f bs=1M 2>&1 | grep -o 'No space left on device'; expr $(wc -c < f) / 1048576; rm f")
 		var mb int
 		if _, err := fmt.Sscanf(got, "No space left on device\n%d\n", &mb); err != nil || mb < 1100 {
@@ -82,8 +83,8 @@ func TestABoxFillsItsOwnDisk(t *testing.T) {
 	}
 }
 
-// Another program fills the machine's disk. A box can still write all that its file system says is free. Then its disk is full,
-// and it gets no other error.
+// Another program fills the machine's disk. A box can still write as much as its file system reports as free. Then its
+// disk is full, and it gets no other error.
 func TestNoBoxBreaksOnAFullMachine(t *testing.T) {
 	disk := smallDisk(t, 1800)
 	dir := filepath.Join(disk, "data")
@@ -120,20 +121,20 @@ func TestNoBoxBreaksOnAFullMachine(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	for _, box := range boxes { // and goes on when there is space again
+	for _, box := range boxes { // and each continues when there is space again
 		if got := sh(t, d, box, "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=more bs=1M count=300 2>/dev/null && break; sleep 1; done; wc -c < more; rm -f more f*"); got != "314572800\n" {
 			t.Errorf("afterwards, the command printed %q", got)
 		}
 	}
 }
 
-// Many boxes run on a machine that has not the space for all that they may use.
+// Many boxes run on a machine without enough space for all that they may use.
 func TestManyBoxesRunOnLittleDisk(t *testing.T) {
 	disk := smallDisk(t, 6000)
 	dir := filepath.Join(disk, "data")
 	d := withDisks(t, local.Config{Dir: dir, FreeMB: 64})
 	defer func() { halt(t, d) }()
-	for i := range 12 { // each is kept from being stopped
+	for i := range 12 { // a background process keeps each from being stopped
 		box, err := d.Create(t.Context(), sandbox.Spec{ID: fmt.Sprint("box", i)})
 		if err != nil {
 			t.Fatalf("the box %d of 10 GiB: %s", i, fault.From(err).Detail())
@@ -145,7 +146,7 @@ func TestManyBoxesRunOnLittleDisk(t *testing.T) {
 	}
 }
 
-// The window of a box that outlives its server is widened ahead, and by the next server.
+// The window of a box that outlives its server is widened ahead, and later by the next server.
 func TestAWindowOutlivesTheServer(t *testing.T) {
 	needRoot(t)
 	cfg := local.Config{Dir: t.TempDir(), FreeMB: 64, Grace: patience}
@@ -168,14 +169,14 @@ func TestAWindowOutlivesTheServer(t *testing.T) {
 	}
 }
 
-// A box that tears its free space into pieces is not what the server works on for long, and goes on.
+// A box that fragments its free space costs the server little time, and continues to work.
 func TestATornDisk(t *testing.T) {
 	needRoot(t)
 	cfg := local.Config{Dir: t.TempDir(), FreeMB: 64}
 	d := withDisks(t, cfg)
 	defer func() { halt(t, d) }()
 	box := create(t, d, sandbox.Spec{ID: "torn", Limits: sandbox.Limits{DiskMB: 1200}})
-	// One file in two is deleted, each of one block.
+	// Every second file is deleted. Each has one block.
 	sh(t, d, box, `perl -e 'for $i (0..90_000) { mkdir int($i / 1000) if $i % 1000 == 0; open F, ">", int($i / 1000)."/$i"; print F "x" x 4096; close F } for $i (0..90_000) { unlink int($i / 1000)."/$i" if $i % 2 }'; sync; dd if=/dev/zero of=rest bs=1M 2>/dev/null; rm rest; sync`)
 	halt(t, d)
 	began := time.Now()

@@ -147,7 +147,7 @@ const MaxEntry = EntryHeader + 64<<10
 // kernel accepts as arguments, so it refuses nothing that could run.
 const MaxDescription = 8 << 20
 
-// What a stub writes to its control socket.
+// The messages of a stub on its control socket.
 const (
 	// Ready is written when the stub is about to become the command.
 	Ready = 'r'
@@ -172,7 +172,7 @@ type Failure struct {
 	Errno uint32
 }
 
-// DecodeFailure decodes what the stub wrote.
+// DecodeFailure decodes a Failure that a stub wrote.
 func DecodeFailure(text []byte) (Failure, bool) {
 	if len(text) != FailureSize {
 		return Failure{}, false

@@ -46,7 +46,7 @@ type plan struct {
 
 	groups  [supervisor.MaxGroups]uintptr // the first grouped of them are used
 	grouped uintptr
-	self    [1]byte // what a thread writes to enter a group itself
+	self    [1]byte // written by a thread to enter a group itself
 
 	limits         []supervisor.Limit
 	uid, gid       uintptr
@@ -123,7 +123,7 @@ func fork(p *plan) (int, syscall.Errno) {
 			outside = errno
 		}
 	}
-	// Close everything of process 1 except what is needed, because its sockets and records must not get to the command.
+	// Close all files of process 1 except the needed ones, because the command must not get its sockets and records.
 	_, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdin, 0, 0)
 	if errno != 0 {
 		goto end

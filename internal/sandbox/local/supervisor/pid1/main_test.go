@@ -34,19 +34,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
-// box is a process 1 in a namespace of process ids of its own, and the files of its commands. It needs no sandbox.
+// box is a process 1 in its own process namespace, with the files of its commands. It needs no sandbox.
 type box struct {
 	t      *testing.T
-	dir    string // in which commands run
+	dir    string // the directory of its commands
 	socket string
 	cmd    *exec.Cmd
 	ended  func() error // waits for its end
 }
 
-// newBox starts a process 1, to which nobody has said hello.
+// newBox starts a process 1 that has received no Hello.
 func newBox(t *testing.T) *box {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -103,7 +103,7 @@ func (b *box) dial() *net.UnixConn {
 	return c
 }
 
-// greet says that a server runs, and checks that process 1 answers. The box outlives the connection for a time.
+// greet sends a Hello and checks that process 1 answers. The box outlives the connection for the linger time.
 func (b *box) greet(linger time.Duration) *net.UnixConn {
 	b.t.Helper()
 	c := b.dial()
@@ -128,7 +128,7 @@ func (b *box) tell(c *net.UnixConn, message []byte, files ...*os.File) {
 	}
 }
 
-// hear reads one message, which must be of a kind, and returns its value and the file that came with it, if any.
+// hear reads one message of a kind. It returns its value and the file that came with it, if any.
 func (b *box) hear(c *net.UnixConn, kind byte) (value uint32, file *os.File) {
 	b.t.Helper()
 	var text, control [64]byte
@@ -162,7 +162,7 @@ type running struct {
 	record  *os.File
 }
 
-// program says what to start, and how.
+// program describes a command to start.
 type program struct {
 	supervisor.Command
 	mode  byte
@@ -170,21 +170,21 @@ type program struct {
 	flags byte
 }
 
-// shell is a program that runs a line of shell.
+// shell returns a program that runs a shell line.
 func (b *box) shell(line string) program {
 	return program{mode: supervisor.Background, Command: supervisor.Command{
 		Argv: []string{"sh", "-c", line}, Env: []string{"PATH=/usr/bin:/bin"}, Paths: []string{"/bin/sh"}, Dir: b.dir,
 	}}
 }
 
-// recorded is a program whose outputs are recorded together, up to a size.
+// recorded returns a program whose outputs are recorded together, up to a size limit.
 func (b *box) recorded(line string, limit int64, flags byte) program {
 	p := b.shell(line)
 	p.mode, p.limit, p.flags = supervisor.Recorded, limit, flags|supervisor.Merged
 	return p
 }
 
-// start has process 1 start the stub of a program.
+// start makes process 1 start the stub of a program.
 func (b *box) start(p program) *running {
 	b.t.Helper()
 	r := &running{b: b, conn: b.dial()}
@@ -232,14 +232,14 @@ func (b *box) start(p program) *running {
 	message := binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Start, p.mode}, uint64(p.limit))
 	b.tell(r.conn, append(message, 0, p.flags), theirs...)
 	_, r.pidfd = b.hear(r.conn, supervisor.Started)
-	if r.record != nil { // ours stays open, to be sent again
+	if r.record != nil { // keep our record open, because it is sent again
 		theirs = append(theirs[:5], theirs[6:]...)
 	}
 	keyboard.Close()
 	return r
 }
 
-// pipe makes a pipe whose reading end has a flag. A command's own end always blocks.
+// pipe makes a pipe. Its reading end has a flag. The command's end always blocks.
 func (b *box) pipe(flag int) (reads, writes *os.File) {
 	b.t.Helper()
 	var p [2]int
@@ -252,7 +252,7 @@ func (b *box) pipe(flag int) (reads, writes *os.File) {
 	return os.NewFile(uintptr(p[0]), "reads"), os.NewFile(uintptr(p[1]), "writes")
 }
 
-// run starts a program, and lets it run.
+// run starts a program and releases its stub.
 func (b *box) run(p program) *running {
 	b.t.Helper()
 	r := b.start(p)
@@ -262,7 +262,7 @@ func (b *box) run(p program) *running {
 	return r
 }
 
-// release lets a stub become its program. It returns why that failed; nil if it did not.
+// release lets a stub become its program. It returns the failure, or nil.
 func (r *running) release() *supervisor.Failure {
 	r.b.t.Helper()
 	if _, err := r.control.Write([]byte{0}); err != nil {
@@ -289,7 +289,7 @@ func (r *running) exits() unix.WaitStatus {
 	return unix.WaitStatus(status)
 }
 
-// isGone waits until the command's process has ended, whoever is told.
+// isGone waits until the command's process has ended, whether or not process 1 reports it.
 func (r *running) isGone() {
 	r.b.t.Helper()
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.pidfd.Fd()), Events: unix.POLLIN}}, int(patience/time.Millisecond)); n != 1 {
@@ -320,7 +320,7 @@ func (b *box) children() map[int]string {
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		// After the name of the program, which may contain anything.
+		// The fields follow the name of the program, which may contain anything.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if fields[1] == strconv.Itoa(b.cmd.Process.Pid) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
@@ -342,14 +342,14 @@ func (b *box) touch(name string) {
 	}
 }
 
-// recording is what a record says.
+// recording is the decoded content of a record.
 type recording struct {
-	kinds   string // of its entries, with repeated ones once
-	output  string // what is recorded of the output
+	kinds   string // of its entries, without repetitions
+	output  string // the recorded output
 	dropped uint64 // bytes of output that are in a hole
 	exited  bool
 	status  unix.WaitStatus
-	total   uint64 // bytes of output, as its end says
+	total   uint64 // bytes of output, according to its last entry
 }
 
 // read reads a record from its beginning.
@@ -384,7 +384,7 @@ func (r *running) read() (got recording) {
 	return got
 }
 
-// position tells process 1 about a position in a record.
+// position sends process 1 a message with a position in the record.
 func (r *running) position(kind byte, at int64) {
 	r.b.t.Helper()
 	r.b.tell(r.b.dial(), binary.LittleEndian.AppendUint64([]byte{supervisor.Version, kind}, uint64(at)), r.record)

@@ -27,7 +27,7 @@ type record struct {
 	complete bool  // nothing is dropped before it is released
 	released int64 // the position up to which it was read
 	held     bool  // its outputs are not read, because too much of it is not released
-	ending   bool  // the command has ended; all of its output is recorded, however much is not released
+	ending   bool  // the command has ended; all of its output is recorded, even if too much is not released
 
 	marks  [2 * supervisor.Marks]int64 // positions of the last marks; the oldest is marks[marked%len]
 	marked int
@@ -213,7 +213,7 @@ func (s *server) dropIfNotStarted(c *conn) {
 	r.close()
 }
 
-// write moves what is in a pipe to its record, and reports whether there may be more. Callers hold s.mu.
+// write moves the content of a pipe to its record, and reports whether there may be more. Callers hold s.mu.
 func (s *server) write(p *pipe) bool {
 	if p == nil || p.fd < 0 {
 		return false

@@ -25,7 +25,7 @@ func TestARecordHasTheOutputAndTheEnd(t *testing.T) {
 	}
 }
 
-// A program that a command leaves behind may hold its outputs open and write to them.
+// A background process may keep a command's outputs open and write to them.
 func TestACommandEndsThoughItsOutputIsHeldOpen(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -35,13 +35,13 @@ func TestACommandEndsThoughItsOutputIsHeldOpen(t *testing.T) {
 	}
 	end := r.size()
 	b.touch("go")
-	b.until("what is left behind has written", func() bool { return b.exists("wrote") }) // neither waits nor gets SIGPIPE
+	b.until("what is left behind has written", func() bool { return b.exists("wrote") }) // it neither blocks nor gets SIGPIPE
 	if got := r.read(); got.output != "begun\n" || got.total != 6 || r.size() != end {
 		t.Errorf("the record has %v in %d bytes, and had %d", got, r.size(), end)
 	}
 }
 
-// Without Complete, a record keeps its beginning and a window that moves, and its marks say how much is missing.
+// Without Complete, a record keeps its beginning and a moving window. Its marks give the number of missing bytes.
 func TestALongRecordKeepsItsBeginningAndItsEnd(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -60,7 +60,7 @@ func TestALongRecordKeepsItsBeginningAndItsEnd(t *testing.T) {
 	}
 }
 
-// The command waits while a complete record is too far ahead of its reader, as on a full pipe.
+// A command waits while its complete record is too far ahead of the reader, as on a full pipe.
 func TestACommandWaitsForTheReaderOfACompleteRecord(t *testing.T) {
 	t.Parallel()
 	const line, total = "head -c 30000000 /dev/zero | tr '\\0' x; touch wrote", 30_000_000
@@ -119,7 +119,7 @@ func TestACommandWaitsForTheReaderOfACompleteRecord(t *testing.T) {
 	})
 }
 
-// The next server has the record, and through it the input.
+// The next server has the record, and gets the input through it.
 func TestTheNextServerReachesACommandByItsRecord(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -153,7 +153,7 @@ func TestTheNextServerReachesACommandByItsRecord(t *testing.T) {
 	})
 }
 
-// disk returns how many bytes of the disk the record takes.
+// disk returns the number of bytes that the record uses on the disk.
 func (r *running) disk() int64 {
 	r.b.t.Helper()
 	var st unix.Stat_t

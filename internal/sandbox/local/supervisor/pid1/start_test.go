@@ -25,10 +25,10 @@ func TestTheEndOfACommandIsReported(t *testing.T) {
 		"exit 0":        func(s unix.WaitStatus) bool { return s.Exited() && s.ExitStatus() == 0 },
 		"exit 7":        func(s unix.WaitStatus) bool { return s.ExitStatus() == 7 },
 		"kill -KILL $$": func(s unix.WaitStatus) bool { return s.Signaled() && s.Signal() == unix.SIGKILL },
-		// Process 1 ignores it, and the command must not inherit that.
+		// Process 1 ignores this signal, and the command must not inherit that.
 		"kill -TERM $$": func(s unix.WaitStatus) bool { return s.Signaled() && s.Signal() == unix.SIGTERM },
 		"kill -INT $$":  func(s unix.WaitStatus) bool { return s.Signaled() && s.Signal() == unix.SIGINT },
-		// Its descendants are not waited for.
+		// Nobody waits for its descendants.
 		"sleep 1000 & exit 3": func(s unix.WaitStatus) bool { return s.ExitStatus() == 3 },
 	} {
 		if status := b.run(b.shell(line)).exits(); !want(status) {
@@ -104,7 +104,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	b.until("no child is left", func() bool { return len(b.children()) == 0 })
 }
 
-// A program may give itself any name, also one that looks like another field of its state.
+// A program may have any name, even one that looks like another field of its state.
 func TestAProgramWithAnyNameIsReported(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -199,7 +199,7 @@ func TestTheBoxEndsAfterItsLastServer(t *testing.T) {
 	first, second := b.greet(time.Hour), b.greet(time.Millisecond)
 	r := b.run(b.shell("sleep 1000"))
 	first.Close()
-	third := b.greet(time.Millisecond) // one is still there
+	third := b.greet(time.Millisecond) // another connection is still open
 	second.Close()
 	b.tell(third, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Hello}, uint64(time.Millisecond)))
 	b.hear(third, supervisor.Welcome)
@@ -271,7 +271,7 @@ func TestMalformedRequestsCloseTheirConnectionOnly(t *testing.T) {
 	})
 }
 
-// Process 1 serves all commands of a box, so it must wait for nobody who does not read.
+// Process 1 serves all commands of a box, so it must not wait for a server that does not read.
 func TestAServerThatDoesNotReadItsAnswersHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -287,7 +287,7 @@ func TestAServerThatDoesNotReadItsAnswersHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// The control socket closes when the stub becomes its program, and none of process 1's own files gets to that.
+// The control socket closes when the stub becomes its program. The program gets none of process 1's own files.
 func TestACommandGetsNoFileOfProcess1(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
