@@ -71,7 +71,7 @@ basicConstraints = critical,CA:true
 `
 
 // hostBase creates the root file system for boxes without an image in dir: the programs of the host's /usr, read-only,
-// and the few files that they need. extra are more host directories to show, such as a tool chain in /opt. host is the
+// and the few files that they need. extra are more host directories to show, such as a toolchain in /opt. host is the
 // host's root, which is / except in tests.
 //
 // It contains nothing else of the host, such as /root, /home, /run, /var or /srv.

@@ -243,7 +243,7 @@ var limitNumbers = map[string]uint32{
 const maxSearched = 256
 
 // stub describes a command for the supervisor. Other commands may not inspect a command with its own environment,
-// because that may hold secrets.
+// because its environment may hold secrets.
 func (b bundle) stub(cmd sandbox.Command) supervisor.Command {
 	process := b.describe(cmd)
 	stub := supervisor.Command{

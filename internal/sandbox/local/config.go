@@ -39,7 +39,7 @@ type Config struct {
 	BackgroundStop time.Duration
 	// Images restricts the images of boxes.
 	Images Images
-	// Layers limit the cached environments.
+	// Layers limits the cached environments.
 	Layers Layers
 	// HouseMB is the space that the boxes and layers of one house may use, in MiB. A house that uses more gets no
 	// further box, and the disks of its boxes are full. Defaults to 102400.
@@ -51,8 +51,8 @@ type Config struct {
 	// upgrade the server, which then continues to use the box. gVisor's boxes always end with their server. Defaults to
 	// 0: everything ends with the server.
 	Grace time.Duration
-	// PrivateHosts are hosts, or host:port, that boxes may reach at private addresses if their policies allow them, such as
-	// a mirror of packages in the operator's network. Defaults to none.
+	// PrivateHosts are hosts, or host:port, that boxes may reach at private addresses if their policies allow them,
+	// such as a mirror of packages in the operator's network. Defaults to none.
 	PrivateHosts []string
 	// Dial connects boxes to hosts that their policies allow. It must not connect to addresses that are not public.
 	// Defaults to [outbound.Dialer] with PrivateHosts, through the proxy that the environment names (HTTPS_PROXY).
@@ -100,7 +100,7 @@ type Capabilities struct {
 	// DiskLimit: a box has a disk of its own size. The machine's disk holds the space that the box can write next.
 	// Substitute: a limit on the size of one file; boxes can then fill the machine's disk.
 	DiskLimit bool
-	// KillsAll: a time-out or cancellation kills everything that the command started, even if it hides. Substitute: the
+	// KillsAll: a timeout or cancellation kills everything that the command started, even if it hides. Substitute: the
 	// command's descendants and its session.
 	KillsAll bool
 	// OwnKernel: a box uses its own kernel (gVisor) instead of the machine's, which limits what it can reach. Its

@@ -330,7 +330,7 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 	}
 	if !spec.ownKernel {
 		c.limited = make(chan struct{})
-		// Not under ctx, because the container outlives this call.
+		// Do not use ctx, because the container outlives this call.
 		go d.limitInotify(context.WithoutCancel(ctx), c)
 	}
 	return c, d.enter(ctx, c, view)

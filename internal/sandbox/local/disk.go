@@ -44,7 +44,7 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	// reads as zeros.
 	args := []string{"-q", "-F", "-m", "0", "-O", "^resize_inode", "-J", "size=4", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"}
 	if megabytes >= 4096 {
-		args = append(args, "-i", "32768") // a file for each 32 KiB; the tables of twice as many would take 160 MiB of 10 GiB
+		args = append(args, "-i", "32768") // one file for each 32 KiB; the tables for twice as many would take 160 MiB of 10 GiB
 	}
 	mkfs := exec.CommandContext(ctx, "mkfs.ext4", append(args, image)...)
 	mkfs.Env = []string{"PATH=" + hostPath}

@@ -51,7 +51,7 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	}
 	defer cancel()
 	c, run, err := d.launchCommand(limited, b, cmd, fate{}, std.inside)
-	// The command has its own copies. Otherwise its outputs would never end.
+	// The command has its own copies. If ours stayed open, its outputs would never end.
 	std.inside.Close()
 	if err != nil && limited.Err() != nil {
 		return cut(ctx, begin)

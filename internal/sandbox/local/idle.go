@@ -20,13 +20,13 @@ import (
 
 func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
 
-// idle returns for how long the box has not been used.
+// idle returns how long the box has been unused.
 func (b *box) idle() time.Duration { return time.Since(time.Unix(0, b.used.Load())) }
 
 // busy reports whether a container must not be stopped.
 func (c *container) busy() bool { return c.commands.foreground() > 0 }
 
-// background reports whether commands left something running in a container.
+// background reports whether a container may have background processes.
 func (d *Driver) background(c *container) bool {
 	switch {
 	case c.ownKernel:

@@ -13,7 +13,7 @@ import (
 const agentID = 1000
 
 // Blocks of host ids for boxes if the server is root: above the ids of people and the ranges in /etc/subuid (which
-// start at 100,000), and below 2^31, which some tools take for negative.
+// start at 100,000), and below 2^31, because some tools take larger numbers for negative ones.
 const (
 	blockSize  = 65536
 	firstBlock = 0x20000000 / blockSize

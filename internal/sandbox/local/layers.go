@@ -43,7 +43,7 @@ type layers struct {
 	room func(size int64) bool
 	log  *slog.Logger
 
-	mu sync.Mutex // held while layers are added and removed by name, but not while one is copied
+	mu sync.Mutex // guards the names in dir; not held while a layer is copied
 }
 
 // maxLayersOfHouse limits the number of layers of a house, because list reads all of them.
@@ -152,7 +152,7 @@ func (s *layers) read(name string) (l layer, err error) {
 	return l, err
 }
 
-// usedLayer is a layer and when it was last used.
+// usedLayer is a layer with the time of its last use.
 type usedLayer struct {
 	layer
 	used time.Time

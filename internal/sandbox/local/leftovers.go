@@ -142,7 +142,7 @@ func (s *supervised) exists() bool {
 	return err == nil
 }
 
-// strays returns the processes of a container that do not descend from a command that is waited for.
+// strays returns the processes of a container that do not descend from a command that someone waits for.
 func (c *container) strays() []leftover {
 	waited := []int{c.process.Pid}
 	for run := range c.commands.waited {
@@ -217,7 +217,7 @@ func (c *container) endLeftovers() (found bool) {
 // because a search checks every group that a command left, and a box may have a thousand.
 const tidyEvery = 5 * time.Second
 
-// guard protects a command that is waited for from leftovers until it has ended.
+// guard protects a command from leftovers until the command has ended.
 func (c *container) guard(g cgroups, s *supervised) {
 	every := 100 * time.Millisecond
 	if c.cgroup == "" {
@@ -262,7 +262,7 @@ func (c *container) endAttackers(s *supervised) {
 	}
 }
 
-// canaryPatience is how long a canary may take. It sleeps for a tenth of that.
+// canaryPatience is how long a canary may take. A canary sleeps for a tenth of that.
 const canaryPatience = time.Second
 
 // underAttack reports whether something in the box kills or stops everything it can. It starts processes that do

@@ -102,9 +102,9 @@ func (c *child) alive() bool {
 	}
 }
 
-// reapStrays reaps orphans that nobody waits for: the remains of a runtime that was killed while it was starting a
-// command (for example by the box's memory limit), of one that leaves helpers behind, and of another server that was
-// our child. Otherwise they would count against their box and keep its process 1 from ending.
+// reapStrays reaps orphans that nobody waits for. They are left by a runtime that was killed while it was starting a
+// command (for example by the box's memory limit), by a runtime that leaves helpers behind, or by another server that
+// was our child. Otherwise they would count against their box and keep its process 1 from ending.
 func reapStrays() {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()

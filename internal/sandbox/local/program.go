@@ -13,7 +13,7 @@ import (
 
 // supervisorProgram is the program of process 1 in a supervised box: package supervisor/pid1, built for this processor.
 //
-// The packed program is committed, because go build needs no generator and no second build. The server's own program,
+// The packed program is committed, so that go build needs no generator and no second build. The server's own program,
 // started under another name, would be too large for a process in every box (12 MB of its own memory and 22 ms to
 // start, against less than 1 MB and 1 ms). sandbox/build keeps it current.
 var supervisorProgram = sync.OnceValue(func() []byte {

@@ -21,9 +21,10 @@ import (
 // The window of a running box is the free space of its disk. The host holds this space: it is allocated in the disk
 // image. A file of the server on the box's disk, the ballast, takes up all other free space, and the host holds nothing
 // for it. As the box writes, the server widens the window ahead of it: it makes the host hold the space of the
-// ballast's end, and then truncates the ballast. A box can therefore always write as much as its file system reports as
-// free, even if the host's disk fills up. A large disk costs only its contents and its window. When the host has no
-// more space to hold, the box's disk is full.
+// ballast's end, and then truncates the ballast.
+//
+// A box can therefore always write as much as its file system reports as free, even if the host's disk fills up. A
+// large disk costs only its contents and its window. When the host has no more space to hold, the box's disk is full.
 //
 // When a box stops, the host releases the space that was held but never written.
 

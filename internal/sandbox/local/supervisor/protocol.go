@@ -1,5 +1,5 @@
-// Package supervisor is the protocol between the server and process 1 of a box, which starts the box's commands. The
-// program itself is package pid1, below.
+// Package supervisor defines the protocol between the server and process 1 of a box, which starts the box's commands.
+// The program itself is package pid1, below.
 //
 // The server listens on a SOCK_SEQPACKET socket and passes it to process 1 as its standard input, so that the box has
 // no path to it and commands cannot reach it. Each connection has one purpose, which its first message names:
@@ -27,8 +27,8 @@ package supervisor
 import "encoding/binary"
 
 // Version is the version of the protocol. Process 1 drops connections with another version, because it would misread
-// their messages. A server with another version restarts the box, which interrupts its commands: change it only if an older
-// process 1 could not serve a newer server, and name it in the release notes.
+// their messages. A server with another version restarts the box, which interrupts its commands: change it only if an
+// older process 1 could not serve a newer server, and name it in the release notes.
 const Version = 5
 
 // The kinds of messages. A message is Version, its kind and its contents, in little-endian.
@@ -98,7 +98,7 @@ func RecordFiles(flags byte) int {
 // When a record is longer than its limit, the rest is kept as a moving window: after the limit there is an EntryMark
 // every [MarkEvery] bytes, and everything from the first mark up to the [Marks]th mark from the end is released to the
 // disk as a hole. For a Complete record, the hole ends at the last mark before the released position instead. A hole
-// reads as zeros, with which no entry begins, and ends where a mark begins. Process 1 makes holes under an exclusive
+// reads as zeros and ends where a mark begins. No entry begins with a zero. Process 1 makes holes under an exclusive
 // lock of the open file (F_OFD_SETLK), and postpones that if it does not get the lock at once: a reader with a shared
 // lock sees complete entries.
 const (
@@ -200,7 +200,7 @@ type Command struct {
 	Canary bool
 }
 
-// Limit is a resource limit, for soft and hard alike, because a command may raise a soft one up to the hard one.
+// Limit is a resource limit, both soft and hard, because a command may raise a soft limit up to the hard one.
 type Limit struct {
 	Resource uint32
 	Value    uint64
@@ -212,8 +212,8 @@ const (
 	flagTerminal
 )
 
-// Encode encodes the description for process 1: numbers, then strings that each end with NUL. The kernel wants them so,
-// and a stub must not allocate memory to convert them.
+// Encode encodes the description for process 1: numbers, then strings that each end with NUL. The kernel expects this
+// form, and a stub must not allocate memory to convert the strings.
 func (c Command) Encode() []byte {
 	var b []byte
 	number := func(n int) { b = binary.LittleEndian.AppendUint32(b, uint32(n)) }

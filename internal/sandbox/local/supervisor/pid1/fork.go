@@ -24,7 +24,7 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
-// sigaction is the kernel's struct.
+// sigaction is the kernel's struct sigaction.
 type sigaction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
@@ -290,7 +290,8 @@ func (s *server) prepareDomains() {
 	<-entered
 }
 
-// sharedForks is the thread in the shared domain. It must not run anything else, because the domain cannot be left.
+// sharedForks is the thread in the shared domain. It must not run anything else, because a thread cannot leave its
+// domain.
 type sharedForks struct {
 	plans chan *plan
 	made  chan made

@@ -337,8 +337,8 @@ func (s *server) ended(c *conn, status unix.WaitStatus) (sync int) {
 	return sync
 }
 
-// ignoreSignals ignores all signals, because in a box of an ordinary user commands may signal process 1. Signals that
-// the kernel sends for an error in this program still end it.
+// ignoreSignals ignores all signals, because commands can signal process 1 if the server is not root. Signals that the
+// kernel sends for an error in this program still end it.
 func ignoreSignals() {
 	for n := uintptr(1); n <= 64; n++ {
 		switch syscall.Signal(n) {
