@@ -43,10 +43,10 @@ type Recipe struct {
 	Start string `json:"start,omitempty"`
 	// Directory is where commands and scripts start, below the working tree. Defaults to the working tree.
 	Directory string `json:"directory,omitempty"`
-	// Labels are words of the house about the environment. They mean nothing to arbe.
+	// Labels describe the environment for the house. They mean nothing to arbe.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Secrets are the secrets of the house that the setup script and each command receive as environment variables. They are
-	// stored beside the config.
+	// Secrets are the secrets of the house that the setup script and each command receive as environment variables.
+	// They are stored separately from the config.
 	Secrets []secret.Binding `json:"-"`
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
@@ -123,7 +123,7 @@ func (r Recipe) checkRest() error {
 // ownVariables are the environment variables that each command has from its box.
 var ownVariables = []string{"PATH", "HOME", "USER", "LANG", "TERM", "GIT_TERMINAL_PROMPT"}
 
-// checkSecrets validates what a recipe binds.
+// checkSecrets validates the secrets that a recipe binds.
 func checkSecrets(bindings []secret.Binding) error {
 	seen := map[string]bool{}
 	for _, b := range bindings {
