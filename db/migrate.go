@@ -259,7 +259,7 @@ func (w whole) read(version uint) (text []byte, name string, err error) {
 	return text, name, err
 }
 
-// sqlComments matches what the digest leaves out, because it may change without changing the schema.
+// sqlComments matches comments, which the digest leaves out because they do not change the schema.
 var sqlComments = regexp.MustCompile(`(?m)--.*$`)
 
 // migrationDigest returns the SHA-256 of a migration's statements.
@@ -268,9 +268,9 @@ func migrationDigest(text []byte) []byte {
 	return sum[:]
 }
 
-// checkApplied compares the migrations that were applied to a database with this program's. Between releases migrations
-// change in place, and a database of another development build lacks what the changes made. Without this check, it
-// would fail at the first statement that needs it. It changes nothing. The error is a [fault.Precondition].
+// checkApplied compares the applied migrations of a database with this program's. Between releases, migrations change
+// in place, so a database of another development build may lack changes. Without this check, the first statement that
+// needs them would fail. It changes nothing. The error is a [fault.Precondition].
 func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
 	last, err := lastApplied(ctx, conn)
 	if err != nil || last == 0 {
@@ -309,7 +309,7 @@ func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
 	return nil
 }
 
-// lastApplied returns the last migration that was applied to a database; 0 if none was. A dirty one changed nothing, see
+// lastApplied returns the last applied migration of a database; 0 if there is none. A dirty one changed nothing; see
 // [whole].
 func lastApplied(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
 	var exists bool
@@ -320,8 +320,8 @@ func lastApplied(ctx context.Context, conn *pgx.Conn) (version int64, err error)
 	return version, err
 }
 
-// appliedDigests returns the digests of the migrations that were applied to a database. There are none in one from before
-// they were recorded.
+// appliedDigests returns the digests of a database's applied migrations. A database from before they were recorded
+// has none.
 func appliedDigests(ctx context.Context, conn *pgx.Conn) (map[int64][]byte, error) {
 	digests := map[int64][]byte{}
 	rows, _ := conn.Query(ctx, "select version, sha256 from migration_digests") // ForEachRow returns its error
@@ -366,7 +366,8 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// serverAccess makes the login role of the database's servers, confines it, and returns the URL under which they connect.
+// serverAccess creates the login role of the database's servers, confines it, and returns the URL for their
+// connections.
 func serverAccess(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sealer) (serverURL string, err error) {
 	role, password, err := serverRole(ctx, conn, sealer)
 	if err != nil {
@@ -429,9 +430,9 @@ const unconfined = `select
 	or exists (select from pg_database, aclexplode(coalesce(datacl, acldefault('d', datdba))) a where datname = current_database() and a.grantee = 0)`
 
 // confine revokes the default rights of everyone in a database: to connect, and to create objects. Such objects could
-// take the place of those that functions with their owner's rights use. Only the server's role may connect; arbe_app is
-// the group of the servers of all databases in the cluster. They are checked at every start, because neither a dump nor
-// a template includes these rights.
+// replace those that functions with their owner's rights use. Only the server's role may connect; arbe_app is the
+// group of the servers of all databases in the cluster. The rights are checked at every start, because neither a dump
+// nor a template includes them.
 func confine(ctx context.Context, conn *pgx.Conn, role string) error {
 	var open bool
 	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {

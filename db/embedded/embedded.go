@@ -40,7 +40,7 @@ const (
 	cutOffTimeout = 5 * time.Second
 )
 
-// Config says which database to start. Only Dir is required.
+// Config describes the database to start. Only Dir is required.
 type Config struct {
 	// Dir holds the cluster and its files. It is created (mode 0700) if necessary. One process at a time may use it.
 	Dir string
@@ -79,13 +79,13 @@ type Server struct {
 	err      error
 }
 
-// Start brings up the database in cfg.Dir and returns once it accepts connections, creating the cluster at its first
-// call. ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) and not the server's life,
-// which ends with [Server.Stop] and at the latest with this process.
+// Start starts the database in cfg.Dir and returns once it accepts connections. The first start creates the cluster.
+// ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) but not the server's life,
+// which ends with [Server.Stop], and at the latest with this process.
 //
-// After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It
-// fails with [fault.Precondition] when another process runs the directory already, when the binaries do not
-// fit the cluster, or when PostgreSQL may not run as the user it would have to.
+// After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It fails with
+// [fault.Precondition] if another process already runs the directory, if the binaries do not fit the cluster, or if
+// PostgreSQL may not run as the required user.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -171,7 +171,7 @@ func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who a
 	defer cluster.Close()
 	cmd := who.command(bin.path("postgres"), cluster, settings(port, cfg.Fast)...)
 	cmd.Stdout, cmd.Stderr = output, output
-	// A fast shutdown: orderly, but it does not wait for clients, who are gone with us anyway.
+	// A fast shutdown: orderly, but without waiting for clients, which end with us anyway.
 	proc, err := spawn(cmd, syscall.SIGINT)
 	if err != nil {
 		return nil, 0, who.cannotRun(bin, err)
@@ -193,7 +193,7 @@ func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who a
 	return s, port, nil
 }
 
-// settings are the ones PostgreSQL must run with; everything else stays the operator's, by ALTER SYSTEM.
+// settings returns the settings that PostgreSQL must run with. The operator controls all others with ALTER SYSTEM.
 func settings(port int, fast bool) []string {
 	args := []string{
 		"-c", "listen_addresses=127.0.0.1",
@@ -224,14 +224,15 @@ func connectionURL(port int, password string) string {
 	return u.String()
 }
 
-// URL connects to the database "arbe" as the cluster's superuser, password included. It stays the same from
-// start to start, except when another program took the port meanwhile.
+// URL returns the URL of the database "arbe" for the cluster's superuser, with the password. It stays the same from
+// start to start, unless another program has taken the port in the meantime.
 func (s *Server) URL() string { return s.url }
 
-// Done is closed when PostgreSQL is gone, stopped or dead; [Server.Err] then says which.
+// Done returns a channel that is closed when PostgreSQL has ended. [Server.Err] then says whether it was stopped or
+// died.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err returns why PostgreSQL died. It is nil while PostgreSQL runs and after [Server.Stop].
+// Err returns why PostgreSQL died. It is nil while PostgreSQL runs, and after [Server.Stop].
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
