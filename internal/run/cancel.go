@@ -63,8 +63,8 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 	return stopped, err
 }
 
-// CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be called
-// before that transaction locks a log.
+// CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be
+// called before that transaction locks a log.
 func (r *Runs) CancelBelowTx(ctx context.Context, tx pgx.Tx, threadID string) error {
 	running, err := r.config.Threads.RunningBelowTx(ctx, tx, threadID)
 	if err != nil {

@@ -104,7 +104,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 			return err
 		}
 	}
-	// The order in which logs are always locked.
+	// Logs are always locked in this order.
 	refs := slices.SortedFunc(maps.Keys(appends), func(a, b stream.Ref) int { return cmp.Compare(a.Name, b.Name) })
 	for _, ref := range refs {
 		if err := r.appendTx(ctx, tx, ref, ref == th.Stream(), appends[ref]); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file takes what runners post. An agent can run anything in a runner's sandbox, so a runner is trusted only
+// This file receives the posts of runners. An agent can run anything in a runner's sandbox, so a runner is trusted only
 // with its own run. It writes to its own thread, as its bot, within the limits of a run. The ids and epochs of its
 // entries must be those of its run, and their kinds a runner's. Secrets that the run received are removed.
 
@@ -44,8 +44,8 @@ const maxChunk = 256 << 10
 // Accept handles a runner's post, all or nothing. Entries go to the log. Only the first heartbeat goes to the log,
 // and the row keeps the time of the last one. A report ends the run. Pieces of coming entries reach the watchers.
 //
-// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for what no runner posts; and those of
-// [stream.Log.Write].
+// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for a post that no runner
+// makes; and those of [stream.Log.Write].
 func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
 	done, err = r.accept(ctx, by, w)
 	switch fault.CodeOf(err) {
@@ -103,7 +103,7 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 	return done, err
 }
 
-// sorted is what a post consists of.
+// sorted has the parts of a post.
 type sorted struct {
 	entries []entry.Draft
 	deltas  []stream.Delta
@@ -285,7 +285,7 @@ type posting struct {
 	redactor *secret.Redactor
 
 	mu sync.Mutex
-	// begunEntries and begunBytes count what the row has counted, freshEntries and freshBytes what was written since.
+	// begunEntries and begunBytes count what the row has counted, freshEntries and freshBytes those written since.
 	begunEntries, begunBytes int64
 	freshEntries, freshBytes int64
 	beaten                   bool
@@ -421,6 +421,6 @@ func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
 	if parsed = clean(parsed); !found {
 		return text
 	}
-	without, _ := json.Marshal(parsed) // cannot fail for what was just decoded
+	without, _ := json.Marshal(parsed) // cannot fail, because it was just decoded
 	return without
 }

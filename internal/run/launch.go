@@ -183,7 +183,7 @@ func launchID(threadID string, epoch int64) string {
 }
 
 // follow waits until the runner has ended. It returns nil if the run has been ended by then, and otherwise a
-// [*goneError] with what is known of the runner.
+// [*goneError] that describes the runner's end.
 func (l *launch) follow(ctx context.Context) error {
 	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
 	if fault.CodeOf(err) == fault.NotFound {

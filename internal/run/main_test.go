@@ -223,7 +223,7 @@ func story(entries []entry.Entry) string {
 type runner struct {
 	w     *world
 	ctx   context.Context // ends when it is killed
-	asked chan struct{}   // closed when it is told to end
+	asked chan struct{}   // closed when it is asked to end
 	env   map[string]string
 	spec  struct {
 		Epoch, After int64
@@ -256,7 +256,7 @@ func (r *runner) send(drafts ...entry.Draft) error {
 	return err
 }
 
-// must posts what must be accepted.
+// must posts payloads that must be accepted.
 func (r *runner) must(payloads ...entry.Payload) {
 	if err := r.post(payloads...); err != nil && r.ctx.Err() == nil {
 		r.w.t.Errorf("posting: %v", fault.From(err).Detail())

@@ -34,7 +34,7 @@ const (
 type Reconciled struct {
 	// From and To are the statuses before and after. They are equal if nothing was wrong.
 	From, To thread.Status
-	// Reason says what was found; empty if nothing was wrong.
+	// Reason describes the problem; empty if nothing was wrong.
 	Reason string
 }
 
@@ -54,7 +54,7 @@ func (r *Runs) Reconcile(ctx context.Context, scope db.Scope, threadID string) (
 	return done, err
 }
 
-// Judge returns what [Runs.Reconcile] would do, and does nothing.
+// Judge returns the result that [Runs.Reconcile] would have, and changes nothing.
 func (r *Runs) Judge(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
 	th, e, found, err := r.judge(ctx, scope, threadID)
 	done = Reconciled{From: th.Status, To: th.Status}

@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// sights are what this server has seen of the runs that it checked. A run's silence is how long this server has seen
+// sights are this server's observations of the runs that it checked. A run's silence is how long this server has seen
 // the same last heartbeat. So neither the database's clock nor this machine's matters if it jumps. A server that
 // starts after hours in which all servers were down gives each runner time to be heard.
 type sights struct {
@@ -15,7 +15,7 @@ type sights struct {
 	byThread map[string]sight
 }
 
-// sight is what this server has seen of a run.
+// sight is this server's observation of a run.
 type sight struct {
 	epoch  int64
 	heard  time.Time // the last heartbeat, by the database's clock

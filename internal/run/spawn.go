@@ -54,8 +54,9 @@ const (
 // Spawn delegates a task as the scope's agent. In one transaction it creates the child thread, records it in the
 // parent, posts the task in the child and queues the child's first run. It returns the child.
 //
-// Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment that the
-// house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for too many tasks.
+// Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment
+// that the house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for
+// too many tasks.
 func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.Thread, err error) {
 	if err := t.check(r.config.Limits); err != nil {
 		return child, err

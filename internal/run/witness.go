@@ -16,7 +16,7 @@ func (r *Runs) witness(ctx context.Context, by Poster, f *entry.RunFinished) err
 	}
 	b, err := r.config.Bots.Get(ctx, db.Scope{House: by.House}, by.Agent)
 	if fault.CodeOf(err) == fault.NotFound {
-		return nil // it was removed, and nobody waits for it
+		return nil // the bot was removed, and nobody waits for it
 	} else if err != nil || !r.config.Agents[b.Runtime].Witness {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestTheGatewayIsTheWitnessOfAgentsThatCannotTell(t *testing.T) {
 		{"weak", "silent", thread.Failed, "no output"},
 		{"weak", "failed", thread.Failed, "it says so"},
 		{"weak", "unknown", thread.Completed, ""},
-		{"pi", "cut", thread.Completed, ""}, // it can tell
+		{"pi", "cut", thread.Completed, ""}, // pi can tell
 	} {
 		child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: c.task, Agent: "@" + c.agent})
 		must(t, err)
