@@ -272,7 +272,7 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	return errors.Join(r.writeFiles(files), r.keepSession())
 }
 
-// spoken is what the log says about the thread's earlier runs.
+// spoken is the state of the thread's earlier runs, from the log.
 type spoken struct {
 	// ended means that the last run ended by itself.
 	ended bool

@@ -108,7 +108,7 @@ type setup struct {
 // Find returns the harness with a name.
 type Find func(name string) (harness.Harness, bool)
 
-// load reads the specification and the environment. Its errors name what is wrong.
+// load reads the specification and the environment. Its errors name the problem.
 func load(path string, environ []string, find Find) (*setup, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

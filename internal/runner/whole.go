@@ -44,7 +44,7 @@ func newWholes(dir string) *wholes {
 		return w // there was no earlier runner of this run, or it kept nothing
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what is missing only counts in nothing
+	names, _ := d.Readdirnames(-1) // an error only makes size too small
 	for _, name := range names {
 		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			w.size += info.Size()
