@@ -18,7 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// accountsBench is a bench whose house may bring its own key to a double of Daytona, where the operator has an account too.
+// accountsBench is a bench whose house may bring its own key to a double of Daytona, where the operator has an account
+// too.
 type accountsBench struct {
 	*bench
 	daytona *daytonatest.Double

@@ -273,7 +273,7 @@ func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made
 	switch {
 	case err != nil:
 		return box, err
-	case moved == 0: // the threads were deleted meanwhile, so nobody would use it
+	case moved == 0: // the threads were deleted in the meantime, so nobody would use it
 		return Sandbox{ID: box.ID, Status: StatusDead}, b.sandboxes.markDeadTx(ctx, tx, box.ID)
 	}
 	return box, b.sandboxes.keepNamedTx(ctx, tx, box, said)
@@ -303,7 +303,7 @@ func (b *builds) logTx(ctx context.Context, tx pgx.Tx, threadID, id string, step
 	}
 	th, err := b.threads.GetTx(ctx, tx, threadID)
 	if fault.CodeOf(err) == fault.NotFound {
-		return nil // deleted meanwhile with its log, which must not undo the result of the build
+		return nil // deleted in the meantime with its log, which must not undo the result of the build
 	} else if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ const (
 
 // cached is the use of the cached environment in the preparation of one box. The zero value uses none.
 type cached struct {
-	layers   Layered // nil: the driver keeps none, or none may be used
+	layers   Layered // nil: the driver does not keep layers, or none may be used
 	rebuilds int32
 	logger   *slog.Logger
 

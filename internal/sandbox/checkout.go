@@ -18,7 +18,8 @@ import (
 
 // Repository is a git repository that is cloned into a new box.
 type Repository struct {
-	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the server.
+	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the
+	// server.
 	URL string `json:"url"`
 	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
 	Ref string `json:"ref,omitempty"`

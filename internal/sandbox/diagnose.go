@@ -23,16 +23,16 @@ type Check struct {
 	Name     string
 	Result   CheckResult
 	Duration time.Duration
-	// Message says what was found, and Next what to do about it. Output is the end of a script's output. Each may be
+	// Message describes the result, and Next the remedy. Output is the end of a script's output. Each may be
 	// empty.
 	Message, Next, Output string
 }
 
-// CheckResult is what a step of a diagnosis found.
+// CheckResult is the result of a step of a diagnosis.
 type CheckResult string
 
-// The results. A warning does not keep the environment from building sandboxes. A step is skipped if there is nothing to do, or
-// if one before it failed.
+// The results. A warning does not keep the environment from building sandboxes. A step is skipped if there is nothing
+// to do, or if one before it failed.
 const (
 	CheckOK      CheckResult = "ok"
 	CheckWarning CheckResult = "warning"
@@ -48,7 +48,7 @@ const (
 	checkRemove = time.Minute
 )
 
-// Diagnose finds out whether an environment can build a sandbox now. It builds one, checks from inside what the sandbox
+// Diagnose finds out whether an environment can build a sandbox now. It builds one, checks from inside which hosts it
 // reaches, and deletes it. It calls to with each finished step, in order. The error is nil if all steps were done,
 // however they ended.
 //

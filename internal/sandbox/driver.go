@@ -1,7 +1,7 @@
 // Package sandbox gives a thread its sandbox. It resolves the right one (live: use it; dead: replace it; none: create
 // one), runs commands in it, and knows which sandboxes may be deleted.
 //
-// A box is what a [Driver] creates for a sandbox at a provider. Drivers are leaf packages below this one, and nothing
+// A box is created by a [Driver] at a provider, for a sandbox. Drivers are leaf packages below this one, and nothing
 // above this package names one. The test suite for drivers is in sandboxtest.
 //
 // Each type here uses only those before it. [Account] describes how houses bring their own keys to a provider.
@@ -24,7 +24,7 @@ import (
 
 // Driver creates and uses boxes at one provider. A box is one machine with one working tree.
 //
-// Methods are safe for concurrent use, also for one box. A ref is what Create returned. If its box is gone, every
+// Methods are safe for concurrent use, also for one box. A ref comes from Create. If its box is gone, every
 // method but Probe, Destroy and List fails with [fault.NotFound]. Errors are [*fault.Error]s that people may read.
 type Driver interface {
 	// Create creates a box and returns when commands can run in it. It is idempotent by Spec.ID: a second call with the
@@ -61,7 +61,7 @@ type Driver interface {
 	// it out of quarantine. Repeating it is harmless.
 	Quarantine(ctx context.Context, ref string) (place string, err error)
 
-	// List returns the boxes whose labels match want, of which an empty field matches everything.
+	// List returns the boxes whose labels match want. An empty field of want matches everything.
 	List(ctx context.Context, want Labels) ([]Box, error)
 
 	// Close ends what must not outlive this server and releases the driver. For a local driver that is everything that
@@ -270,9 +270,9 @@ type Launcher interface {
 	// command that has ended succeeds.
 	Interrupt(ctx context.Context, ref, id string) error
 
-	// End ends a launched command and everything it started. It sends SIGTERM, and kills what is left after the
+	// End ends a launched command and everything it started. It sends SIGTERM, and kills the rest after the
 	// patience; without patience it kills at once. It returns when they have ended. Ending a command that has ended
-	// kills what it left, as far as the driver can tell what that is, and succeeds.
+	// kills its leftovers, as far as the driver can find them, and succeeds.
 	End(ctx context.Context, ref, id string, patience time.Duration) error
 
 	// Forget deletes the record of a launched command. It does not end the command. Forgetting an unknown command
@@ -302,7 +302,7 @@ type Record struct {
 	Next int64     // the position after it
 	Time time.Time // when it was recorded
 	Kind RecordKind
-	// Data is what the command wrote. It is valid only during the call that delivers it.
+	// Data is output of the command. It is valid only during the call that delivers it.
 	Data []byte
 	// ExitCode and OutOfMemory are set for RecordExit, with the meaning that they have in [Result].
 	ExitCode    int
@@ -336,7 +336,7 @@ type Spec struct {
 	// driver's own base is used.
 	Image  string
 	Limits Limits
-	// Egress says what the box may reach. A driver that is not [Gated] cannot keep to it.
+	// Egress says which hosts the box may reach. A driver that is not [Gated] cannot enforce it.
 	Egress egress.Policy
 }
 
@@ -379,7 +379,7 @@ type Command struct {
 	// Env is added to the box's own small environment (PATH, HOME, USER, LANG, TERM). Values reach the command's
 	// environment only, never an argument list or a file, because they may be secrets.
 	Env map[string]string
-	// Stdin is what it reads; nil is an empty input.
+	// Stdin is its input; nil is an empty input.
 	Stdin io.Reader
 	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A writer that fails
 	// stops receiving and does not stop the command.

@@ -99,7 +99,7 @@ type preparing struct {
 	commits map[string]string
 }
 
-// script is what one step runs.
+// script is the command of one step.
 type script struct {
 	name     string
 	argv     []string
@@ -111,7 +111,7 @@ type script struct {
 func (p *preparing) do(s script) error {
 	var out tail
 	p.watch.step(s.name)
-	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails, nor does watch
+	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // neither it nor watch ever fails
 	live := s.received.Redactor.Live(func(b []byte) { _, _ = p.watch.Write(b) })
 	both := &shared{w: io.MultiWriter(whole, live)}
 	defer p.refusals.during(p.ref, both.refused)()

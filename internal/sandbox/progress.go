@@ -52,8 +52,8 @@ func (p *progress) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// flush publishes what is pending. When the build has ended, it publishes nothing more, because the entry holds the end
-// of the output.
+// flush publishes the pending output. When the build has ended, it publishes nothing more, because the entry holds the
+// end of the output.
 func (p *progress) flush() {
 	p.sending.Lock()
 	defer p.sending.Unlock()

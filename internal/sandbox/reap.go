@@ -222,10 +222,10 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 	return alive, err
 }
 
-// Sweep finishes what a crash left between a record and its box. It runs at the start of a server and then regularly, and logs
-// its errors.
+// Sweep finishes work on records and boxes that a crash interrupted. It runs at the start of a server and then
+// regularly. It logs its errors.
 //
-// It saves the files of a box whose record is dead, if that was not done, and destroys it. It destroys a box whose
+// It destroys a box whose record is dead, after saving its files if that was not done. It destroys a box whose
 // build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
 // quarantined boxes once after each start. Cached files of environments that no longer exist are deleted.

@@ -50,8 +50,8 @@ type Recipe struct {
 	Secrets []secret.Binding `json:"-"`
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
-	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to [egress.Listed], and
-	// then its Sets to all; with a driver that is not [Gated], an empty policy is [egress.Open].
+	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to
+	// [egress.Listed], and then its Sets to all; with a driver that is not [Gated], an empty policy is [egress.Open].
 	Egress egress.Policy `json:"egress,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
@@ -93,7 +93,7 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, of which each is two, are removed first,
+	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, each written as two, are removed first,
 	// because \\u0000 is not a NUL byte.
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")

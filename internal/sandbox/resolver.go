@@ -29,7 +29,8 @@ type Config struct {
 	// later, with [Resolver.DriverStarted].
 	Drivers     map[string]Driver
 	Unavailable map[string]error
-	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to nil.
+	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to
+	// nil.
 	Wanted func(driver string)
 	// Accounts describe how houses bring their own keys, by the names of drivers. They need Secrets. Defaults to
 	// none.
@@ -43,7 +44,7 @@ type Config struct {
 	// MachineGone is how long a machine must be without a report before its sandboxes count as dead. Defaults to 24
 	// hours.
 	MachineGone time.Duration
-	// Maxima limit what recipes and commands may ask for. Defaults to no limits.
+	// Maxima limit the requests of recipes and commands. Defaults to no limits.
 	Maxima Maxima
 	// Secrets are the secrets that recipes bind. Required if any recipe binds one.
 	Secrets *secret.Secrets
@@ -171,7 +172,7 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 	}
 }
 
-// Handle returns a sandbox by its id, for continuing what was started in it. A dead sandbox is a [fault.NotFound], and
+// Handle returns a sandbox by its id, to continue earlier work in it. A dead sandbox is a [fault.NotFound], and
 // one that only another machine reaches an [*OtherMachineError].
 func (r *Resolver) Handle(ctx context.Context, scope db.Scope, id string) (Handle, error) {
 	var box Sandbox
@@ -306,7 +307,7 @@ func (r *Resolver) Renew(ctx context.Context, scope db.Scope, threadID, from str
 		})
 		if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && !away {
 			if away, err = r.MachineAway(ctx, other.Machine); away && err == nil {
-				continue // with what was saved
+				continue // with the saved files
 			}
 			return cmp.Or[error](err, other)
 		}

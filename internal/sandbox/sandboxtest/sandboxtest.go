@@ -3,12 +3,12 @@
 // Package sandboxtest is the suite that every sandbox driver must pass. It checks on live boxes, through
 // [sandbox.Driver] only, what a box must allow and what it must prevent.
 //
-// Each file is a category. Categories create their own boxes and run in parallel. The checks of a category run one after
-// another in one box, so that each also shows that the previous ones left it usable. Most checks are a line of shell with its
-// exact output.
+// Each file is a category. Categories create their own boxes and run in parallel. The checks of a category run one
+// after another in one box, so that each also shows that the previous ones left it usable. Most checks are a line of
+// shell with its exact output.
 //
-// A driver states its guarantees ([sandbox.Stating]), and the suite checks them. Checks of other properties are reported as
-// skipped, not as passed.
+// A driver states its guarantees ([sandbox.Stating]), and the suite checks them. Checks of other properties are
+// reported as skipped, not as passed.
 package sandboxtest
 
 import (
