@@ -42,8 +42,8 @@ type Find struct {
 	After, Before time.Time
 }
 
-// ParseFind reads a search: words, "quoted words", and the filters from: in: type: is:failed after: before:. A word that only
-// looks like a filter, such as http://x, is a word.
+// ParseFind reads a search: words, "quoted words", and the filters from: in: type: is:failed after: before:. A word
+// that only looks like a filter, such as http://x, is a word.
 func ParseFind(text string) (f Find, err error) {
 	if len(text) > MaxSearch {
 		return f, fault.Newf(fault.Invalid, "search for fewer words", "a search may have at most %d bytes", MaxSearch)

@@ -66,8 +66,8 @@ type Thread struct {
 	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second, because an
 	// append to the log does not wait for an update of the row.
 	ActiveAt time.Time
-	// LastSaid is its last chat or command; nil if there is none. Running is the oldest of its commands and turns that have
-	// not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
+	// LastSaid is its last chat or command; nil if there is none. Running is the oldest of its commands and turns that
+	// have not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
 	Running  *Work
 	// OpenApprovals is the number of tool calls that wait for a person's approval in it. It follows the log, too.
