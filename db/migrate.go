@@ -118,7 +118,7 @@ func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) er
 	return then(conn)
 }
 
-// Down reverts every migration and thereby deletes all data. It is for tests and for operators who know what it does.
+// Down reverts every migration, which deletes all data. It is for tests and for operators who know this.
 func Down(ctx context.Context, ownerURL string) error {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
@@ -209,8 +209,8 @@ func migrator(cfg *pgx.ConnConfig, files whole) (*migrate.Migrate, error) {
 }
 
 // up applies the missing migrations. A dirty version is a migration that failed or whose server was killed. Because of
-// [whole] it changed nothing, so it is tried again. If it was a newer program's, this one works with what was applied
-// before it.
+// [whole] it changed nothing, so it is tried again. If it was a newer program's, this one works with the migrations
+// that were applied before it.
 func up(ctx context.Context, conn *pgx.Conn, m *migrate.Migrate) error {
 	err := m.Up()
 	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
@@ -233,7 +233,7 @@ func up(ctx context.Context, conn *pgx.Conn, m *migrate.Migrate) error {
 
 // whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and the last one
 // removes the dirty mark that golang-migrate sets before and would otherwise remove afterwards. A migration must
-// therefore neither commit nor use statements that cannot run in a transaction (create index concurrently). The same
+// not commit, and must not use statements that cannot run in a transaction (create index concurrently). The same
 // transaction records the migration's digest, for [checkApplied].
 type whole struct{ source.Driver }
 

@@ -17,7 +17,7 @@ import (
 // Many quick queries do harm too: each connection in use slows the others down, because the database has only so many
 // processors. A house is busy if it uses the database all the time, for several transactions at once. While another
 // house uses the database, the transactions of all busy houses share a few lanes. The houses take turns in the lanes
-// by their past use (start-time fair queuing). The number of lanes adapts to what the database can serve without
+// by their past use (start-time fair queuing). The number of lanes adapts to how much the database can serve without
 // delaying everyone. A house that sends one query at a time needs no lane, and does not wait behind houses that send
 // hundreds at once.
 

@@ -145,7 +145,7 @@ func (d *directory) postmasterFile() postmasterFile {
 	return file
 }
 
-// ensureDatabase checks that the database accepts our connection, and creates it if it is missing, as at the first
+// ensureDatabase checks that the database accepts our connection, and creates it if it is missing, as after the first
 // start and after a crash during it.
 func ensureDatabase(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)

@@ -160,7 +160,7 @@ func hangingInitdb(t *testing.T) (bin string, reached func() int) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(fifo, 0o666); err != nil { // whatever the umask
+	if err := os.Chmod(fifo, 0o666); err != nil { // in spite of the umask
 		t.Fatal(err)
 	}
 	return bin, func() int {

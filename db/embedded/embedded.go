@@ -3,7 +3,7 @@
 // One call, [Start], takes a directory and returns a database that accepts connections. [Keep] also restarts it when it
 // dies. The package hides everything in between: finding or fetching binaries (binaries.go, fetch.go), creating the
 // cluster so that a crash leaves a complete one or none (cluster.go), what the directory stores (directory.go), running
-// PostgreSQL so that it ends with us (process*.go), and ending what a killed predecessor left (leftovers.go).
+// PostgreSQL so that it ends with us (process*.go), and ending processes left by a killed predecessor (leftovers.go).
 //
 // The rule to remember: the lock of the directory decides who owns the cluster. Its holder may end any PostgreSQL that
 // still runs on the cluster; nobody else touches it.
@@ -48,7 +48,7 @@ type Config struct {
 	// places (PATH first), and then fetching them.
 	Binaries string
 	// Cache keeps fetched binaries, for all clusters. Defaults to "arbe" in the user's cache directory, and
-	// to /var/cache/arbe for root, since PostgreSQL then runs as a user who cannot enter root's home.
+	// to /var/cache/arbe for root, because PostgreSQL then runs as a user who cannot enter root's home.
 	Cache string
 	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
 	Repository string

@@ -13,7 +13,7 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// newestFetched is the major version that a new cluster gets when none is installed.
+// newestFetched is the major version of a new cluster if no PostgreSQL is installed.
 const newestFetched = 18
 
 // fetchTimeout limits a fetch, because a network that drops packets would otherwise delay it forever.
@@ -46,7 +46,7 @@ func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 	}
 	cfg.Log.Info("fetching PostgreSQL, which is not installed", "version", version, "to", home)
 	fetchErr := fetchInto(ctx, cache, home, cfg.Repository, version)
-	// Probe even after an error, because another process may have fetched the same version meanwhile.
+	// Probe even after an error, because another process may have fetched the same version in the meantime.
 	b, err := probe(ctx, filepath.Join(home, "bin"))
 	if err != nil {
 		return binaries{}, errors.Join(fetchErr, err)

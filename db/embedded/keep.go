@@ -18,8 +18,8 @@ const (
 	steadyFor = time.Minute
 	// recoverWithin limits a restart. It is long, because an interrupted recovery starts again from the beginning.
 	recoverWithin = 10 * time.Minute
-	// diskFull is a free space, in bytes. With less, a full disk explains why PostgreSQL does not run. It is one
-	// segment of PostgreSQL's write-ahead log.
+	// diskFull is the free space, in bytes, below which a full disk explains why PostgreSQL does not run: one segment of
+	// PostgreSQL's write-ahead log.
 	diskFull = 16 << 20
 )
 

@@ -56,7 +56,7 @@ func (p *process) end() error { return p.state }
 
 // cutOff ends PostgreSQL without its checkpoint, by force if necessary, and waits for its end.
 func (p *process) cutOff() {
-	_ = p.Signal(syscall.SIGQUIT) // an error says that it has ended
+	_ = p.Signal(syscall.SIGQUIT) // an error means that it has ended
 	select {
 	case <-p.exited:
 	case <-time.After(cutOffTimeout):
@@ -74,7 +74,7 @@ func (p *process) killGroup() {
 // account is the user that PostgreSQL runs as: another one if we are root, because PostgreSQL refuses to run as root.
 type account struct {
 	name       string
-	credential *syscall.Credential // nil: whoever we are
+	credential *syscall.Credential // nil: the current user
 }
 
 // accountFor returns the account that owns the cluster, or that will own it if there is none yet.
