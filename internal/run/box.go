@@ -21,7 +21,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// This file installs in a sandbox the files of a run. Files are named by content or version, so a sandbox that has had
+// This file installs the files of a run in a sandbox. Files are named by content or version, so a sandbox that has had
 // a run needs only the new specification.
 
 // home is the directory of our files in a sandbox.

@@ -302,7 +302,7 @@ func TestAHostileTaker(t *testing.T) {
 	if got := q.waits(); got != "a=one" {
 		t.Errorf("what waits is %q", got)
 	}
-	// Posting the same taking again is harmless, even if its response was lost.
+	// Posting the same take again is harmless, even if its response was lost.
 	again := entry.NewDraft("run.1.100", "", q.take("a"))
 	must(t, q.runner.send(again))
 	must(t, q.runner.send(again))

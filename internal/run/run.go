@@ -43,7 +43,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// queue is the queue of launches. workers is the number of runs that a server follows. It can be large, because
+// queue is the queue of launches. workers limits the runs that a server follows. It can be large, because
 // following a run is only waiting.
 const (
 	queue   = "runs"

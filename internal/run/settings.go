@@ -13,8 +13,8 @@ type Limits struct {
 	Silence, Start time.Duration
 	// Entries and Bytes limit what one run may write to its log.
 	Entries, Bytes int
-	// Depth limits how many ancestors a thread from which a task is delegated may have. Children limits the
-	// unfinished tasks that were delegated from one thread.
+	// Depth limits how many threads may be above a delegated one. Children limits the unfinished tasks that were
+	// delegated from one thread.
 	Depth, Children int
 	// Wait is how long a bot waits for its tasks before it is called again, if the call does not say. WaitMost is the
 	// longest that a call may say.

@@ -8,8 +8,8 @@ import (
 )
 
 // sights are this server's observations of the runs that it checked. A run's silence is how long this server has seen
-// the same last heartbeat. So neither the database's clock nor this machine's matters if it jumps. A server that
-// starts after hours in which all servers were down gives each runner time to be heard.
+// the same last heartbeat. So a jump of the database's or this machine's clock does not matter. A server that starts
+// after hours in which all servers were down gives each runner time to be heard.
 type sights struct {
 	mu       sync.Mutex
 	byThread map[string]sight
