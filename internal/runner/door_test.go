@@ -43,7 +43,7 @@ type fakeDoor struct {
 	status int
 	drop   int
 	posts  int
-	// beforeTaking runs once before the runner's first taking is checked. refused counts the refused takings.
+	// beforeTaking runs once, before the runner's first take is checked. refused counts the refused takes.
 	beforeTaking func()
 	refused      int
 }
@@ -133,7 +133,7 @@ func (d *fakeDoor) stream(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// taken checks a taking as the server does. It returns the status of a refusal, or 0.
+// taken checks a take as the server does. It returns the status of a refusal, or 0.
 func (d *fakeDoor) taken(e row) int {
 	var p struct {
 		Type string

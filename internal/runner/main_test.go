@@ -188,7 +188,7 @@ func (r *running) finish() report {
 	return f
 }
 
-// types returns the kinds of the run's entries, in order, without its takings.
+// types returns the kinds of the run's entries, in order, without its takes.
 func (w *world) types() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

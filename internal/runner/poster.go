@@ -135,8 +135,8 @@ func (p *poster) fail(err error) {
 	})
 }
 
-// ephemeral posts the heartbeat and the text since the last call. It returns only errOver. Other errors do not
-// matter, because the entries hold the same text.
+// ephemeral posts the heartbeat and the text since the last call. It returns only errOver. The next batch would run
+// into any other error too.
 func (p *poster) ephemeral(ctx context.Context, away bool) error {
 	p.mu.Lock()
 	p.close()

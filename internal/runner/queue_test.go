@@ -92,7 +92,7 @@ func TestACancelledTask(t *testing.T) {
 	}
 }
 
-// The answer to a taking is lost. The runner asks again, and the agent gets the message once.
+// The answer to a take is lost. The runner asks again, and the agent gets the message once.
 func TestATakingWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "You said " + r.Asked()} })

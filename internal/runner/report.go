@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Limits of what is posted, in bytes.
+// Limits of posts, in bytes.
 const (
 	// maxRecord is below the door's limit for an entry.
 	maxRecord = 3 << 20

@@ -90,7 +90,7 @@ func (r *run) took(err error) {
 	case err != nil && !isRefused: // the context has ended
 		return
 	}
-	// An older door, which does not support taking, also refuses it. In that case nobody can change the queue.
+	// An older door, which does not support takes, also refuses them. In that case nobody can change the queue.
 	r.queue.Take(t.ids...)
 	r.waiting = append(r.waiting, t.texts...)
 	r.beat()
