@@ -173,7 +173,7 @@ const (
 // TryAccount tries a new value for a secret of the scope's house, if the secret is a key of sandbox providers. It
 // returns the result as a sentence, or "" for any other secret. It changes nothing. A key that a provider refuses is
 // a [fault.Invalid]. While the house has sandboxes in its own account, only another key of the same account is
-// accepted. A key of a different account is a [fault.Precondition]. skip accepts any.
+// accepted. A key of a different account is a [fault.Precondition]. With skip, the key is not tried.
 func (r *Resolver) TryAccount(ctx context.Context, scope db.Scope, name, value string, skip bool) (said string, err error) {
 	names := r.drivers.accounts.named(name)
 	if len(names) == 0 {

@@ -194,7 +194,7 @@ func (c *cached) findKey(p *preparing) {
 	c.key = hex.EncodeToString(sum[:])
 }
 
-// wholeCommit matches the full name of a commit.
+// wholeCommit matches the full id of a commit.
 var wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // refNames returns the names under which a ref of a recipe may be found.

@@ -64,9 +64,9 @@ type Driver interface {
 	// List returns the boxes whose labels match want. An empty field of want matches everything.
 	List(ctx context.Context, want Labels) ([]Box, error)
 
-	// Close ends what must not outlive this server and releases the driver. For a local driver that is everything that
-	// runs in its boxes, except launched commands; the files stay for the next start. No method may be called after
-	// Close.
+	// Close ends everything that must not outlive this server and releases the driver. For a local driver that is all
+	// that runs in its boxes, except launched commands; the files stay for the next start. No method may be called
+	// after Close.
 	Close(ctx context.Context) error
 }
 
@@ -100,8 +100,8 @@ type Dialer interface {
 
 	// Dial connects to a port on the box's own loopback, over IPv4, or else IPv6. It may start a stopped box. If
 	// nothing accepts the connection, the error is [ErrNobodyListens]. ctx limits only the connecting. The connection
-	// lasts until either side or the box ends it. It reaches only programs of the box. The ports on which the server
-	// itself listens inside the box are refused.
+	// lasts until either side or the box ends it. It reaches only programs of the box. On the ports on which the
+	// server itself listens inside the box, the error is [ErrNobodyListens] too.
 	Dial(ctx context.Context, ref string, port uint16) (Conn, error)
 }
 
@@ -427,7 +427,7 @@ type Box struct {
 	Ref    string
 	ID     string
 	Labels Labels
-	// CreatedAt is when the provider says it was made.
+	// CreatedAt is its creation time, according to the provider.
 	CreatedAt time.Time
 	// Quarantined is set while the box is in quarantine.
 	Quarantined bool

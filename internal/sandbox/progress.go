@@ -9,7 +9,7 @@ import (
 
 const (
 	// progressEvery is the time between two pieces of a build's live output, and progressMost the size of the largest
-	// piece in bytes. Of output that comes faster, watchers see the end.
+	// piece in bytes. If output comes faster, watchers see only its end.
 	progressEvery = 100 * time.Millisecond
 	progressMost  = 64 << 10
 )

@@ -41,8 +41,8 @@ type Reaper struct {
 
 // Destroy saves a sandbox's files, deletes its box, and returns the sandbox, now dead. Destroying a dead sandbox
 // succeeds. If the files cannot be saved, nothing is deleted, and the error is a [fault.Precondition]. After a crash
-// in between, [Reaper.Sweep] finds the box. If only another machine reaches the box, Destroy marks the record dead
-// and returns an [*OtherMachineError], unless that machine is gone. That machine then saves the files.
+// in between, [Reaper.Sweep] finds the box. If only another machine reaches the box, Destroy marks the record dead and
+// returns an [*OtherMachineError], and that machine saves the files. If that machine is gone, there is no error.
 func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbox, error) {
 	box, err := r.sandboxes.Sandbox(ctx, scope, id)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbo
 	}
 	if box.Status == StatusLive && !r.sandboxes.elsewhere(box) {
 		unsaved, err := r.trees.save(ctx, box)
-		if err != nil && fault.CodeOf(err) != fault.NotFound { // the box is gone
+		if err != nil && fault.CodeOf(err) != fault.NotFound { // NotFound: the box is gone
 			return box, fault.New(fault.CodeOf(err), "the files could not be saved: "+fault.From(err).Message, "try again, or delete the sandbox without saving: arbe sandbox delete --discard").Because(err)
 		}
 		if unsaved != "" {
@@ -104,7 +104,7 @@ func (r *Reaper) saveDead(ctx context.Context, box Sandbox) error {
 }
 
 // destroy is [Reaper.Destroy] if allowed returns true. allowed is called while the record is locked, so that no thread
-// gets the sandbox meanwhile.
+// gets the sandbox in the meantime.
 func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed func(context.Context, pgx.Tx) (bool, error)) (box Sandbox, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if box, err = r.sandboxes.lockTx(ctx, tx, id); err != nil {

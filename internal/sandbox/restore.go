@@ -198,7 +198,7 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 	if part.Commit == "" {
 		files, err := gzip.NewReader(cmd.Stdin)
 		if err != nil {
-			return "what was saved cannot be read", nil //nolint:nilerr // it will not be better another time
+			return "what was saved cannot be read", nil //nolint:nilerr // a retry would not help
 		}
 		free, end := p.besideCheckouts(files)
 		defer func() { part.lacks(end()) }()

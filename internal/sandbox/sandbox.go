@@ -105,12 +105,12 @@ type Use struct {
 	// Direct messages are counted but not listed.
 	ThreadCount int
 	Threads     []UsingThread
-	// DiskBytes is the space that it uses on its machine's disk, measured within the last minutes; 0 if that is not
+	// DiskBytes is the space that it uses on its machine's disk, as of the last few minutes; 0 if that is not
 	// known.
 	DiskBytes int64
 }
 
-// Disk is the disk space of machines that a house uses, in bytes, measured within the last minutes.
+// Disk is the disk space of machines that a house uses, in bytes, as of the last few minutes.
 type Disk struct {
 	Sandboxes, Cached int64
 	// Most is its limit on one machine's disk; 0 for no limit.

@@ -125,7 +125,7 @@ func (t *trees) save(ctx context.Context, box Sandbox) (unsaved string, err erro
 	if err != nil {
 		return "", err
 	}
-	t.sandboxes.touched.Delete(box.ID) // later changes are not saved
+	t.sandboxes.touched.Delete(box.ID) // changes from now on are not saved
 	s := &saving{trees: t, scope: scope, box: box, driver: driver, before: before}
 	if s.began, err = t.now(ctx); err != nil {
 		return "", err
