@@ -387,7 +387,7 @@ func (t *Threads) WithChildren(ctx context.Context, scope db.Scope, ids []string
 	return parents, err
 }
 
-// Change describes a change of a thread. It leaves unchanged what is nil.
+// Change describes a change of a thread. Nil fields are left unchanged.
 type Change struct {
 	// Name and Environment are removed by an empty string.
 	Name, Environment *string
