@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// catalog is everything that migrations make, one line each, in a stable order and without what differs
+// catalog returns everything that migrations make, one line each, in a stable order and without details that differ
 // between databases.
 func catalog(t testing.TB, conn *pgx.Conn) []string {
 	t.Helper()
@@ -52,7 +52,7 @@ func catalog(t testing.TB, conn *pgx.Conn) []string {
 		) all_of_it (line) order by line collate "C"`)
 }
 
-// differences are the lines of only one of two catalogs.
+// differences returns the lines that only one of two catalogs has.
 func differences(before, after []string) string {
 	var b strings.Builder
 	for _, line := range before {

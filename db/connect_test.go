@@ -24,7 +24,7 @@ func TestAConnectionThatCannotBeMadeSaysWhy(t *testing.T) {
 	if err := owner.QueryRow(t.Context(), "select oid::text, datname from pg_database where datname = current_database()").Scan(&suffix, &database); err != nil {
 		t.Fatal(err)
 	}
-	// with is the owner's URL with another role, which has the password hunter2.
+	// with returns the owner's URL for another role, which has the password hunter2.
 	base, err := url.Parse(d.OwnerURL)
 	if err != nil {
 		t.Fatal(err)
@@ -95,13 +95,13 @@ func password(u *url.URL) string {
 	return p
 }
 
-// silentServer accepts connections and closes them, as something does that is no Postgres.
+// silentServer accepts connections and closes them, as a server that is not Postgres might.
 func silentServer(t *testing.T) (address string) {
 	t.Helper()
 	return listen(t, func(net.Conn) {})
 }
 
-// untrustedPostgres begins TLS as Postgres does, with a certificate of an authority that nobody trusts.
+// untrustedPostgres begins TLS as Postgres does, with a certificate from an untrusted authority.
 func untrustedPostgres(t *testing.T) (address string) {
 	t.Helper()
 	signed := httptest.NewUnstartedServer(nil)

@@ -1,12 +1,12 @@
 // Package db is arbe's access to Postgres: the schema (migrations), the queries (queries, generated into query), and
 // the one way to use them: a transaction in the scope of one house.
 //
-// Row-level security is real. The server's role owns nothing and bypasses nothing, so a transaction sees only what its
-// [Scope] names. The rule to remember: a house's rows are visible only inside [DB.In]. A query on the pool has no scope
-// and sees no house's rows. The pool is for the job queue, for locks, and for narrow functions of the schema that
-// answer before the caller is known, or for all houses at once; a test lists the packages that use it. Code that needs
-// a connection outside the pool uses [DB.Connect] or, to receive notifications, a [Listener]. Code that caches answers
-// about permission learns from [DB.OnPermission] and [PermissionChannel] which of them are no longer valid.
+// Row-level security is real. The server's role owns nothing and bypasses nothing, so a transaction sees only the
+// rows of its [Scope]. The rule to remember: a house's rows are visible only inside [DB.In]. A query on the pool has
+// no scope and sees no house's rows. The pool is for the job queue, for locks, and for narrow functions of the schema
+// that answer before the caller is known, or for all houses at once; a test lists the packages that use it. Code that
+// needs a connection outside the pool uses [DB.Connect] or, to receive notifications, a [Listener]. Code that caches
+// permissions learns from [DB.OnPermission] and [PermissionChannel] which cached answers are no longer valid.
 package db
 
 import (
@@ -38,15 +38,15 @@ type DB struct {
 	permissions        permissions
 }
 
-// Scope is what a transaction may see. An empty field sees nothing of its kind.
+// Scope says which rows a transaction may see. An empty field shows no rows of its kind.
 type Scope struct {
 	// House is the id of the house whose rows are visible.
 	House string
 	// Agent is the uuid of the requesting agent.
 	Agent string
-	// GenericPlans makes Postgres plan each statement once per connection, whatever its values. It is for statements that
-	// read by a key, which a plan for their values turns into a scan of a table: row-level security hides from the planner
-	// how many rows they find.
+	// GenericPlans makes Postgres plan each statement once per connection, whatever its values. It is for statements
+	// that read by a key but get a table scan if planned for their values: row-level security hides the number of
+	// matching rows from the planner.
 	GenericPlans bool
 }
 
@@ -56,7 +56,7 @@ type Options struct {
 	MaxConns int32
 	// TransactionTimeout limits a transaction of [DB.In]. Defaults to 30 seconds, the time limit of a request.
 	TransactionTimeout time.Duration
-	// Noticed is called with each notice of Postgres, by several goroutines. Defaults to nil.
+	// Noticed is called with each notice from Postgres, from several goroutines. Defaults to nil.
 	Noticed func(*pgconn.Notice)
 }
 
@@ -118,8 +118,8 @@ func (d *DB) Reconnects() int64 { return d.reconnects.Load() }
 // Close closes the pool. It waits for open transactions.
 func (d *DB) Close() { d.pool.Close() }
 
-// Pool returns the pool, for what belongs to no house: the job queue, session locks, and functions that answer for all
-// houses. A query on it sees no house's rows.
+// Pool returns the pool, for work that belongs to no house: the job queue, session locks, and functions that answer
+// for all houses. A query on it sees no house's rows.
 func (d *DB) Pool() *pgxpool.Pool { return d.pool }
 
 // In runs f in one transaction with the given scope, and commits if f returns nil. f must not keep tx and must not do
@@ -161,8 +161,8 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 	return Explain(err)
 }
 
-// transact runs f in one transaction and passes on what it changed about permission, even if it is unknown whether it
-// was committed, because a needless word is harmless and a missing one is not.
+// transact runs f in one transaction and passes on its changes of permission. It does so even if it is unknown
+// whether the transaction was committed, because a needless word is harmless and a missing one is not.
 func (d *DB) transact(ctx context.Context, begin string, f func(tx pgx.Tx) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
@@ -201,8 +201,8 @@ func (s Scope) begin() (string, error) {
 	return begin, nil
 }
 
-// Explain turns a lost, refused or exhausted connection into a [fault.Unavailable], and a full disk into
-// a [fault.Exhausted]. Every other error comes back as it is.
+// Explain turns a lost, refused or exhausted connection into a [fault.Unavailable], and a full disk into a
+// [fault.Exhausted]. It returns every other error unchanged.
 func Explain(err error) error {
 	if err == nil {
 		return nil

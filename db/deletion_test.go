@@ -51,7 +51,7 @@ func TestAnEntryStaysAsItIs(t *testing.T) {
 	})
 }
 
-// deleteAsServer deletes exactly one row under the server's role, with the eyes of our house, and commits.
+// deleteAsServer deletes exactly one row under the server's role, in the scope of our house, and commits.
 func deleteAsServer(t *testing.T, w two, statement string, args ...any) {
 	t.Helper()
 	err := w.DB.In(t.Context(), w.ours.scope(), func(tx pgx.Tx) error {
@@ -73,7 +73,7 @@ func TestDeletingAThreadTakesItsLogAndItsChildrenWithIt(t *testing.T) {
 	for query, want := range map[string]int{
 		"select count(*) from threads where house_id = $1":                              0,
 		"select count(*) from entries where house_id = $1":                              0,
-		"select count(*) from streams where house_id = $1":                              1, // the one that is no thread's
+		"select count(*) from streams where house_id = $1":                              1, // the stream without a thread
 		"select count(*) from houses where id = $1 and primary_thread_id is null":       1,
 		"select count(*) from houses where id = $1 and default_environment_id is null":  0,
 		"select count(*) from sandboxes where house_id = $1":                            1,

@@ -13,12 +13,12 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// weaknesses says what is wrong with functions of ours, a line each. A function, with its owner's rights or called by
-// a trigger that a cascade fires as the owner, must mean the same under whatever search_path its caller chose; and
-// nobody may call it who need not.
+// weaknesses returns what is wrong with our functions, one line each. A function with its owner's rights, or one that
+// a trigger calls as the owner in a cascade, must mean the same under any search_path that its caller chose. Nobody
+// may be able to call it without need.
 func weaknesses(t testing.TB, conn *pgx.Conn) []string {
 	t.Helper()
-	// What the server says, and what policies, defaults and functions say for it.
+	// The server's own statements, and the policies, defaults and functions that they use.
 	uses := strings.Join(column[string](t, conn, `
 		select pg_get_expr(polqual, polrelid) from pg_policy where polqual is not null
 		union all select pg_get_expr(polwithcheck, polrelid) from pg_policy where polwithcheck is not null
@@ -98,15 +98,15 @@ func TestEveryFunctionMeansTheSameWhoeverCallsIt(t *testing.T) {
 	})
 }
 
-// The server's role once became the owner this way. Both halves of it are closed: it makes no type of its own, and no
-// function of ours would take one.
+// The server's role once became the owner this way. Both steps are blocked: the role cannot create a type, and no
+// function of ours would accept one.
 func TestATemporaryTypeIsNoWayToTheOwnersRights(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	owner := d.Owner(t)
 	h := newHouse(t, owner, "Home")
 	streamID := column[int64](t, owner, "select id from streams where house_id = $1 and name = $2", h.id, h.stream)[0]
-	// Somebody lets it make temporary objects again.
+	// Somebody lets it create temporary objects again.
 	execute(t, owner, "do $$ begin execute format('grant temporary on database %I to arbe_app', current_database()); end $$")
 	conn := connect(t, d.ServerURL)
 	execute(t, conn, "create temporary sequence taken")

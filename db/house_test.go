@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// house is one tenant with a row in every table that a house owns.
+// house is a tenant with a row in every table that houses own.
 type house struct {
 	id          string
 	owner       string // a human
@@ -30,7 +30,7 @@ type house struct {
 
 func (h house) scope() db.Scope { return db.Scope{House: h.id, Agent: h.owner} }
 
-// newHouse makes a house past row-level security.
+// newHouse makes a house, past row-level security.
 func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	t.Helper()
 	var h house
@@ -99,7 +99,7 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	return h
 }
 
-// two is a database with two houses that have nothing to do with each other.
+// two is a database with two unrelated houses.
 type two struct {
 	*dbtest.Database
 	owner    *pgx.Conn
@@ -116,7 +116,7 @@ func newTwo(t testing.TB) two {
 
 var errUndo = errors.New("undo what the test did")
 
-// in runs f with the eyes of scope and undoes what it did, so that cases do not see each other.
+// in runs f in a scope and rolls its changes back, so that cases do not see each other.
 func in(t testing.TB, d *db.DB, scope db.Scope, f func(tx pgx.Tx)) {
 	t.Helper()
 	err := d.In(t.Context(), scope, func(tx pgx.Tx) error {
@@ -128,8 +128,7 @@ func in(t testing.TB, d *db.DB, scope db.Scope, f func(tx pgx.Tx)) {
 	}
 }
 
-// attempt runs one statement in a transaction of its own, which it undoes, and returns how many rows it
-// reached.
+// attempt runs one statement in its own transaction, rolls it back, and returns the number of affected rows.
 func attempt(t testing.TB, d *db.DB, scope db.Scope, statement string, args ...any) (rows int64, err error) {
 	t.Helper()
 	in(t, d, scope, func(tx pgx.Tx) {
@@ -144,7 +143,7 @@ type querier interface {
 	Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error)
 }
 
-// column reads the one column of a query.
+// column returns the single column of a query.
 func column[T any](t testing.TB, q querier, statement string, args ...any) []T {
 	t.Helper()
 	rows, err := q.Query(t.Context(), statement, args...)

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// rename is a change to see whether a transaction was committed.
+// rename makes a change that shows whether a transaction was committed.
 func rename(t testing.TB, tx pgx.Tx) {
 	t.Helper()
 	if tag, err := tx.Exec(t.Context(), "update houses set name = 'renamed'"); err != nil || tag.RowsAffected() != 1 {
@@ -162,7 +162,7 @@ func TestALostConnectionIsUnavailable(t *testing.T) {
 			if got := column[string](t, owner, "select name from houses")[0]; got != "as it was" {
 				t.Errorf("the house is %q", got)
 			}
-			// The pool heals by itself.
+			// The pool recovers by itself.
 			in(t, d.DB, h.scope(), func(tx pgx.Tx) { rename(t, tx) })
 		})
 	}
@@ -207,7 +207,7 @@ func TestACutConnectionIsUnavailable(t *testing.T) {
 	}
 }
 
-// wire is a way to Postgres that can be cut, without a word from Postgres.
+// wire is a connection to Postgres that can be cut without a message from Postgres.
 type wire struct {
 	url   string
 	mu    sync.Mutex
@@ -242,7 +242,7 @@ func newWire(t testing.TB, to string) *wire {
 			w.mu.Lock()
 			w.conns = append(w.conns, near, far)
 			w.mu.Unlock()
-			// The end of one side is the end of the other.
+			// When one side ends, the other must end too.
 			go func() { io.Copy(near, far); near.Close() }()
 			go func() { io.Copy(far, near); far.Close() }()
 		}
@@ -260,7 +260,7 @@ func (w *wire) cut() {
 	w.conns = nil
 }
 
-// terminate ends tx's back end from outside and waits until it is gone.
+// terminate ends tx's backend from outside and waits until it is gone.
 func terminate(ctx context.Context, tx pgx.Tx, owner *pgx.Conn) error {
 	_, err := owner.Exec(ctx, "select pg_terminate_backend($1, 10000)", int(tx.Conn().PgConn().PID()))
 	return err

@@ -11,24 +11,25 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Inspection is what [Inspect] sees of a database.
+// Inspection is the result of [Inspect].
 type Inspection struct {
-	// Version is that of Postgres, as "17.2".
+	// Version is the version of Postgres, such as "17.2".
 	Version string
-	// Migrated is the last migration that was applied, and Latest this program's last one. Migrated is 0 in an empty database.
+	// Migrated is the last applied migration, and Latest this program's last one. Migrated is 0 in an empty database.
 	Migrated, Latest int64
-	// Foreign is the error with which [Migrate] refuses a database of another development build; nil for others.
+	// Foreign is the error with which [Migrate] refuses a database of another development build; nil for other
+	// databases.
 	Foreign error
-	// Took is how long the database took to answer, and Skew how far its clock is ahead of this machine's, which is only known
-	// to within Took.
+	// Took is how long the database took to answer. Skew is how far its clock is ahead of this machine's, to within
+	// Took.
 	Took, Skew time.Duration
-	// Connections are those that are open, and MaxConnections how many there may be, both of the whole Postgres.
+	// Connections is the number of open connections, and MaxConnections their limit, both for the whole Postgres.
 	Connections, MaxConnections int
-	// Bytes is the size of the database, and Parts that of what grows in it, the largest first.
+	// Bytes is the size of the database. Parts are the parts that grow, the largest first.
 	Bytes int64
 	Parts []Part
-	// Role is the role of the servers; empty if none has started yet. Excess says what it may do that it must not; empty if it
-	// has the rights that it should have.
+	// Role is the role of the servers; empty if none has started yet. Excess describes the rights that it must not
+	// have; empty if its rights are correct.
 	Role, Excess string
 }
 
@@ -123,8 +124,8 @@ func (in *Inspection) role(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// ExistingServerURL returns the URL of the migrated database at ownerURL for the servers' role, with the password that the sealer
-// opens. It makes no role.
+// ExistingServerURL returns the URL for the servers' role in the migrated database at ownerURL. The sealer opens the
+// role's password. It creates no role.
 func ExistingServerURL(ctx context.Context, ownerURL string, sealer Sealer) (string, error) {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
@@ -142,8 +143,8 @@ func ExistingServerURL(ctx context.Context, ownerURL string, sealer Sealer) (str
 	return withUser(ownerURL, role, string(password)), err
 }
 
-// TryServerRole logs in as the servers do, and proves that their role sees no house unless one is set. The error says what
-// is wrong.
+// TryServerRole logs in as the servers do, and checks that their role sees no house unless one is set. The error says
+// what is wrong.
 func TryServerRole(ctx context.Context, serverURL string) error {
 	database, err := Open(ctx, serverURL, Options{MaxConns: 1})
 	if err != nil {

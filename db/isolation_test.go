@@ -11,11 +11,11 @@ import (
 	"github.com/arbe-dev/arbe/db"
 )
 
-// Postgres says so when a privilege or a row-level policy stops a statement.
+// refused is the SQLSTATE if a privilege or a row-level policy stops a statement.
 const refused = "42501"
 
-// owned reads from the catalog which tables a house owns, and by which column, so that a table that is
-// added later must be isolated too. Partitions are told apart: nobody reaches them by themselves.
+// owned reads from the catalog which tables a house owns, and by which column, so a table that is added later must be
+// isolated too. It leaves out partitions, which nobody reaches directly.
 func owned(t testing.TB, owner *pgx.Conn) map[string]string {
 	t.Helper()
 	key := map[string]string{"houses": "id"}
@@ -95,13 +95,13 @@ func TestAHouseIsAllThatATransactionOfItReaches(t *testing.T) {
 	}
 }
 
-// isRefused reports whether Postgres refused a statement: the role may not run it, or it writes to a view, which takes no rows.
+// isRefused reports whether Postgres refused a statement: the role may not run it, or it writes to a read-only view.
 func isRefused(err error) bool {
 	const noRowsToView = "55000"
 	return db.State(err) == refused || db.State(err) == noRowsToView
 }
 
-// notMine leaves out what is the agent's own rather than a house's: its keys for all houses.
+// notMine excludes rows that belong to the agent rather than to a house: its keys for all houses.
 func notMine(table string) string {
 	if table == "api_keys" {
 		return "house_id is not null"
@@ -109,8 +109,8 @@ func notMine(table string) string {
 	return "true"
 }
 
-// insertable is what the server's role may fill in, or every column when it may insert nothing: then the
-// table itself is refused.
+// insertable returns the columns that the server's role may fill in, or every column if it may insert nothing: then
+// Postgres refuses the table itself.
 func insertable(t testing.TB, owner *pgx.Conn, table string) string {
 	t.Helper()
 	names := func(condition string) []string {
@@ -122,7 +122,7 @@ func insertable(t testing.TB, owner *pgx.Conn, table string) string {
 	return strings.Join(names("true"), ", ")
 }
 
-// strangersRow is one row of the other house, as the owner sees it.
+// strangersRow returns a row of the other house, as the owner sees it.
 func strangersRow(t testing.TB, w two, table, id string) string {
 	t.Helper()
 	var row string
@@ -290,8 +290,8 @@ func TestAppendWritesIntoItsOwnHouseInTheNameOfItsMembers(t *testing.T) {
 	}
 }
 
-// A batch crosses houses, so no transaction of a house may write one, and each of its rows says which house
-// it is of: where the stream is not in that house, or the author no member of it, nothing is written.
+// A batch may span houses, so no transaction of a house may write one. Each of its rows names its house. If the
+// stream is not in that house, or the author is not a member of it, nothing is written.
 func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)
@@ -299,7 +299,7 @@ func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing
 	id := func(stream string) (id int64) {
 		return column[int64](t, w.owner, "select id from streams where name = $1", stream)[0]
 	}
-	// One draft into each of two streams; where the second ends is for the function to find out.
+	// One draft into each of two streams. The function must find the end of the second stream itself.
 	const batchOfTwo = `select from append_batch($1, $2, array[1, null], array[1, 2], array[1, 1], array['second', 'third'],
 		$3::text[]::uuid[], array['chat', 'chat'], array['{}', '{}']::json[])`
 	for _, c := range []struct {
@@ -350,7 +350,7 @@ func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing
 	}
 }
 
-// An entry by itself is written where a batch would write it.
+// A lone entry is written exactly where a batch would write it.
 func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// crowd are houses that use a database of twenty connections in synthetic time.
+// crowd is a set of houses that use a database with twenty connections, in synthetic time.
 type crowd struct {
 	*shares
 	t       *testing.T
 	ctx     context.Context
 	over    context.CancelFunc
 	callers sync.WaitGroup
-	// running, most and done are how many transactions of a house run, ran at once, and have ended.
+	// running, most and done count a house's transactions: those that run, the most that ran at once, and those that
+	// have ended.
 	mu                  sync.Mutex
 	running, most, done map[string]int
 }
@@ -35,14 +36,14 @@ func inCrowd(t *testing.T, f func(*crowd)) {
 	})
 }
 
-// answers lets the database take this long to begin transactions, until the number of lanes is what follows from it.
+// answers makes the database take this long to begin transactions, until the number of lanes has settled.
 func (c *crowd) answers(took time.Duration) {
 	for range 1000 {
 		c.answered(took)
 	}
 }
 
-// calls lets a house run transactions of this duration, this many at a time.
+// calls makes a house run transactions of this duration, this many at a time.
 func (c *crowd) calls(house string, callers int, each time.Duration) {
 	for range callers {
 		c.callers.Go(func() {
@@ -68,7 +69,7 @@ func (c *crowd) count(house string, n int) {
 	}
 }
 
-// during returns how many transactions a house runs at most at once, and how many end, in this time.
+// during returns the most concurrent transactions of a house during this time, and how many ended.
 func (c *crowd) during(house string, d time.Duration) (most, done int) {
 	c.mu.Lock()
 	c.most[house] = 0
@@ -80,7 +81,7 @@ func (c *crowd) during(house string, d time.Duration) (most, done int) {
 	return c.most[house], c.done[house] - before
 }
 
-// visits lets a house run a quick transaction ten times a second, and returns the longest time that one waited.
+// visits makes a house run a quick transaction ten times a second, and returns the longest wait.
 func (c *crowd) visits(house string, d time.Duration) (longest time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		began := time.Now()
@@ -146,8 +147,8 @@ func TestBusyHousesTakeTurns(t *testing.T) {
 	})
 }
 
-// Who asks one question after the other uses the database all the time, too, but less than who asks hundreds at once, and
-// does not wait behind those.
+// A house that sends one query at a time also uses the database all the time. But it uses less than a house that
+// sends hundreds at once, and does not wait behind it.
 func TestABusyHouseWaitsForNoBusierOne(t *testing.T) {
 	inCrowd(t, func(c *crowd) {
 		c.answers(time.Millisecond)

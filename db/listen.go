@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Connect opens a connection outside the pool. name is its application_name, by which operators recognise its purpose.
+// Connect opens a connection outside the pool. name is its application_name, which shows its purpose to operators.
 // settings are Postgres settings for this connection. The error is explained as by [Explain]. The caller closes the
 // connection with [HangUp].
 func (d *DB) Connect(ctx context.Context, name string, settings map[string]string) (*pgx.Conn, error) {
@@ -48,7 +48,7 @@ const (
 //
 // Postgres keeps no notifications for a server that does not listen. A Listener therefore reports when some may have
 // been missed (Connected), when none are received (Broken), and up to when all have certainly been received (Proved).
-// Its owner must look in the tables for what it may have missed.
+// Its owner must read missed changes from the tables.
 //
 // One goroutine at a time calls the functions: the one in Connect or Run. They must be quick, because nothing is
 // received while one runs.
@@ -152,8 +152,8 @@ func (l *Listener) dial(ctx context.Context) error {
 	return nil
 }
 
-// Prove makes Run prove now that all notifications of earlier commits were received; see Proved. It does not wait, and may
-// be called at any time, by any goroutine. Calls before the next proof begins share it.
+// Prove makes Run prove now that all notifications of earlier commits were received; see Proved. It does not wait, and
+// may be called at any time, by any goroutine. Calls before the next proof begins share it.
 func (l *Listener) Prove() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,20 +14,20 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
-// hearer owns a listener, and tells one after the other what the listener calls.
+// hearer owns a listener, and reports the listener's calls one after another.
 type hearer struct {
 	t *testing.T
 	*db.Listener
 	owner *pgx.Conn
 	proxy *dbtest.Proxy
 	calls chan string
-	// proofs are the times of Proved, when somebody takes them.
+	// proofs receives the times of Proved, if a test reads them.
 	proofs chan time.Time
-	// ask, when it is not nil, is what a new connection asks.
+	// ask, if not nil, is the query of a new connection.
 	ask func(context.Context, *pgx.Conn) error
 }
 
-// hears is a listener to two channels that reaches the database through a proxy, and does not run yet.
+// hears returns a listener on two channels that reaches the database through a proxy. It does not run yet.
 func hears(t *testing.T) *hearer {
 	t.Helper()
 	d := dbtest.New(t)

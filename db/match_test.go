@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 )
 
-// A planner explains the query that it is given instead of running it.
+// planner explains each query instead of running it.
 type planner struct {
 	pgx.Tx
 	plan []string

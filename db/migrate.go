@@ -118,7 +118,7 @@ func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) er
 	return then(conn)
 }
 
-// Down reverts every migration and thereby deletes all data. It is for tests and for operators who know what it does.
+// Down reverts every migration, which deletes all data. It is for tests and for operators who know this.
 func Down(ctx context.Context, ownerURL string) error {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
@@ -209,8 +209,8 @@ func migrator(cfg *pgx.ConnConfig, files whole) (*migrate.Migrate, error) {
 }
 
 // up applies the missing migrations. A dirty version is a migration that failed or whose server was killed. Because of
-// [whole] it changed nothing, so it is tried again. If it was a newer program's, this one works with what was applied
-// before it.
+// [whole] it changed nothing, so it is tried again. If it was a newer program's, this one works with the migrations
+// that were applied before it.
 func up(ctx context.Context, conn *pgx.Conn, m *migrate.Migrate) error {
 	err := m.Up()
 	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
@@ -233,7 +233,7 @@ func up(ctx context.Context, conn *pgx.Conn, m *migrate.Migrate) error {
 
 // whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and the last one
 // removes the dirty mark that golang-migrate sets before and would otherwise remove afterwards. A migration must
-// therefore neither commit nor use statements that cannot run in a transaction (create index concurrently). The same
+// not commit, and must not use statements that cannot run in a transaction (create index concurrently). The same
 // transaction records the migration's digest, for [checkApplied].
 type whole struct{ source.Driver }
 
@@ -259,7 +259,7 @@ func (w whole) read(version uint) (text []byte, name string, err error) {
 	return text, name, err
 }
 
-// sqlComments matches what the digest leaves out, because it may change without changing the schema.
+// sqlComments matches comments, which the digest leaves out because they do not change the schema.
 var sqlComments = regexp.MustCompile(`(?m)--.*$`)
 
 // migrationDigest returns the SHA-256 of a migration's statements.
@@ -268,9 +268,9 @@ func migrationDigest(text []byte) []byte {
 	return sum[:]
 }
 
-// checkApplied compares the migrations that were applied to a database with this program's. Between releases migrations
-// change in place, and a database of another development build lacks what the changes made. Without this check, it
-// would fail at the first statement that needs it. It changes nothing. The error is a [fault.Precondition].
+// checkApplied compares the applied migrations of a database with this program's. Between releases, migrations change
+// in place, so a database of another development build may lack changes. Without this check, the first statement that
+// needs them would fail. It changes nothing. The error is a [fault.Precondition].
 func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
 	last, err := lastApplied(ctx, conn)
 	if err != nil || last == 0 {
@@ -309,7 +309,7 @@ func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
 	return nil
 }
 
-// lastApplied returns the last migration that was applied to a database; 0 if none was. A dirty one changed nothing, see
+// lastApplied returns the last applied migration of a database; 0 if there is none. A dirty one changed nothing; see
 // [whole].
 func lastApplied(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
 	var exists bool
@@ -320,8 +320,8 @@ func lastApplied(ctx context.Context, conn *pgx.Conn) (version int64, err error)
 	return version, err
 }
 
-// appliedDigests returns the digests of the migrations that were applied to a database. There are none in one from before
-// they were recorded.
+// appliedDigests returns the digests of a database's applied migrations. A database from before they were recorded
+// has none.
 func appliedDigests(ctx context.Context, conn *pgx.Conn) (map[int64][]byte, error) {
 	digests := map[int64][]byte{}
 	rows, _ := conn.Query(ctx, "select version, sha256 from migration_digests") // ForEachRow returns its error
@@ -366,7 +366,8 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// serverAccess makes the login role of the database's servers, confines it, and returns the URL under which they connect.
+// serverAccess creates the login role of the database's servers, confines it, and returns the URL for their
+// connections.
 func serverAccess(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sealer) (serverURL string, err error) {
 	role, password, err := serverRole(ctx, conn, sealer)
 	if err != nil {
@@ -429,9 +430,9 @@ const unconfined = `select
 	or exists (select from pg_database, aclexplode(coalesce(datacl, acldefault('d', datdba))) a where datname = current_database() and a.grantee = 0)`
 
 // confine revokes the default rights of everyone in a database: to connect, and to create objects. Such objects could
-// take the place of those that functions with their owner's rights use. Only the server's role may connect; arbe_app is
-// the group of the servers of all databases in the cluster. They are checked at every start, because neither a dump nor
-// a template includes these rights.
+// replace those that functions with their owner's rights use. Only the server's role may connect; arbe_app is the
+// group of the servers of all databases in the cluster. The rights are checked at every start, because neither a dump
+// nor a template includes them.
 func confine(ctx context.Context, conn *pgx.Conn, role string) error {
 	var open bool
 	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {

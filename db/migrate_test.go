@@ -51,7 +51,7 @@ func execute(t testing.TB, conn *pgx.Conn, statement string) {
 	}
 }
 
-// wants fails the test unless err is a fault of code that says what to do next.
+// wants fails the test unless err is a fault of this code with a next step.
 func wants(t testing.TB, err error, code fault.Code) {
 	t.Helper()
 	if got := fault.From(err); err == nil || got.Code != code || got.Next == "" {
@@ -59,7 +59,7 @@ func wants(t testing.TB, err error, code fault.Code) {
 	}
 }
 
-// migrated fails the test unless the owner's database can be brought up and served from.
+// migrated fails the test unless the owner's database can be migrated and a server can use it.
 func migrated(t testing.TB, ownerURL string, sealer db.Sealer) (serverURL string) {
 	t.Helper()
 	serverURL, err := db.Migrate(t.Context(), ownerURL, sealer)
@@ -120,7 +120,7 @@ func TestThePasswordOfTheServersRole(t *testing.T) {
 		d := dbtest.New(t)
 		_, err := db.Migrate(t.Context(), d.OwnerURL, newSealer(t))
 		wants(t, err, fault.Precondition)
-		migrated(t, d.OwnerURL, d.Sealer) // and nothing is broken by it
+		migrated(t, d.OwnerURL, d.Sealer) // and the failure broke nothing
 	})
 	t.Run("is created again when the role is lost, as after a restore", func(t *testing.T) {
 		t.Parallel()
@@ -143,12 +143,12 @@ func TestThePasswordOfTheServersRole(t *testing.T) {
 	})
 }
 
-// newOwner makes an empty database that belongs to a new role with these attributes. Its password needs
-// every kind of quoting.
+// newOwner makes an empty database that belongs to a new role with these attributes. Its password needs every kind of
+// quoting.
 func newOwner(t testing.TB, attributes string) (admin *pgx.Conn, u *url.URL) {
 	t.Helper()
 	const password = `p@ss w:/?#[]%'"\&=+`
-	// The role goes last: the database is its own until then.
+	// The role is dropped last, because it owns the database until then.
 	var role, server string
 	t.Cleanup(func() {
 		if admin == nil {
@@ -267,7 +267,7 @@ func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 			owner, sealer := dbtest.Empty(t), newSealer(t)
 			conn := connect(t, owner)
 			migrated(t, owner, sealer)
-			// What a server leaves that is killed within the transaction: all before it, and the mark.
+			// The state after a server was killed within the transaction: all earlier migrations, and the dirty mark.
 			undo(t, conn, version)
 			execute(t, conn, fmt.Sprintf("truncate schema_migrations; insert into schema_migrations values (%d, true)", version))
 			migrated(t, owner, sealer)
@@ -296,7 +296,7 @@ func TestADatabaseOfAnotherDevelopmentBuildIsRefused(t *testing.T) {
 	}
 }
 
-// undo runs the down-migrations to the one before version.
+// undo runs the down migrations, to the one before version.
 func undo(t testing.TB, conn *pgx.Conn, version int) {
 	t.Helper()
 	files, err := filepath.Glob("migrations/*.down.sql")

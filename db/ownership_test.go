@@ -18,7 +18,7 @@ var (
 	queryName = regexp.MustCompile(`(?m)^-- name: (\w+) :`)
 )
 
-// owners are the packages that own queries, by the query's name.
+// owners returns the packages that own queries, by the query's name.
 func owners(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("queries/*.sql")
@@ -43,7 +43,8 @@ func owners(t *testing.T) map[string]string {
 	return owner
 }
 
-// calls are the packages of this module that import one of it and, outside of tests, use a method of a name, by the name.
+// calls returns, by method name, the packages of this module that import a package and use the method outside of
+// tests.
 func calls(t *testing.T, importing string) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -83,7 +84,7 @@ func calls(t *testing.T, importing string) map[string][]string {
 	return found
 }
 
-// A package and those under its folder are one owner: internal/stream's queries are used by its engines and their store.
+// A package and its subpackages are one owner: the engines of internal/stream and their store use its queries.
 func TestAQueryIsUsedByItsOwner(t *testing.T) {
 	t.Parallel()
 	used := calls(t, "github.com/arbe-dev/arbe/db/query")
@@ -92,7 +93,7 @@ func TestAQueryIsUsedByItsOwner(t *testing.T) {
 			t.Errorf("nobody uses the query %s: delete it", name)
 		}
 		for _, pkg := range used[name] {
-			// An id is made for whoever makes a row.
+			// Any package that inserts a row may generate an id.
 			if pkg != owner && !strings.HasPrefix(pkg, owner+"/") && name != "NewID" {
 				t.Errorf("%s uses the query %s, which belongs to %s: ask that package, or write a query of its own", pkg, name, owner)
 			}
@@ -100,7 +101,7 @@ func TestAQueryIsUsedByItsOwner(t *testing.T) {
 	}
 }
 
-// Outside of [db.DB.In] a query sees no house's rows. These packages have something to ask that is no house's.
+// Outside of [db.DB.In], a query sees no house's rows. These packages have queries that belong to no house.
 func TestThePoolIsForWhatIsNoHouses(t *testing.T) {
 	t.Parallel()
 	allowed := []string{"internal/auth", "internal/auth/authtest", "internal/house", "internal/jobs", "internal/sandbox", "internal/server", "internal/stream/store"}

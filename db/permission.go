@@ -30,9 +30,9 @@ type permissions struct {
 	listeners map[int]func(words []string)
 }
 
-// OnPermission calls f with what a transaction of [DB.In] changed about permission, as the words that the database
-// sends to [PermissionChannel]. It is called after the commit and before In returns, and may be called for a
-// transaction that failed. f must be quick and safe for concurrent use.
+// OnPermission calls f with the permission changes of each transaction of [DB.In], as the words that the database
+// sends to [PermissionChannel]. It calls f after the commit and before In returns, and possibly for a transaction
+// that failed. f must be quick and safe for concurrent use.
 func (d *DB) OnPermission(f func(words []string)) (stop func()) {
 	p := &d.permissions
 	p.mu.Lock()

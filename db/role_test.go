@@ -92,7 +92,7 @@ func TestTheServersRoleIsNobodySpecial(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close(t.Context())
-			// Without arguments the statements of one string are one transaction.
+			// Without arguments, the statements of one string are one transaction.
 			if _, err := conn.Exec(t.Context(), statement); db.State(err) != refused {
 				t.Errorf("it was not refused: %v", err)
 			}

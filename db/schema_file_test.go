@@ -13,7 +13,8 @@ import (
 
 var writeSchema = flag.Bool("schema.write", false, "write schema.sql instead of comparing it")
 
-// schema.sql is what the migrations make of an empty database, in one file to read. No program executes it.
+// schema.sql is the schema that the migrations make in an empty database, as one file for readers. No program
+// executes it.
 func TestSchemaFileIsWhatMigrationsMake(t *testing.T) {
 	t.Parallel()
 	dump, err := exec.LookPath("pg_dump")
@@ -39,10 +40,10 @@ func TestSchemaFileIsWhatMigrationsMake(t *testing.T) {
 	}
 }
 
-// What a dump says of the programs that made it, and of the session that would load it.
+// The lines of a dump about the programs that made it, and about the session that loads it.
 var ofTheDump = regexp.MustCompile(`(?m)^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n`)
 
-// normal returns a dump without what differs from one version of Postgres or one run to the next.
+// normal returns a dump without details that differ between versions of Postgres or between runs.
 func normal(dump string) string {
 	dump = ofTheDump.ReplaceAllString(dump, "")
 	dump = regexp.MustCompile(`\n{3,}`).ReplaceAllString(dump, "\n\n")

@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 )
 
-// What Postgres says of a broken constraint.
+// The SQLSTATEs of violated constraints.
 const (
 	notNull    = "23502"
 	foreignKey = "23503"
@@ -19,8 +19,8 @@ const (
 	check      = "23514"
 )
 
-// asOwner runs one statement as the owner of the schema, whom row-level security does not bind, and
-// undoes it. Deferred constraints are checked with it.
+// asOwner runs one statement as the owner of the schema, to whom row-level security does not apply, and rolls it
+// back. It also checks deferred constraints.
 func asOwner(t testing.TB, owner *pgx.Conn, statement string, args ...any) error {
 	t.Helper()
 	tx, err := owner.Begin(t.Context())
@@ -202,7 +202,7 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// An index on house_id alone would repeat the beginning of one that is here (000 lists some).
+// An index on house_id alone would repeat the beginning of another index here (000 lists some).
 func TestEveryAccessPathHasItsIndex(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)

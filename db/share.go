@@ -9,31 +9,33 @@ import (
 	"github.com/arbe-dev/arbe/internal/fair"
 )
 
-// This file shares the database among houses, so that what one house does delays the others little.
+// This file shares the database among houses, so that a house's use of it delays other houses only a little.
 //
-// No house uses more than half of the connections, so that slow queries of one house keep nobody else from the database.
+// No house uses more than half of the connections, so slow queries of one house never block the others from the
+// database.
 //
-// Quick queries do harm, too, if there are many: each connection in use makes the others slower, because the database has
-// only so many processors. A house that uses the database all the time, for several transactions at once, is busy. While
-// another house uses it, the transactions of all busy houses share a few lanes, in which these houses take turns by what they
-// have used (start-time fair queuing). There are as many lanes as the database can serve without making everybody wait. Who
-// asks one question after the other has no need of lanes, and does not wait behind those who ask hundreds at once.
+// Many quick queries do harm too: each connection in use slows the others down, because the database has only so many
+// processors. A house is busy if it uses the database all the time, for several transactions at once. While another
+// house uses the database, the transactions of all busy houses share a few lanes. The houses take turns in the lanes
+// by their past use (start-time fair queuing). The number of lanes adapts to how much the database can serve without
+// delaying everyone. A house that sends one query at a time needs no lane, and does not wait behind houses that send
+// hundreds at once.
 
 const (
-	// busyFrom makes a house busy: it used this many connections on average during the last usedFor.
+	// A house is busy from an average of busyFrom connections during the last usedFor.
 	busyFrom, usedFor = 0.5, time.Second
-	// besideFor is how long after a house used the database the others share lanes.
+	// besideFor is how long busy houses share lanes after another house used the database.
 	besideFor = time.Second
-	// slowAfter is when a transaction leaves its lane. It waits for something else then, such as a lock, and those behind it
-	// are no reason for it to hurry.
+	// slowAfter is when a transaction leaves its lane. By then it waits for something else, such as a lock, so the
+	// transactions behind it need not wait for it.
 	slowAfter = 100 * time.Millisecond
-	// lanesLeast is the smallest number of lanes. With two, a database of two processors has none left for others.
+	// lanesLeast is the smallest number of lanes. Two lanes could use all of a database with two processors.
 	lanesLeast = 1
 )
 
-// shares limits how much of a database each house uses at a time. It is safe for concurrent use.
+// shares limits each house's concurrent use of a database. It is safe for concurrent use.
 type shares struct {
-	// each is how many connections a house may use.
+	// each is the number of connections that a house may use.
 	each int
 
 	mu    sync.Mutex
@@ -43,16 +45,17 @@ type shares struct {
 	activity fair.Activity
 
 	lanes lanes
-	// queue has the transactions of busy houses, and costs in nanoseconds.
+	// queue has the transactions of busy houses, with costs in nanoseconds.
 	queue fair.Queue
 }
 
-// share is what a house uses.
+// share is a house's use of the database.
 type share struct {
 	connections chan struct{}
-	// users are the transactions that have a connection or wait for one.
+	// users counts the transactions that have a connection or wait for one.
 	users int
-	// used is how long the house's transactions of the last usedFor took, as of the time at: older ones count less and less.
+	// used is how long the house's recent transactions took, as of the time at. It decays with the time constant
+	// usedFor.
 	used time.Duration
 	at   time.Time
 	// typical is how long its last transaction took.
@@ -65,8 +68,8 @@ func newShares(connections int32) *shares {
 	return &shares{each: each, house: map[string]*share{}, lanes: lanes{open: float64(each), most: float64(each)}}
 }
 
-// enter waits until a house may use a connection, or ctx ends. The caller must call leave when done. A transaction without
-// a house does not wait.
+// enter waits until a house may use a connection, or ctx ends. The caller must call leave when done. A transaction
+// without a house does not wait.
 func (s *shares) enter(ctx context.Context, house string) (leave func(), err error) {
 	if house == "" {
 		return func() {}, nil
@@ -110,8 +113,8 @@ func (s *shares) share(house string) *share {
 	return mine
 }
 
-// gone ends a transaction's use of a share. Shares of houses that used nothing lately are removed, a few times a second;
-// otherwise the map would grow with every house.
+// gone ends a transaction's use of a share. A few times a second it removes the shares of houses with no recent use,
+// so that the map does not grow with every house.
 func (s *shares) gone(mine *share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,20 +129,20 @@ func (s *shares) gone(mine *share) {
 	}
 }
 
-// add adds what a transaction used.
+// add adds the duration of a transaction.
 func (m *share) add(took time.Duration, now time.Time) {
 	m.used = m.lately(now) + took
 	m.at = now
 	m.typical = took
 }
 
-// lately is what the house used lately.
+// lately returns the house's recent use.
 func (m *share) lately(now time.Time) time.Duration {
 	return time.Duration(float64(m.used) * math.Exp(-float64(now.Sub(m.at))/float64(usedFor)))
 }
 
-// busy reports whether a house shares lanes: it uses the database all the time, and now for more transactions at once than
-// there are lanes in any case. Callers hold the lock.
+// busy reports whether a house must share lanes: it uses the database all the time, and now for more transactions
+// than the smallest number of lanes. Callers hold the lock.
 func (m *share) busy(now time.Time) bool {
 	return m.users > lanesLeast && m.lately(now) >= time.Duration(busyFrom*float64(usedFor))
 }
@@ -161,7 +164,7 @@ func (s *shares) lane(ctx context.Context, house string, mine *share) (free func
 		s.mu.Lock()
 		left := s.queue.Leave(turn)
 		s.mu.Unlock()
-		if !left { // it got a lane meanwhile
+		if !left { // it got a lane in the meantime
 			s.free()
 		}
 		return nil, ctx.Err()
@@ -185,7 +188,7 @@ func (s *shares) advance() {
 	}
 }
 
-// answered tells how long the database took to begin a transaction, which costs it nothing.
+// answered records how long the database took to begin a transaction, which costs the database nothing.
 func (s *shares) answered(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,11 +196,11 @@ func (s *shares) answered(took time.Duration) {
 	s.advance()
 }
 
-// lanes is how many transactions of busy houses a database serves at a time without making everybody wait: there are
-// fewer while it answers late, and more while it answers in time.
+// lanes is the number of transactions of busy houses that a database serves at a time without delaying everyone. It
+// falls while the database answers late, and rises while it answers in time.
 type lanes struct {
 	open, most float64
-	// quickest is how long a database takes that has nothing else to do, and recent how long it took lately.
+	// quickest is how long an idle database takes to answer, and recent how long this one took lately.
 	quickest, recent time.Duration
 }
 

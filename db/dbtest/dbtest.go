@@ -1,8 +1,9 @@
-// Package dbtest gives each test a migrated database of its own on a real Postgres.
+// Package dbtest gives each test its own migrated database on a real Postgres.
 //
-// It starts one embedded cluster per test process at the first use, in memory where there is room; ARBE_TEST_DATABASE_URL names another Postgres to
-// use instead, whose user must be a superuser; test processes may share it, as under [gotest]. A database is a copy of a
-// template that is migrated once for each Postgres and schema, so that tests can run in parallel without seeing each other.
+// It starts one embedded cluster per test process at the first use, in memory if there is room.
+// ARBE_TEST_DATABASE_URL names another Postgres to use instead. Its user must be a superuser. Several test processes
+// may share it, as under [gotest]. A database is a copy of a template that is migrated once per Postgres and schema,
+// so tests run in parallel without seeing each other's data.
 //
 // [gotest]: ./gotest
 package dbtest
@@ -99,7 +100,7 @@ func Empty(t testing.TB) string {
 	return create(t, "template0")
 }
 
-// Owner opens a connection as the owner of the schema, for what a test must do past row-level security.
+// Owner opens a connection as the owner of the schema, for access past row-level security.
 func (d *Database) Owner(t testing.TB) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.OwnerURL)
@@ -122,7 +123,7 @@ var shared struct {
 	database atomic.Int64
 }
 
-// create creates a database from a template; empty is the migrated one.
+// create creates a database from a template. An empty template is the migrated one.
 func create(t testing.TB, template string) (ownerURL string) {
 	t.Helper()
 	shared.once.Do(func() { shared.err = start() })
@@ -156,8 +157,8 @@ func start() error {
 	return makeTemplate(ctx, shared.url)
 }
 
-// makeTemplate makes the migrated template, unless another test process that uses this Postgres has made it. It gets its
-// name when it is whole.
+// makeTemplate makes the migrated template, unless another test process on this Postgres has made it. The template
+// gets its name only when it is complete.
 func makeTemplate(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -184,8 +185,8 @@ func makeTemplate(ctx context.Context, url string) error {
 	return err
 }
 
-// Launch starts a Postgres for tests and returns the URL of its superuser. It does not wait for the disk, and keeps its
-// files in memory where there is room. remove stops it and deletes its files.
+// Launch starts a Postgres for tests and returns the URL of its superuser. It does not wait for the disk, and keeps
+// its files in memory if there is room. remove stops it and deletes its files.
 func Launch(ctx context.Context) (url string, remove func(), err error) {
 	removeAbandoned(memory)
 	return launch(ctx, inMemory(), true)
@@ -237,8 +238,8 @@ func withDatabase(raw, name string) string {
 	return u.String()
 }
 
-// Grep returns the tables of a database in which a text is, whatever the type of the column: "public.entries". It is for
-// tests that plant a secret.
+// Grep returns the tables of a database that contain a text in a column of any type, such as "public.entries". It is
+// for tests that plant a secret.
 func Grep(t testing.TB, owner *pgx.Conn, text string) (where []string) {
 	t.Helper()
 	rows, err := owner.Query(t.Context(), "select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname in ('public', '"+db.JobSchema+"') order by 1")
@@ -252,7 +253,7 @@ func Grep(t testing.TB, owner *pgx.Conn, text string) (where []string) {
 	quoted, _ := json.Marshal(text)
 	for _, table := range tables {
 		var found bool
-		// Bytes are shown in hexadecimal, and text as JSON writes it.
+		// Postgres shows bytes in hexadecimal, and text in its JSON form.
 		err := owner.QueryRow(t.Context(), "select exists (select from "+table+" x where position($1 in to_jsonb(x)::text) > 0 or position($2 in to_jsonb(x)::text) > 0)",
 			strings.Trim(string(quoted), `"`), fmt.Sprintf("%x", text)).Scan(&found)
 		if err != nil {

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix begins the name of a Postgres's directory. The id of the process that made it follows.
+// prefix is the beginning of the name of a Postgres's directory. The id of the process that made it follows.
 const prefix = "arbe-dbtest-"
 
-// memory is where Linux mounts a file system that is in memory, and leastFree how many bytes must be free there.
+// memory is where Linux mounts a file system in memory, and leastFree how many bytes must be free there.
 const memory, leastFree = "/dev/shm", 1 << 30
 
 // inMemory returns the directory in memory for the files of a Postgres, or "" if there is none with enough room. Each
-// test makes and drops a database of hundreds of files, which a disk's file system takes long for.
+// test makes and drops a database of hundreds of files, which is slow on a disk's file system.
 func inMemory() string {
 	if hasRoom(memory) {
 		return memory

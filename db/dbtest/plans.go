@@ -15,20 +15,20 @@ import (
 	"github.com/arbe-dev/arbe/db"
 )
 
-// Statement is what a database did for all executions of one statement, also of those inside functions.
+// Statement sums up all executions of one statement, including those inside functions.
 type Statement struct {
 	// Text is the statement, on one line.
 	Text string
-	// Milliseconds is how long all executions took together.
+	// Milliseconds is the total time of all executions.
 	Milliseconds float64
 	Executions   int
-	// Scanned are the tables that one of its plans reads sequentially.
+	// Scanned are the tables that at least one of its plans reads sequentially.
 	Scanned []string
 }
 
-// Watch makes Postgres tell how it executes every statement of the database, with auto_explain, for what is opened on d.DB
-// from now on. The returned function returns the statements so far, the one that took the most time first. The test is
-// skipped if the Postgres has no auto_explain.
+// Watch makes Postgres report, with auto_explain, how it executes every statement of the database on connections that
+// are opened through d.DB from now on. The returned function returns the statements so far, the most time-consuming
+// first. The test is skipped if the Postgres has no auto_explain.
 func (d *Database) Watch(t testing.TB) (statements func() []Statement) {
 	t.Helper()
 	owner := d.Owner(t)
@@ -74,7 +74,7 @@ var (
 	spaces   = regexp.MustCompile(`\s+`)
 )
 
-// add adds what auto_explain says about one execution.
+// add adds auto_explain's report on one execution.
 func add(all map[string]*Statement, said string) {
 	head := planHead.FindStringSubmatch(said)
 	if head == nil {
@@ -104,7 +104,7 @@ func add(all map[string]*Statement, said string) {
 	}
 }
 
-// Large returns the tables with at least so many rows, as far as the last analysis knows.
+// Large returns the tables with at least rows rows, according to the last analysis.
 func (d *Database) Large(t testing.TB, rows int) map[string]bool {
 	t.Helper()
 	found, err := d.Owner(t).Query(t.Context(), "select relname from pg_class where relkind = 'r' and reltuples >= $1", rows)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// Proxy is a proxy to Postgres whose connections can be silenced or cut, also between a commit and its answer, so that
-// a test can show what happens when the outcome of a commit is unknown. It is safe for concurrent use.
+// Proxy is a proxy to Postgres whose connections can be silenced or cut, even between a commit and its answer. A test
+// can show with it what happens when the outcome of a commit is unknown. It is safe for concurrent use.
 type Proxy struct {
-	// URL is the database's, through the proxy.
+	// URL is the URL of the database through the proxy.
 	URL string
 
 	mu    sync.Mutex

@@ -17,7 +17,7 @@ import (
 const (
 	// oldestMajor is the first version of PostgreSQL that arbe's schema runs on.
 	oldestMajor = 15
-	// binariesSetting is what errors tell people to set; it ends up in Config.Binaries.
+	// binariesSetting is the setting that errors recommend. It becomes Config.Binaries.
 	binariesSetting = "ARBE_POSTGRES_BINARIES"
 )
 
@@ -109,7 +109,7 @@ func probe(ctx context.Context, dir string) (binaries, error) {
 	return b, err
 }
 
-// installedIn lists where PostgreSQL may be installed, best place first.
+// installedIn lists the directories where PostgreSQL may be installed, the best first.
 func installedIn() []string {
 	var dirs []string
 	for _, program := range []string{"postgres", "pg_ctl"} {
@@ -117,7 +117,7 @@ func installedIn() []string {
 		if err != nil {
 			continue
 		}
-		// PATH often has links to single programs. The other programs are where the link leads.
+		// PATH often has links to single programs. The other programs are in the link's target directory.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(path))
 		}
@@ -138,7 +138,7 @@ func installedIn() []string {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// number is the first number in a path, its version; 0 without one.
+// number returns the first number in a path, its version; 0 if there is none.
 func number(path string) int {
 	n, _ := strconv.Atoi(digits.FindString(path))
 	return n

@@ -72,7 +72,7 @@ func TestBinariesThatAreNotInstalledAreFetched(t *testing.T) {
 		cfg.Cache, cfg.Repository = openDir(t), repository.URL
 
 		for range 2 {
-			// What was fetched is run: here a program that only has last words.
+			// The fetched program runs: here one that only prints a message and fails.
 			wantFault(t, startFails(t, cfg), fault.Unavailable, "fetched and run")
 		}
 		if got := served.Load(); got != 1 {
@@ -94,7 +94,7 @@ func TestBinariesThatAreNotInstalledAreFetched(t *testing.T) {
 	})
 }
 
-// fakeBinaries is a directory with a PostgreSQL that can tell its version, and an initdb.
+// fakeBinaries returns a directory with a PostgreSQL that only prints its version, and an initdb.
 func fakeBinaries(t *testing.T, version, initdb string) string {
 	t.Helper()
 	bin := filepath.Join(openDir(t), "bin")
@@ -103,7 +103,7 @@ func fakeBinaries(t *testing.T, version, initdb string) string {
 	return bin
 }
 
-// clusterOf is a database directory whose cluster says it is of a version, one that is not installed.
+// clusterOf returns a database directory whose cluster names a version that is not installed.
 func clusterOf(t *testing.T, version string) string {
 	t.Helper()
 	dir := stopped(t)
@@ -111,7 +111,7 @@ func clusterOf(t *testing.T, version string) string {
 	return dir
 }
 
-// fakeArchive is what the repository serves: a zip file with a tar.xz of the installation in it.
+// fakeArchive returns an archive as the repository serves it: a zip file with a tar.xz of the installation.
 func fakeArchive(t *testing.T, version string) string {
 	t.Helper()
 	home := t.TempDir()

@@ -23,7 +23,7 @@ import (
 const statusLine = 7
 
 // makeCluster creates the cluster in another directory and moves it to its place when it is complete, so that a crash
-// leaves nothing that a later start would take for a cluster.
+// leaves nothing that a later start would mistake for a cluster.
 func makeCluster(ctx context.Context, dir *directory, bin binaries, who account, fast bool) error {
 	work, err := os.MkdirTemp(dir.path, half+"cluster-*")
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *directory) postmasterFile() postmasterFile {
 	return file
 }
 
-// ensureDatabase checks that the database accepts our connection, and creates it if it is missing, as at the first
+// ensureDatabase checks that the database accepts our connection, and creates it if it is missing, as after the first
 // start and after a crash during it.
 func ensureDatabase(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)

@@ -53,7 +53,7 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 		dir := t.TempDir()
 		first := start(t, dir)
 		keep(t, first.URL())
-		// A statement that never looks up, so that its process outlives the postmaster.
+		// A statement that never checks for signals, so its process outlives the postmaster.
 		busy := connect(t, first.URL())
 		orphan := handle(t, int(busy.PgConn().PID()))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 		first := start(t, dir)
 		keep(t, first.URL())
 		stop(t, first)
-		// PostgreSQL takes any living process of its own user for itself.
+		// PostgreSQL mistakes any living process of its own user for itself.
 		stranger := exec.Command("sleep", "600")
 		if owner := uidOf(t, filepath.Join(dir, "data")); owner != uint32(os.Geteuid()) {
 			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner, Gid: owner}}
@@ -151,8 +151,8 @@ func TestAStartThatIsCancelledLeavesNothingRunning(t *testing.T) {
 	start(t, cfg.Dir)
 }
 
-// hangingInitdb is a directory of binaries whose initdb stops half way, and a function that waits until it
-// has come there and gives a handle of it.
+// hangingInitdb returns a directory of binaries whose initdb stops halfway, and a function that waits for that point
+// and returns a handle of the process.
 func hangingInitdb(t *testing.T) (bin string, reached func() int) {
 	t.Helper()
 	bin = fakeBinaries(t, "15.0", `mkdir "$2" && echo 15 > "$2/PG_VERSION" && echo $$ > "$(dirname "$0")/reached"; exec sleep 600`)
@@ -160,7 +160,7 @@ func hangingInitdb(t *testing.T) (bin string, reached func() int) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(fifo, 0o666); err != nil { // whatever the umask
+	if err := os.Chmod(fifo, 0o666); err != nil { // in spite of the umask
 		t.Fatal(err)
 	}
 	return bin, func() int {
@@ -230,7 +230,7 @@ func TestALogThatGrewLargeIsPutAside(t *testing.T) {
 	}
 }
 
-// stopped is the directory of a database that is not running and has something kept in it.
+// stopped returns the directory of a stopped database that has some committed data.
 func stopped(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -240,7 +240,7 @@ func stopped(t *testing.T) string {
 	return dir
 }
 
-// waitFor asks until the answer is "true".
+// waitFor repeats a query until the answer is "true".
 func waitFor(t *testing.T, url, sql string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !strings.EqualFold(ask(t, url, sql), "true"); {

@@ -20,14 +20,14 @@ import (
 // it.
 const logLimit = 10 << 20
 
-// half is the start of the names of unfinished files and directories, which get their final names when they are
-// complete, so that a start after a crash does not use them.
+// half is the beginning of the names of unfinished files and directories. They get their final names when they are
+// complete, so a start after a crash does not use unfinished ones.
 const half = "half-"
 
-// directory is a Config.Dir whose lock we hold. It stores what must be remembered between starts.
+// directory is a Config.Dir whose lock we hold. It stores data between starts.
 //
-// It and its files stay ours. Only the cluster in it belongs to the user that PostgreSQL runs as, so that a compromised
-// PostgreSQL cannot make us follow its links.
+// It and its files belong to us. Only the cluster in it belongs to the user that PostgreSQL runs as, so that a
+// compromised PostgreSQL cannot make us follow its links.
 type directory struct {
 	path string
 	lock *os.File
@@ -66,7 +66,7 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// holder returns who holds the lock, as that process wrote in it.
+// holder describes the process that holds the lock, from the pid that it wrote.
 func holder(lock *os.File) string {
 	b, _ := io.ReadAll(io.LimitReader(lock, 20))
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
@@ -75,7 +75,7 @@ func holder(lock *os.File) string {
 	return "its process has just started"
 }
 
-// sign writes our pid into the lock, so that a process that finds it taken can name us.
+// sign writes our pid into the lock, so that a process that finds the lock taken can name us.
 func (d *directory) sign() error {
 	if err := d.lock.Truncate(0); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (d *directory) write(name, content string) error {
 	return syncDirectory(d.path)
 }
 
-// discardHalves removes what interrupted starts left unfinished. What cannot be removed yet, because a process is still
-// ending in it, is removed next time.
+// discardHalves removes the unfinished files of interrupted starts. If a process is still ending in a directory, the
+// next start removes it.
 func (d *directory) discardHalves() {
 	leftovers, _ := filepath.Glob(d.file(half + "*"))
 	for _, path := range leftovers {
@@ -206,7 +206,7 @@ func (d *directory) openLog() (logFile, error) {
 	return logFile{f, info.Size()}, nil
 }
 
-// tailOf returns the end of a log, from start on, short enough for the cause of an error.
+// tailOf returns the end of a log, beginning no earlier than start, short enough for the cause of an error.
 func tailOf(path string, start int64) string {
 	const enough = 4 << 10
 	f, err := os.Open(path)

@@ -3,7 +3,7 @@
 // One call, [Start], takes a directory and returns a database that accepts connections. [Keep] also restarts it when it
 // dies. The package hides everything in between: finding or fetching binaries (binaries.go, fetch.go), creating the
 // cluster so that a crash leaves a complete one or none (cluster.go), what the directory stores (directory.go), running
-// PostgreSQL so that it ends with us (process*.go), and ending what a killed predecessor left (leftovers.go).
+// PostgreSQL so that it ends with us (process*.go), and ending processes left by a killed predecessor (leftovers.go).
 //
 // The rule to remember: the lock of the directory decides who owns the cluster. Its holder may end any PostgreSQL that
 // still runs on the cluster; nobody else touches it.
@@ -40,7 +40,7 @@ const (
 	cutOffTimeout = 5 * time.Second
 )
 
-// Config says which database to start. Only Dir is required.
+// Config describes the database to start. Only Dir is required.
 type Config struct {
 	// Dir holds the cluster and its files. It is created (mode 0700) if necessary. One process at a time may use it.
 	Dir string
@@ -48,7 +48,7 @@ type Config struct {
 	// places (PATH first), and then fetching them.
 	Binaries string
 	// Cache keeps fetched binaries, for all clusters. Defaults to "arbe" in the user's cache directory, and
-	// to /var/cache/arbe for root, since PostgreSQL then runs as a user who cannot enter root's home.
+	// to /var/cache/arbe for root, because PostgreSQL then runs as a user who cannot enter root's home.
 	Cache string
 	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
 	Repository string
@@ -79,13 +79,13 @@ type Server struct {
 	err      error
 }
 
-// Start brings up the database in cfg.Dir and returns once it accepts connections, creating the cluster at its first
-// call. ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) and not the server's life,
-// which ends with [Server.Stop] and at the latest with this process.
+// Start starts the database in cfg.Dir and returns once it accepts connections. The first start creates the cluster.
+// ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) but not the server's life,
+// which ends with [Server.Stop], and at the latest with this process.
 //
-// After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It
-// fails with [fault.Precondition] when another process runs the directory already, when the binaries do not
-// fit the cluster, or when PostgreSQL may not run as the user it would have to.
+// After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It fails with
+// [fault.Precondition] if another process already runs the directory, if the binaries do not fit the cluster, or if
+// PostgreSQL may not run as the required user.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -171,7 +171,7 @@ func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who a
 	defer cluster.Close()
 	cmd := who.command(bin.path("postgres"), cluster, settings(port, cfg.Fast)...)
 	cmd.Stdout, cmd.Stderr = output, output
-	// A fast shutdown: orderly, but it does not wait for clients, who are gone with us anyway.
+	// A fast shutdown: orderly, but without waiting for clients, which end with us anyway.
 	proc, err := spawn(cmd, syscall.SIGINT)
 	if err != nil {
 		return nil, 0, who.cannotRun(bin, err)
@@ -193,7 +193,7 @@ func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who a
 	return s, port, nil
 }
 
-// settings are the ones PostgreSQL must run with; everything else stays the operator's, by ALTER SYSTEM.
+// settings returns the settings that PostgreSQL must run with. The operator controls all others with ALTER SYSTEM.
 func settings(port int, fast bool) []string {
 	args := []string{
 		"-c", "listen_addresses=127.0.0.1",
@@ -224,14 +224,15 @@ func connectionURL(port int, password string) string {
 	return u.String()
 }
 
-// URL connects to the database "arbe" as the cluster's superuser, password included. It stays the same from
-// start to start, except when another program took the port meanwhile.
+// URL returns the URL of the database "arbe" for the cluster's superuser, with the password. It stays the same from
+// start to start, unless another program has taken the port in the meantime.
 func (s *Server) URL() string { return s.url }
 
-// Done is closed when PostgreSQL is gone, stopped or dead; [Server.Err] then says which.
+// Done returns a channel that is closed when PostgreSQL has ended. [Server.Err] then says whether it was stopped or
+// died.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err returns why PostgreSQL died. It is nil while PostgreSQL runs and after [Server.Stop].
+// Err returns why PostgreSQL died. It is nil while PostgreSQL runs, and after [Server.Stop].
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -148,7 +148,7 @@ func TestACtrlCReachesTheOwnerOnly(t *testing.T) {
 	if theirs, err := syscall.Getpgid(postmaster(t, dir)); err != nil || theirs == ours {
 		t.Errorf("PostgreSQL is in its owner's process group %d (%v)", ours, err)
 	}
-	other.stop(t) // while its directory is there
+	other.stop(t) // before its directory is removed
 }
 
 func TestRoot(t *testing.T) {

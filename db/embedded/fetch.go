@@ -13,7 +13,7 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// newestFetched is the major version that a new cluster gets when none is installed.
+// newestFetched is the major version of a new cluster if no PostgreSQL is installed.
 const newestFetched = 18
 
 // fetchTimeout limits a fetch, because a network that drops packets would otherwise delay it forever.
@@ -27,7 +27,7 @@ var fetched = map[int]embeddedpostgres.PostgresVersion{
 	18: embeddedpostgres.V18,
 }
 
-// fetchBinaries gets the binaries of a major version (0: the newest) from the cache, else from the network.
+// fetchBinaries gets the binaries of a major version (0: the newest) from the cache, or else from the network.
 func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {
 	if major == 0 {
 		major = newestFetched
@@ -46,7 +46,7 @@ func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 	}
 	cfg.Log.Info("fetching PostgreSQL, which is not installed", "version", version, "to", home)
 	fetchErr := fetchInto(ctx, cache, home, cfg.Repository, version)
-	// Probe even after an error, because another process may have fetched the same version meanwhile.
+	// Probe even after an error, because another process may have fetched the same version in the meantime.
 	b, err := probe(ctx, filepath.Join(home, "bin"))
 	if err != nil {
 		return binaries{}, errors.Join(fetchErr, err)
@@ -65,8 +65,8 @@ func cacheDir(cfg Config) (string, error) {
 	return filepath.Join(dir, "arbe"), err
 }
 
-// fetchInto unpacks into a directory of its own and moves it to home when it is complete, so that a crash leaves no
-// partial installation there.
+// fetchInto unpacks into a separate directory and moves it to home when it is complete, so a crash leaves no partial
+// installation there.
 func fetchInto(ctx context.Context, cache, home, repository string, version embeddedpostgres.PostgresVersion) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
@@ -75,8 +75,7 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 	if err != nil {
 		return err
 	}
-	// The library takes no context. If ours ends, the library therefore finishes in the background, in a directory of
-	// its own.
+	// The library takes no context. So if ours ends, the library finishes in the background, in its own directory.
 	done := make(chan error, 1)
 	go func() {
 		defer os.RemoveAll(work)
@@ -98,8 +97,8 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 
 // unpack fetches a version into work/unpacked.
 //
-// The library fetches only as a part of a start. The start must not go further, so the library gets a directory with
-// nothing but a version file: it takes that for a cluster, and pg_ctl refuses it at once.
+// The library fetches only as a part of a start. To stop the start after the fetch, the library gets a directory with
+// nothing but a version file. It mistakes that for a cluster, and pg_ctl refuses it at once.
 func unpack(work, repository string, version embeddedpostgres.PostgresVersion) error {
 	decoy := filepath.Join(work, "decoy")
 	if err := os.Mkdir(decoy, 0o700); err != nil {

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// firstPause is the pause before the second start in a row; the first follows at once. Each further pause is twice as
-	// long, up to longestPause.
+	// firstPause is the pause before the second restart in a row; the first one is immediate. Each further pause is
+	// twice as long, up to longestPause.
 	firstPause, longestPause = 500 * time.Millisecond, 30 * time.Second
-	// steadyFor is how long PostgreSQL must run for the next death to count as a first one.
+	// steadyFor is how long PostgreSQL must run for its next death to count as a first one.
 	steadyFor = time.Minute
-	// recoverWithin limits a restart. It is long, because an interrupted start must recover from the beginning again.
+	// recoverWithin limits a restart. It is long, because an interrupted recovery starts again from the beginning.
 	recoverWithin = 10 * time.Minute
-	// diskFull is the free space, in bytes, below which a full disk explains why PostgreSQL does not run: one segment
-	// of its log.
+	// diskFull is the free space, in bytes, below which a full disk explains why PostgreSQL does not run: one segment of
+	// PostgreSQL's write-ahead log.
 	diskFull = 16 << 20
 )
 
-// Kept is a PostgreSQL that is started again when it dies. Its methods may be called concurrently.
+// Kept is a PostgreSQL that is restarted when it dies. Its methods may be called concurrently.
 type Kept struct {
 	cfg Config
 	url string
@@ -38,9 +38,9 @@ type Kept struct {
 	err     error
 }
 
-// Keep starts a database as [Start] does, and starts it again at the same URL whenever PostgreSQL dies: at once, then
-// after growing pauses. Each death and each start that fails is logged, with its cause. It gives up if PostgreSQL has
-// not run for a full minute during [Config.KeepTrying].
+// Keep starts a database as [Start] does, and restarts it at the same URL whenever PostgreSQL dies: at once, then
+// after growing pauses. It logs each death and each failed start, with the cause. It gives up if PostgreSQL has not
+// run for a full minute during [Config.KeepTrying].
 func Keep(ctx context.Context, cfg Config) (*Kept, error) {
 	if cfg.KeepTrying == 0 {
 		cfg.KeepTrying = 15 * time.Minute
@@ -56,10 +56,10 @@ func Keep(ctx context.Context, cfg Config) (*Kept, error) {
 	return k, nil
 }
 
-// URL is [Server.URL]. It never changes.
+// URL returns the [Server.URL]. It never changes.
 func (k *Kept) URL() string { return k.url }
 
-// Done is closed when the database was stopped or given up; [Kept.Err] then says which.
+// Done returns a channel that is closed when the database was stopped or given up. [Kept.Err] then says which.
 func (k *Kept) Done() <-chan struct{} { return k.done }
 
 // Err returns why the database was given up. It is nil while the database is kept and after [Kept.Stop].
@@ -69,7 +69,7 @@ func (k *Kept) Err() error {
 	return k.err
 }
 
-// Stop is [Server.Stop]. A start in progress is ended.
+// Stop is [Server.Stop]. It also ends a start in progress.
 func (k *Kept) Stop(ctx context.Context) error {
 	k.cancel()
 	k.mu.Lock()
@@ -83,7 +83,7 @@ func (k *Kept) Stop(ctx context.Context) error {
 	return err
 }
 
-// keep starts the database again whenever it dies, until it is stopped or given up.
+// keep restarts the database whenever it dies, until it is stopped or given up.
 func (k *Kept) keep(s *Server) {
 	defer close(k.done)
 	defer k.cancel()
@@ -125,7 +125,7 @@ func (k *Kept) giveUp(cause error) {
 		"the embedded PostgreSQL died and could not be started again within %s", k.cfg.KeepTrying).Because(errors.New(fault.From(k.explain(cause)).Detail()))
 }
 
-// start starts the database once. If Stop is called meanwhile, start also stops what it started.
+// start starts the database once. If Stop is called in the meantime, start stops the database again.
 func (k *Kept) start() (*Server, error) {
 	k.mu.Lock()
 	k.current = nil
@@ -147,7 +147,7 @@ func (k *Kept) start() (*Server, error) {
 	return s, nil
 }
 
-// explain adds to an error that the disk is full, because PostgreSQL cannot write that into its log then.
+// explain adds that the disk is full to an error, because PostgreSQL cannot log that on a full disk.
 func (k *Kept) explain(err error) error {
 	var disk syscall.Statfs_t
 	if syscall.Statfs(k.cfg.Dir, &disk) != nil || disk.Bavail*uint64(disk.Bsize) >= diskFull {

@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// journal is a log that a test reads while it is written.
+// journal is a log that a test reads while it is being written.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +40,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// says waits until the log has some words.
+// says waits until the log contains some words.
 func (j *journal) says(t *testing.T, words string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(j.String(), words); time.Sleep(20 * time.Millisecond) {
@@ -50,7 +50,7 @@ func (j *journal) says(t *testing.T, words string) {
 	}
 }
 
-// keepIn keeps the database in dir until the test ends.
+// keepIn keeps the database in dir running until the test ends.
 func keepIn(t *testing.T, dir string, trying time.Duration) (*embedded.Kept, *journal) {
 	t.Helper()
 	log := &journal{}
@@ -68,7 +68,7 @@ func keepIn(t *testing.T, dir string, trying time.Duration) (*embedded.Kept, *jo
 	return k, log
 }
 
-// again waits until the database answers again, and has what was committed before.
+// again waits until the database answers again, and checks that it has the data committed before.
 func again(t *testing.T, url string) {
 	t.Helper()
 	var got string
@@ -144,7 +144,7 @@ func TestADatabaseThatDiesIsStartedAgain(t *testing.T) {
 			t.Fatal("it was given up without an error")
 		}
 		wantFault(t, err, fault.Unavailable, "could not be started again", "work_mem")
-		// At once, after half a second and after a second more; the next one would be too late.
+		// The starts are at once, after half a second, and after one more second. The next one would be too late.
 		if n := strings.Count(log.String(), "it is started again"); n < 2 || n > 3 {
 			t.Errorf("the log speaks of %d starts:\n%s", n, log)
 		}

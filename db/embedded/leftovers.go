@@ -13,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// endLeftovers ends the PostgreSQL that a killed owner left on the cluster. One that is shutting down gets time; one
-// that hangs is killed, and so are processes whose postmaster was killed. It may do so because we hold the directory's
-// lock.
+// endLeftovers ends the PostgreSQL that a killed owner left on the cluster. One that is shutting down gets time. One
+// that hangs is killed, and so are processes whose postmaster was killed. This is safe because we hold the
+// directory's lock.
 func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 	postmaster := dir.postmasterFile().pid
 	find := func() []int { return postgresOn(dir.cluster(), postmaster) }
@@ -26,7 +26,7 @@ func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 	return end(ctx, dir.cluster(), postmaster, find)
 }
 
-// end ends the processes that find finds, of which one may be the postmaster.
+// end ends the processes that find returns. One of them may be the postmaster.
 func end(ctx context.Context, cluster string, postmaster int, find func() []int) error {
 	steps := []struct {
 		signal syscall.Signal
@@ -63,7 +63,7 @@ func end(ctx context.Context, cluster string, postmaster int, find func() []int)
 		"PostgreSQL processes of an earlier start still run on %s: pids %v", cluster, find())
 }
 
-// awaitNone waits until find returns nothing, and reports whether that happened in time.
+// awaitNone waits until find returns no process, and reports whether that happened in time.
 func awaitNone(ctx context.Context, find func() []int, within time.Duration) (bool, error) {
 	deadline := time.After(within)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -80,9 +80,9 @@ func awaitNone(ctx context.Context, find func() []int, within time.Duration) (bo
 	return true, nil
 }
 
-// dropForeignPID removes a stale pid file whose pid now belongs to an unrelated process, as often after a reboot of a
-// container: PostgreSQL would take that process for another server. It keeps other stale files, for PostgreSQL to
-// judge.
+// dropForeignPID removes a stale pid file whose pid now belongs to an unrelated process, as often happens after a
+// restart of a container. PostgreSQL would mistake that process for another server. It keeps other stale files, for
+// PostgreSQL to check.
 func dropForeignPID(dir *directory, pid int) error {
 	if pid <= 0 || syscall.Kill(pid, 0) != nil {
 		return nil

@@ -25,7 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// What the environment of a re-executed test binary tells it to be: the owner of the database in a directory.
+// The environment variables that make a re-executed test binary the owner of the database in a directory.
 const (
 	ownerDir      = "EMBEDDED_TEST_OWNER_DIR"
 	ownerBinaries = "EMBEDDED_TEST_OWNER_BINARIES"
@@ -124,7 +124,7 @@ func start(t *testing.T, dir string) *embedded.Server {
 	return server
 }
 
-// startFails is the error of a start that must fail.
+// startFails returns the error of a start that must fail.
 func startFails(t *testing.T, cfg embedded.Config) *fault.Error {
 	t.Helper()
 	server, err := embedded.Start(t.Context(), cfg)
@@ -139,7 +139,7 @@ func startFails(t *testing.T, cfg embedded.Config) *fault.Error {
 	return e
 }
 
-// wantFault checks an error's code and that all of its text, cause included, has the words.
+// wantFault checks an error's code, and that its full text, including the cause, contains the words.
 func wantFault(t *testing.T, err *fault.Error, code fault.Code, words ...string) {
 	t.Helper()
 	if err.Code != code {
@@ -194,7 +194,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// keep commits something that later starts must find, and kept looks for it.
+// keep commits a row, and kept checks that a later start finds it.
 func keep(t *testing.T, url string) {
 	t.Helper()
 	run(t, url, `create table notes (text text); insert into notes values ('kept')`)
@@ -207,7 +207,7 @@ func kept(t *testing.T, url string) {
 	}
 }
 
-// postmaster is the pid of the PostgreSQL that runs on dir.
+// postmaster returns the pid of the PostgreSQL that runs on dir.
 func postmaster(t *testing.T, dir string) int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
@@ -222,7 +222,7 @@ func postmaster(t *testing.T, dir string) int {
 	return pid
 }
 
-// handle refers to a process that is not our child; it must be taken while the process lives.
+// handle returns a pidfd of a process that is not our child. Call it while the process lives.
 func handle(t *testing.T, pid int) int {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -255,7 +255,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// openDir is a temporary directory that every user may enter.
+// openDir returns a temporary directory that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "embedded-*")
@@ -288,7 +288,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// detail is the whole of an error, its cause included.
+// detail returns the full text of an error, including its cause.
 func detail(err error) string {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e.Detail()

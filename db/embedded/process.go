@@ -22,17 +22,16 @@ type process struct {
 	state  error // read after exited
 }
 
-// spawn runs cmd in a process group of its own, so that a Ctrl-C in our terminal reaches us only and we
-// decide the order of ending. If arbe is killed, the system sends it deathSignal (on Linux; elsewhere the
-// next start ends it).
+// spawn runs cmd in its own process group, so that a Ctrl-C in our terminal reaches only us and we decide the order
+// of ending. If arbe is killed, Linux sends the child deathSignal. On other systems, the next start ends it.
 func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 	dieWithParent(cmd.SysProcAttr, deathSignal)
 	cmd.SysProcAttr.Setpgid = true
 	p := &process{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// To Linux the parent is the thread that forked, not its process. So that thread must live as long
-		// as the child, and the Go runtime would otherwise end or reuse it at will.
+		// On Linux, the parent is the thread that forked, not its process. So that thread must live as long as the
+		// child, but the Go runtime could end or reuse it at any time.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -55,9 +54,9 @@ func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 // end returns how the process ended; nil for success. It may be called once exited is closed.
 func (p *process) end() error { return p.state }
 
-// cutOff ends PostgreSQL without its checkpoint, by force if need be, and waits for its end.
+// cutOff ends PostgreSQL without its checkpoint, by force if necessary, and waits for its end.
 func (p *process) cutOff() {
-	_ = p.Signal(syscall.SIGQUIT) // an error says that it has ended
+	_ = p.Signal(syscall.SIGQUIT) // an error means that it has ended
 	select {
 	case <-p.exited:
 	case <-time.After(cutOffTimeout):
@@ -66,7 +65,7 @@ func (p *process) cutOff() {
 	}
 }
 
-// killGroup ends the process and its children by force and waits for its end.
+// killGroup kills the process and its children and waits for its end.
 func (p *process) killGroup() {
 	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
 	<-p.exited
@@ -75,10 +74,10 @@ func (p *process) killGroup() {
 // account is the user that PostgreSQL runs as: another one if we are root, because PostgreSQL refuses to run as root.
 type account struct {
 	name       string
-	credential *syscall.Credential // nil: whoever we are
+	credential *syscall.Credential // nil: the current user
 }
 
-// accountFor is the account that owns the cluster, or will own it when there is none.
+// accountFor returns the account that owns the cluster, or that will own it if there is none yet.
 func accountFor(cluster string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{name: "this user"}, nil
@@ -93,7 +92,7 @@ func accountFor(cluster string) (account, error) {
 	if err != nil {
 		return account{}, err
 	}
-	// A cluster that root put there, say by unpacking a backup.
+	// A cluster that root put there, for example by unpacking a backup.
 	if err := who.ownAll(cluster); err != nil {
 		return account{}, fault.Newf(fault.Precondition, "change the owner of everything in it to "+who.name,
 			"the cluster %s belongs to root, and PostgreSQL does not run as root", cluster).Because(err)
@@ -113,7 +112,7 @@ func ownerOf(path string) (uid, gid uint32, ok bool) {
 	return stat.Uid, stat.Gid, true
 }
 
-// unprivileged is the user that root steps down to.
+// unprivileged returns the user that root switches to for PostgreSQL.
 func unprivileged() (account, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -130,7 +129,7 @@ func unprivileged() (account, error) {
 		"add one (`useradd --system postgres`), or start arbe as an ordinary user")
 }
 
-// own gives the account a file or directory of ours.
+// own gives the account one of our files or directories.
 func (a account) own(path string) error {
 	if a.credential == nil {
 		return nil
@@ -138,7 +137,7 @@ func (a account) own(path string) error {
 	return os.Lchown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// ownAll gives the account a tree, its root last, because accountFor takes the owner of the root for the owner of the
+// ownAll gives the account a tree, the root last, because accountFor takes the owner of the root as the owner of the
 // whole tree.
 func (a account) ownAll(root string) error {
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
@@ -153,17 +152,17 @@ func (a account) ownAll(root string) error {
 	return errors.Join(err, a.own(root))
 }
 
-// command is a PostgreSQL program that works on the cluster dir.
+// command returns a PostgreSQL program that works on the cluster in dir.
 func (a account) command(program string, dir *os.File, args ...string) *exec.Cmd {
 	return a.commandIn(program, dir, func(path string) []string {
 		return append([]string{"-D", path}, args...)
 	})
 }
 
-// commandIn is a PostgreSQL program, run by the account, whose arguments name dir by the path given.
+// commandIn returns a PostgreSQL program, run by the account. args returns its arguments for a path of dir.
 //
-// Another user gets the directory as an open file and names it by that, because its path may lead through directories,
-// such as root's home, that this user may not enter.
+// Another user inherits the directory as an open file and names it by that, because its path may lead through
+// directories that this user may not enter, such as root's home.
 func (a account) commandIn(program string, dir *os.File, args func(path string) []string) *exec.Cmd {
 	path := dir.Name()
 	var files []*os.File
@@ -179,8 +178,8 @@ func (a account) commandIn(program string, dir *os.File, args func(path string) 
 	return cmd
 }
 
-// environment is the few of our variables that PostgreSQL needs. The others may hold secrets, which anybody with access
-// to the database could read, or settings (PGDATA, PGOPTIONS) for another database.
+// environment returns the few of our variables that PostgreSQL needs. The others may hold secrets, which anyone with
+// access to the database could read, or settings (PGDATA, PGOPTIONS) for another database.
 func environment() []string {
 	env := []string{"LC_ALL=C"}
 	for _, name := range []string{"PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -191,7 +190,7 @@ func environment() []string {
 	return env
 }
 
-// cannotRun is the error for binaries that the account cannot run.
+// cannotRun returns the error for binaries that the account cannot run.
 func (a account) cannotRun(bin binaries, cause error) error {
 	return fault.Newf(fault.Precondition, "let that user read and run them, or name others in "+binariesSetting,
 		"the PostgreSQL binaries in %s cannot be run as %s", bin.dir, a.name).Because(cause)

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// inheritedDirectory names the first of a command's extra files, whatever path leads there.
+// inheritedDirectory is the path of a command's first extra file, whatever its original path.
 const inheritedDirectory = "/proc/self/fd/3"
 
 func dieWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }
 
 func rootMayStepDown() error { return nil }
 
-// postgresOn is the pids of every PostgreSQL process that works on a cluster. It finds them by their current directory,
-// because the pid file names none but the postmaster, which may be dead.
+// postgresOn returns the pids of all PostgreSQL processes that work on a cluster. It finds them by their current
+// directory, because the pid file names only the postmaster, which may be dead.
 func postgresOn(cluster string, _ int) []int {
 	want, err := os.Stat(cluster)
 	if err != nil {
@@ -38,8 +38,8 @@ func postgresOn(cluster string, _ int) []int {
 		if err != nil || !os.SameFile(in, want) {
 			continue
 		}
-		// Skip the shell of an operator in that directory. A process that is ending has no "exe" any more, but may still
-		// hold the cluster's shared memory; its name it has to the end.
+		// Skip an operator's shell in that directory. A process that is ending has no "exe" any more, but may still
+		// hold the cluster's shared memory. It keeps its name to the end.
 		if name, err := os.ReadFile(filepath.Join(proc, "comm")); err == nil && strings.HasPrefix(string(name), "postgres") {
 			pids = append(pids, pid)
 		}

@@ -14,15 +14,15 @@ import (
 // inheritedDirectory exists only on Linux; see rootMayStepDown.
 const inheritedDirectory = ""
 
-// dieWithParent does nothing, because only Linux can do this. The next start ends what was left running.
+// dieWithParent does nothing, because only Linux supports this. The next start ends leftover processes.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// rootMayStepDown refuses, because without Linux's /proc another user cannot be given a directory of root's.
+// rootMayStepDown returns an error, because without Linux's /proc, root cannot pass a directory to another user.
 func rootMayStepDown() error {
 	return fault.New(fault.Precondition, "PostgreSQL does not run as root", "start arbe as an ordinary user")
 }
 
-// postgresOn is the pid of the PostgreSQL that works on a cluster, if the one its pid file names does.
+// postgresOn returns the pid in the cluster's pid file if it is a PostgreSQL that works on the cluster.
 func postgresOn(cluster string, postmaster int) []int {
 	if postmaster <= 0 {
 		return nil

@@ -8,24 +8,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Creation says who creates houses. An operator, here, is an owner of the installation's first house.
+// Creation says who may create houses. An operator, here, is an owner of the installation's first house.
 type Creation string
 
-// Who creates houses.
+// Who may create houses.
 const (
-	// Anyone: everybody who has an account.
+	// Anyone allows everyone who has an account.
 	Anyone Creation = "anyone"
-	// Members: whoever is in a house.
+	// Members allows everyone who is in a house.
 	Members Creation = "members"
-	// Operators: nobody else.
+	// Operators allows only operators.
 	Operators Creation = "operators"
 )
 
 // Creations are all values of [Creation].
 var Creations = []Creation{Anyone, Members, Operators}
 
-// mayCreateTx returns a [fault.Forbidden] or a [fault.Exhausted] if an agent may not create a house. Everybody may create
-// the first one. Operators have no limit on their number.
+// mayCreateTx returns a [fault.Forbidden] or a [fault.Exhausted] if an agent may not create a house. Everyone may
+// create the first one. Operators may create any number.
 func (h *Houses) mayCreateTx(ctx context.Context, tx pgx.Tx, agent string) error {
 	if err := h.q.LockHousesOf(ctx, tx, agent); err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestWhoCreatesHouses(t *testing.T) {
 				return id
 			}
 			operator, member, stranger := person("Olga"), person("Mia"), person("Sam")
-			first, err := houses.Create(t.Context(), operator, "The first") // which everybody may create
+			first, err := houses.Create(t.Context(), operator, "The first") // everyone may create this one
 			must(t, err)
 			_, err = d.Owner(t).Exec(t.Context(), "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", first.ID, member)
 			must(t, err)
@@ -54,8 +54,8 @@ func TestWhoCreatesHouses(t *testing.T) {
 	}
 }
 
-// However often a person asks at once, no more houses belong to them than the operator allows. Those that belong to others
-// do not count, and operators have no limit.
+// A person cannot have more houses than the operator allows, however many concurrent calls they make. Houses that
+// belong to others do not count, and operators have no limit.
 func TestHowManyHousesBelongToAPerson(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

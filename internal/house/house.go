@@ -31,9 +31,10 @@ type House struct {
 	DefaultEnvironment string
 	// DefaultModel is the model of bots that name none, as provider/model; empty for the installation's.
 	DefaultModel string
-	// Limits has only what was set: see [Limits.OrDefaults].
+	// Limits has only the limits that were set; see [Limits.OrDefaults].
 	Limits Limits
-	// Ask are the names of the tools that every bot of the house uses only with a person's approval, in the order of [entry.Tools].
+	// Ask are the tools that every bot of the house uses only with a person's approval, by name, in the order of
+	// [entry.Tools].
 	Ask []string
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
@@ -55,8 +56,8 @@ type Agent struct {
 
 // Houses manages houses. It is safe for concurrent use.
 type Houses struct {
-	// Creation says who creates houses, and PerPerson how many may belong to a person, in the sense of houses.belongs_to.
-	// Default to [Anyone] and to 0, which is no limit. Set them before the first use.
+	// Creation says who may create houses. PerPerson limits how many houses may belong to a person, in the sense of
+	// houses.belongs_to. They default to [Anyone] and to 0, which is no limit. Set them before the first use.
 	Creation  Creation
 	PerPerson int
 
@@ -189,14 +190,14 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 	return list, err
 }
 
-// Change describes a change of a house. It leaves unchanged what is nil. Package model sets the default model.
+// Change describes a change of a house. Nil fields are left unchanged. Package model sets the default model.
 type Change struct {
 	Name *string
 	// Environment is the default environment, empty for none.
 	Environment *string
 	// Limits replaces all limits.
 	Limits *Limits
-	// Ask replaces the names of the tools that bots use only with a person's approval.
+	// Ask replaces the list of tools that bots use only with a person's approval.
 	Ask *[]string
 }
 
@@ -242,7 +243,7 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 }
 
 // Agent returns an agent of the scope's house or the scope's own agent. For any other agent the error is a
-// [fault.NotFound], so that nobody learns who is in other houses.
+// [fault.NotFound], so nobody learns who is in other houses.
 func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		a, err = agent(h.q.GetAgent(ctx, tx, id))

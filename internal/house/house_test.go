@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// setup makes the houses of a database whose sandboxes this server can, or cannot, make.
+// setup returns the houses of a database. drivers and unavailable are this server's sandbox drivers.
 func setup(t *testing.T, d *dbtest.Database, drivers map[string]sandbox.Driver, unavailable map[string]error) *house.Houses {
 	t.Helper()
 	log, err := stream.Open(t.Context(), d.DB, slog.New(slog.DiscardHandler))
@@ -46,7 +46,7 @@ func TestCreate(t *testing.T) {
 		must(t, d.Owner(t).QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
 		return n
 	}
-	// A driver that does not work here today is no reason to have no house.
+	// A driver that is unavailable here must not prevent a new house.
 	houses := setup(t, d, nil, map[string]error{sandbox.DefaultDriver: fault.New(fault.Unavailable, "no runtime", "install it")})
 	ada, err := houses.CreatePerson(t.Context(), " Ada ")
 	must(t, err)

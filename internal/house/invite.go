@@ -244,8 +244,8 @@ func (h *Houses) joinTx(ctx context.Context, tx pgx.Tx, scope db.Scope, token st
 	return joined, h.threads.RecordInHouseTx(ctx, tx, scope, entry.MemberJoined{AgentID: scope.Agent, Name: name, Role: found.Role, InviteID: found.InviteID, InvitedBy: found.InvitedBy})
 }
 
-// inviteHash returns what the database stores of an invite's token, so that nobody can join with a copy of the
-// database. It needs no salt, because the token is random.
+// inviteHash returns the stored form of an invite's token, so that nobody can join with a copy of the database. It
+// needs no salt, because the token is random.
 func inviteHash(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]

@@ -12,9 +12,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Limits are what all bots of a house together may use. A zero field means the default. [bot.Limits] are those of one bot.
+// Limits limit all bots of a house together. A zero field means the default. [bot.Limits] are the limits of one bot.
 type Limits struct {
-	// USDDay is what they may cost in a day (UTC), in US dollars.
+	// USDDay limits their cost per day (UTC), in US dollars.
 	USDDay float64 `json:"house_usd_day,omitempty"`
 }
 
@@ -24,7 +24,7 @@ var (
 	MaxLimits     = Limits{USDDay: 100_000}
 )
 
-// OrDefaults returns the limits with the defaults in place of what is not set.
+// OrDefaults returns the limits with defaults for the fields that are not set.
 func (l Limits) OrDefaults() Limits {
 	if l.USDDay == 0 {
 		l.USDDay = DefaultLimits.USDDay
@@ -39,14 +39,14 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// Rules are what holds for all bots of a house.
+// Rules apply to all bots of a house.
 type Rules struct {
 	Limits Limits
-	// Ask are the names of the tools that they use only with a person's approval.
+	// Ask names the tools that they use only with a person's approval.
 	Ask []string
 }
 
-// RulesTx returns the rules of a house, in a transaction that sees it. Otherwise the error is a [fault.NotFound].
+// RulesTx returns the rules of a house that the transaction sees. Otherwise the error is a [fault.NotFound].
 func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, error) {
 	row, err := h.q.HouseRules(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) {

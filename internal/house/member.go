@@ -67,10 +67,10 @@ func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role stri
 	return changed, err
 }
 
-// Remove removes a person or a bot from the scope's house: the scope's own agent, or anyone if that agent is an owner.
-// Their keys for the house and their invites go with the membership. The last owner and a bot that drives a thread
-// cannot be removed: [fault.Precondition]. with, if it is not nil, does in the same transaction what else goes with them;
-// it is called before anything is locked.
+// Remove removes a person or a bot from the scope's house: the scope's own agent, or anyone if that agent is an
+// owner. Their keys for the house and their invites go with the membership. The last owner and a bot that drives a
+// thread cannot be removed: [fault.Precondition]. If with is not nil, it is called in the same transaction, before
+// anything is locked, to remove what else depends on the membership.
 func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string, with func(pgx.Tx) error) error {
 	err := h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if with != nil {

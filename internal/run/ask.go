@@ -17,19 +17,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file is for what coding agents ask people. A runner posts the question as an entry; it becomes a request for approval, as those
-// of turns are, in the same transaction. Its answer is an entry, too, which the runner reads as it reads what is said. A run that ends
-// withdraws what it asked.
+// This file handles questions that coding agents ask people. A runner posts a question as an entry. In the same
+// transaction it becomes a request for approval, like those of turns. The answer is an entry too, which the runner
+// reads from the log. A run that ends withdraws its questions.
 
-// asker is a run as one that asks people.
+// asker identifies a run as the one that asks.
 func asker(th thread.Thread) approval.By {
 	return approval.By{House: th.House, Thread: th.ID, Epoch: th.Run.Epoch}
 }
 
-// working are the tools of arbe that coding agents have in their own way.
+// working are the tools of arbe for which coding agents have their own equivalents.
 var working = []string{entry.RunCommandTool, entry.ReadFileTool, entry.WriteFileTool, entry.EditFileTool, entry.SearchFilesTool, entry.FetchTool}
 
-// rulesOf returns what a bot does only with a person's approval, of what coding agents do.
+// rulesOf returns a bot's rules, reduced to the tools of coding agents.
 func (r *Runs) rulesOf(ctx context.Context, scope db.Scope, b bot.Bot) (rules Rules, err error) {
 	if r.config.Rules != nil {
 		if rules, err = r.config.Rules(ctx, scope, b); err != nil {
@@ -46,7 +46,7 @@ func (r *Runs) rulesOf(ctx context.Context, scope db.Scope, b bot.Bot) (rules Ru
 	return rules, nil
 }
 
-// cannotAsk refuses an agent that cannot ask, if the rules require approval for what it does.
+// cannotAsk returns an error if the rules require approval and the agent cannot ask.
 func cannotAsk(b bot.Bot, agent Agent, rules Rules) error {
 	if len(rules.Ask) == 0 || agent.Asks {
 		return nil
@@ -55,7 +55,7 @@ func cannotAsk(b bot.Bot, agent Agent, rules Rules) error {
 		"@%s may use %s only with a person's approval, and %s cannot ask people", b.Handle, strings.Join(rules.Ask, ", "), agent.Title)
 }
 
-// ask takes a post that has questions, or withdraws some.
+// ask takes a post that asks or withdraws questions.
 func (r *Runs) ask(ctx context.Context, by Poster, drafts []entry.Draft) error {
 	b, err := r.config.Bots.Get(ctx, db.Scope{House: by.House}, by.Agent)
 	if err != nil {
@@ -86,8 +86,8 @@ func (r *Runs) ask(ctx context.Context, by Poster, drafts []entry.Draft) error {
 	})
 }
 
-// askTx returns the entries that a draft of a runner becomes. A question that nobody is asked is withdrawn at once, with the reason for
-// the agent.
+// askTx returns the entries for a runner's draft. A question that cannot be asked is withdrawn at once, with the
+// reason for the agent.
 func (r *Runs) askTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d entry.Draft, expires time.Time) ([]entry.Draft, error) {
 	at := entry.Entry{Type: d.Type, Payload: d.Payload}
 	if p, ok := entry.As[entry.PermissionAnswered](at); ok && p.Epoch == th.Run.Epoch {
@@ -115,10 +115,10 @@ func (r *Runs) askTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d entry.D
 	return []entry.Draft{*asked}, nil
 }
 
-// Answer records what the scope's agent says to a coding agent that asks. Errors: those of [approval.AnswerTx].
+// Answer records an answer of the scope's agent to a coding agent's question. Errors: those of [approval.AnswerTx].
 func (r *Runs) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (answered approval.Approval, err error) {
 	if th, err := r.config.Threads.Get(ctx, scope, a.Thread); err == nil {
-		r.Fresh(ctx, scope, th) // an agent that has died is not answered
+		r.Fresh(ctx, scope, th) // a dead agent cannot be answered
 	}
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.config.Threads.LockTx(ctx, tx, a.Thread)
@@ -138,7 +138,7 @@ func (r *Runs) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (a
 	return answered, err
 }
 
-// expire ends what the run of a thread has asked and nobody has answered in time.
+// expire ends the questions of a thread's run that nobody has answered in time.
 func (r *Runs) expire(ctx context.Context, house, threadID string) error {
 	due := false
 	err := r.config.DB.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {

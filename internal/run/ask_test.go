@@ -22,7 +22,8 @@ func (r *runner) asks(call string) error {
 	return r.send(entry.NewDraft(entry.AskedID(call), "", entry.PermissionAsked{Epoch: 1, CallID: call, Tool: "Bash", Arguments: json.RawMessage(`{"command":"make ` + call + `"}`)}))
 }
 
-// What an agent asks is a request as those of turns are: a row and an entry, answered once by whoever is first, and over with the run.
+// An agent's question is a request like those of turns: a row and an entry. The first answer counts, and the end of
+// the run ends it.
 func TestWhatAnAgentAsksIsAnsweredOnce(t *testing.T) {
 	ends := make(chan struct{})
 	w := setup(t, func(r *runner) {
@@ -55,7 +56,7 @@ func TestWhatAnAgentAsksIsAnsweredOnce(t *testing.T) {
 		return err
 	}
 	must(t, answer(open[0].ID, true))
-	must(t, answer(open[0].ID, true)) // to repeat it is harmless
+	must(t, answer(open[0].ID, true)) // repeating it is harmless
 	if err := answer(open[0].ID, false); fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "already answered") {
 		t.Errorf("the second answer: %v", err)
 	}
@@ -73,7 +74,7 @@ func TestWhatAnAgentAsksIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// No request waits for ever. One that nobody answers in time expires, and the run is notified.
+// No request waits forever. One that nobody answers in time expires, and the run is notified.
 func TestNobodyAnswersAnAgent(t *testing.T) {
 	w := setup(t, func(r *runner) {
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "asking", Through: 1})
@@ -100,7 +101,7 @@ func TestNobodyAnswersAnAgent(t *testing.T) {
 	}
 }
 
-// An agent that cannot ask is not started if it would do without a yes what needs one.
+// An agent that cannot ask is not started if its tools need approval.
 func TestAnAgentThatCannotAsk(t *testing.T) {
 	w := setup(t, func(r *runner) { r.completes("Done.", 1) }, func(c *dispatch.Config) {
 		c.Runs.Rules = func(context.Context, db.Scope, bot.Bot) (run.Rules, error) {

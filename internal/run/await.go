@@ -13,12 +13,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// A bot that delegates waits for each task until its run ends (end.go), or until its time has passed. Whichever transaction ends
-// the last of these waits wakes the bot, so that it is woken once. A run that ends later says so in the thread above, and wakes
-// nobody. The rows say who waits until when, and the search for lost runs looks at them, so that a wait ends whatever became of the
-// server on which it began.
+// A bot that delegates waits for each task until its run ends (end.go) or its time has passed. The transaction that
+// ends the last wait wakes the bot, so it is woken once. A run that ends later says so in the parent thread and wakes
+// no bot. The rows record each wait and its deadline, and the search for lost runs reads them. So a wait ends even if
+// its server is gone.
 
-// endWaits ends the waits whose time has passed. It goes on after an error, because the next one may have none.
+// endWaits ends the waits whose time has passed. It continues after an error, because the other waits may not fail.
 func (r *Runs) endWaits(ctx context.Context) (failed error) {
 	for {
 		list, err := r.config.Threads.Overdue(ctx, sweepPage)
@@ -40,8 +40,8 @@ func (r *Runs) endWaits(ctx context.Context) (failed error) {
 	}
 }
 
-// endWait ends the wait for a thread: it says in the thread above that the run takes too long, and wakes the bot that waits for
-// nothing else.
+// endWait ends the wait for a thread. It says in the parent thread that the run takes too long. It wakes the bot if
+// this was its last wait.
 func (r *Runs) endWait(ctx context.Context, house, threadID string) error {
 	return r.inThread(ctx, house, threadID, func(tx pgx.Tx, th thread.Thread) error {
 		if first, err := r.config.Threads.EndWaitTx(ctx, tx, th.ID); err != nil || !first || th.ParentThread == "" {
@@ -73,12 +73,12 @@ func (r *Runs) endWait(ctx context.Context, house, threadID string) error {
 	})
 }
 
-// isLastTx reports whether a bot delegated a thread, and waits for none of the others that it delegated from the thread above.
+// isLastTx reports whether a bot delegated a thread and waits for no other thread under the same parent.
 func (r *Runs) isLastTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool, error) {
 	if is, err := r.isBotTx(ctx, tx, th); err != nil || !is {
 		return false, err
 	}
-	// Of two waits that end at once, the second one sees that the first has ended.
+	// If two waits end at once, the second one sees that the first has ended.
 	if err := r.config.Threads.LockChildrenTx(ctx, tx, th.ParentThread); err != nil {
 		return false, err
 	}
@@ -86,7 +86,8 @@ func (r *Runs) isLastTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool,
 	return others == 0, err
 }
 
-// isBotTx reports whether a bot of the house delegated a thread: it is false for a person, and for a bot that left.
+// isBotTx reports whether a bot of the house delegated a thread. It is false for a person, and for a bot that has
+// left.
 func (r *Runs) isBotTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool, error) {
 	if th.AskedBy == "" {
 		return false, nil

@@ -14,11 +14,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// waiting is a world in which @arbe delegates, and whose runners work until their tasks are done.
+// waiting is a world in which @arbe delegates. Its runners work until the test ends their tasks.
 type waiting struct {
 	*world
 	arbe db.Scope
-	// done are the runs' ends, by their threads.
+	// done ends the runs, by thread.
 	mu   sync.Mutex
 	done map[string]chan struct{}
 }
@@ -70,7 +70,7 @@ func (w *waiting) complete(th thread.Thread) {
 	w.ends(th.ID, 1, thread.Completed)
 }
 
-// expire makes the time for which a thread is waited for pass.
+// expire lets the time of a wait pass.
 func (w *waiting) expire(th thread.Thread) {
 	w.t.Helper()
 	must(w.t, w.db.In(w.t.Context(), w.scope, func(tx pgx.Tx) error {
@@ -79,8 +79,8 @@ func (w *waiting) expire(th thread.Thread) {
 	}))
 }
 
-// woken waits until @arbe was asked n times in the thread above, and returns that thread's log. That it was asked more often shows in
-// what wakes it.
+// woken waits until @arbe was called n times in the parent thread, and returns that thread's log. Further calls would
+// show in the entries that wake it.
 func (w *waiting) woken(n int) []entry.Entry {
 	w.t.Helper()
 	var asked int
@@ -140,7 +140,7 @@ func TestABotIsAskedAgainWhenWhatItDelegatedTakesTooLong(t *testing.T) {
 	w.until(w.home, func(e entry.Entry) bool { c, ok := entry.As[entry.Chat](e); return ok && c.Text == "done" })
 	w.woken(1)
 
-	// Whoever continues it makes the bot wait again.
+	// Continuing it makes the bot wait again.
 	w.mu.Lock()
 	delete(w.done, th.ID)
 	w.mu.Unlock()
@@ -178,7 +178,7 @@ func TestABotThatWaitsForSeveralIsAskedOnce(t *testing.T) {
 	}
 }
 
-// A wait is in the row, and ends whatever became of the server.
+// A wait is in the row, so it outlives its server.
 func TestAWaitOutlivesItsServer(t *testing.T) {
 	w := awaiting(t)
 	th := w.ask(w.arbe)

@@ -16,11 +16,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// runners is how many runs the benchmark has at once.
+// runners is the number of concurrent runs.
 const runners = 200
 
-// BenchmarkRunners measures how many entries of how many runs one server takes, each with a heartbeat in between, and what a run that
-// posts costs in memory.
+// BenchmarkRunners measures how many entries of how many runs one server takes, each with a heartbeat in between, and
+// the memory that a posting run costs.
 func BenchmarkRunners(b *testing.B) {
 	w := open(b, func(*runner) {})
 	pi, err := w.bots.GetByHandle(b.Context(), w.scope, "pi")

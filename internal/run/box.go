@@ -21,37 +21,38 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// This file puts into a sandbox what a run needs there. Everything is found by its content or its version, so that a sandbox in
-// which a run was before needs nothing but the new specification.
+// This file installs the files of a run in a sandbox. Files are named by content or version, so a sandbox that has had
+// a run needs only the new specification.
 
-// home is where our files are in a sandbox.
+// home is the directory of our files in a sandbox.
 const home = sandbox.Home + "/.arbe"
 
 const (
-	// lookTimeout limits a look at what is there, and installTimeout the installation of an agent.
+	// lookTimeout limits a look at the sandbox, and installTimeout the installation of an agent.
 	lookTimeout, installTimeout = 30 * time.Second, 20 * time.Minute
-	// shownInstall is how much of the end of a failed installation's output its error has, in bytes.
+	// shownInstall is the size of the end of a failed installation's output that its error shows, in bytes.
 	shownInstall = 2 << 10
 )
 
-// placed is where things are in the sandbox.
+// placed are the paths in the sandbox.
 type placed struct {
 	runner, spec, program string
 }
 
-// prepare puts our runner and the agent's program into a sandbox. Watchers see the steps as live output of the run.
+// prepare puts our runner and the agent's program into a sandbox. It shows the steps as live output of the run.
 func (l *launch) prepare(ctx context.Context, h sandbox.Handle, agent Agent) (p placed, err error) {
 	watch := l.watch(ctx)
 	if p.runner, err = l.putRunner(ctx, h, watch.step); err != nil {
 		return p, err
 	}
 	p.program = home + "/agents/" + l.bot.Runtime + "-" + agent.Version
-	// The runner keeps its files beside the specification. Threads may share the sandbox, so each run has a directory of its own.
+	// The runner keeps its files next to the specification. Threads may share the sandbox, so each run has its own
+	// directory.
 	p.spec = home + "/run-" + l.thread.ID + "-" + strconv.FormatInt(l.job.Args.Epoch, 10) + "/spec.json"
 	return p, l.install(ctx, h, agent, p.program, watch)
 }
 
-// putRunner puts our runner into a sandbox, unless it is there, and returns its path.
+// putRunner puts our runner into a sandbox, unless it is already there, and returns its path.
 func (r *Runs) putRunner(ctx context.Context, h sandbox.Handle, step func(name string)) (string, error) {
 	arch, err := output(ctx, h, "uname", "-m")
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *Runs) putRunner(ctx context.Context, h sandbox.Handle, step func(name s
 	return path, h.Upload(ctx, path, 0o755, bytes.NewReader(program))
 }
 
-// install installs the agent's program, which does nothing if it is there.
+// install installs the agent's program. The script does nothing if it is already there.
 func (l *launch) install(ctx context.Context, h sandbox.Handle, agent Agent, dir string, watch *watch) error {
 	watch.step("install " + agent.Title + " " + agent.Version)
 	var tail tailWriter
@@ -90,7 +91,7 @@ func (l *launch) install(ctx context.Context, h sandbox.Handle, agent Agent, dir
 	return nil
 }
 
-// output returns what a small program prints in a sandbox.
+// output returns the standard output of a short command in a sandbox.
 func output(ctx context.Context, h sandbox.Handle, argv ...string) (string, error) {
 	var out tailWriter
 	result, err := h.Exec(ctx, sandbox.Command{Argv: argv, Stdout: &out, Timeout: lookTimeout})
@@ -120,7 +121,7 @@ func (l *launch) putSpec(ctx context.Context, h sandbox.Handle, p placed) error 
 	return h.Upload(ctx, p.spec, 0o600, bytes.NewReader(text))
 }
 
-// environment returns the secrets that the sandbox's environment binds, in a map of the caller's.
+// environment returns the secrets that the sandbox's environment binds. The caller owns the map.
 func (l *launch) environment(ctx context.Context, h sandbox.Handle) (map[string]string, error) {
 	env := map[string]string{}
 	if l.config.Secrets == nil || len(h.Secrets()) == 0 {
@@ -131,7 +132,7 @@ func (l *launch) environment(ctx context.Context, h sandbox.Handle) (map[string]
 	return env, err
 }
 
-// watch shows the steps of a launch, and what they print, to those who watch the thread. It never fails.
+// watch shows the steps of a launch, and their output, to clients that watch the thread. It never fails.
 type watch struct {
 	ctx    context.Context
 	log    *stream.Log
@@ -148,13 +149,13 @@ func (w *watch) step(name string) { _, _ = fmt.Fprintf(w, "==> %s\n", name) }
 
 // Write publishes a piece of output.
 func (w *watch) Write(p []byte) (int, error) {
-	// An error does not matter, because whoever watches sees how it ends.
+	// An error does not matter, because watchers see the outcome in the log.
 	_ = w.log.Publish(w.ctx, w.ref, stream.Delta{EntryID: w.id, Offset: w.offset, Data: bytes.Clone(p)})
 	w.offset += int64(len(p))
 	return len(p), nil
 }
 
-// tailWriter keeps the end of what is written to it.
+// tailWriter keeps the end of its input.
 type tailWriter struct{ kept []byte }
 
 func (t *tailWriter) Write(p []byte) (int, error) {
@@ -165,7 +166,7 @@ func (t *tailWriter) Write(p []byte) (int, error) {
 
 func (t *tailWriter) String() string { return plain(t.kept) }
 
-// plain returns bytes that a program printed as a text that the log takes.
+// plain returns a program's output as valid text for the log.
 func plain(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\u2400")
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Cancel stops the run of a driven thread, or the one that is queued. The runner is asked through the log, and the server that
-// follows it ends it with patience; a run that no server follows is ended at once. It returns false if nothing ran. A chat is a
-// [fault.Precondition].
+// Cancel stops the run of a driven thread, or its queued run. A runner is asked through the log, and the server that
+// follows it gives it time to end. A run that no server follows ends at once. It returns false if there was nothing
+// to stop. A chat is a [fault.Precondition].
 func (r *Runs) Cancel(ctx context.Context, scope db.Scope, threadID string) (stopped bool, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.lockDrivenTx(ctx, tx, threadID)
@@ -26,7 +26,7 @@ func (r *Runs) Cancel(ctx context.Context, scope db.Scope, threadID string) (sto
 	return stopped, err
 }
 
-// cancelTx stops the run of a thread whose row is locked, in the name of an agent.
+// cancelTx stops the run of a thread whose row is locked, as an agent.
 func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by string) (stopped bool, err error) {
 	epoch := th.Run.Epoch
 	running := th.Status == thread.Running
@@ -50,7 +50,7 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 		stopped, followed = true, followed || !ended
 	}
 	switch {
-	case running && followed: // whoever follows it ends the runner, and then the run
+	case running && followed: // the server that follows it ends the runner, and then the run
 		_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), entry.NewDraft("", by, entry.CancelRequested{Epoch: epoch}))
 		return true, err
 	case running:
@@ -63,8 +63,8 @@ func (r *Runs) cancelTx(ctx context.Context, tx pgx.Tx, th thread.Thread, by str
 	return stopped, err
 }
 
-// CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be called
-// before that transaction locks a log.
+// CancelBelowTx stops the runs of a thread and of all its descendants, in the transaction that deletes them. It must be
+// called before that transaction locks a log.
 func (r *Runs) CancelBelowTx(ctx context.Context, tx pgx.Tx, threadID string) error {
 	running, err := r.config.Threads.RunningBelowTx(ctx, tx, threadID)
 	if err != nil {

@@ -22,29 +22,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file lets people use what a run has changed. Both ways are commands of our runner's program in a sandbox, in a thread's log,
-// where everyone sees who did it and how it ended; [Runs.Provide] puts the patch there when the command begins.
+// This file lets people use the changes of a run. Both ways are commands of our runner's program in a sandbox. The
+// thread's log shows who ran each command and how it ended. [Runs.Provide] uploads the patch when the command begins.
 
-// changesProgram is the runner's program for such commands, and changesDir the directory of an artifact's changes, in a sandbox.
+// changesProgram is the path in a sandbox of the runner's program for such commands. changesDir returns the directory
+// of an artifact's changes there.
 const changesProgram = home + "/arbe-runner"
 
 func changesDir(artifactID string) string { return home + "/changes/" + artifactID }
 
-// mostAttempts is how often the changes of a run can be used in one way.
+// mostAttempts limits how often the changes of a run can be applied, or pushed as one branch.
 const mostAttempts = 100
 
-// Used is how the changes of a run are being used.
+// Used describes a command that uses the changes of a run.
 type Used struct {
-	// Thread is the thread whose log has the command; empty if there is nothing to use.
+	// Thread is the thread whose log has the command; empty if there are no changes.
 	Thread  string
 	Command entry.Entry
-	// Branch is the branch that is pushed, and URL where it will be; empty if none is.
+	// Branch is the branch that is pushed, and URL its page; both are empty if none is pushed.
 	Branch, URL string
 }
 
-// Apply applies the changes of a run to the working tree of the thread from which its task was delegated: completely, or not at all.
-// epoch is the run, or 0 for the last one that changed something. While a command does it, and once it is done, another call changes
-// nothing. It does nothing if no run has changed anything. A task without a thread above it is a [fault.Precondition].
+// Apply applies the changes of a run to the working tree of the thread that delegated its task, completely or not at
+// all. epoch is the run, or 0 for the last one that changed something. A further call changes nothing while the
+// command runs or after it has succeeded. Apply does nothing if no run has changed anything. A task without a parent
+// thread is a [fault.Precondition].
 func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch int64) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
 	if err != nil || changed.Patch == "" {
@@ -59,10 +61,10 @@ func (r *Runs) Apply(ctx context.Context, scope db.Scope, threadID string, epoch
 	return Used{Thread: th.ParentThread, Command: said}, err
 }
 
-// Branch pushes the changes of a run as a new branch to the repository of its environment, as one commit. name is the branch; empty
-// for one that is made from the task. It changes no branch that is there. While a command does it, and once it is done, another call
-// with the same name changes nothing. It does nothing if no run has changed anything. It is a [fault.Precondition] if there is no
-// repository, or no credential for its host.
+// Branch pushes the changes of a run as one commit on a new branch of its environment's repository. name is the
+// branch; if it is empty, a name is made from the task. It never changes an existing branch. A further call with the
+// same name changes nothing while the command runs or after it has succeeded. Branch does nothing if no run has
+// changed anything. It is a [fault.Precondition] if there is no repository, or no credential for its host.
 func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoch int64, name string) (Used, error) {
 	th, changed, err := r.changedBy(ctx, scope, threadID, epoch)
 	if err != nil || changed.Patch == "" {
@@ -105,8 +107,8 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
 }
 
-// changedBy returns a driven thread, and one of its runs that changed something: that of an epoch, or the last one; a run without a
-// patch if none has changed anything.
+// changedBy returns a driven thread and one of its runs that has a patch: the run of an epoch, or the last one if
+// epoch is 0. The run has no patch if no run has changed anything.
 func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, epoch int64) (th thread.Thread, changed Run, err error) {
 	if th, err = r.config.Threads.Get(ctx, scope, threadID); err != nil {
 		return th, changed, err
@@ -126,7 +128,8 @@ func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, e
 	return th, changed, fault.Newf(fault.Precondition, "see what it did with: arbe thread result", "run %d has left no changes", epoch)
 }
 
-// use runs a command that uses changes, unless one that does is running. id is the same for all that do.
+// use runs a command that uses changes, unless the last such command is still running. Commands of the same use share
+// id.
 func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	ref := log(scope.House, threadID)
 	for n := 1; n <= mostAttempts; n++ {
@@ -150,7 +153,8 @@ func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c e
 	return said, fault.Newf(fault.Exhausted, "download the changes", "this was tried %d times", mostAttempts).WithReason(fault.LimitReached)
 }
 
-// Provide puts into a sandbox what a command needs that uses the changes of a run. Other commands need nothing.
+// Provide uploads to a sandbox the files of a command that uses the changes of a run. It does nothing for other
+// commands.
 func (r *Runs) Provide(ctx context.Context, scope db.Scope, h sandbox.Handle, c entry.Command) error {
 	if c.Changes == "" {
 		return nil
@@ -159,7 +163,7 @@ func (r *Runs) Provide(ctx context.Context, scope db.Scope, h sandbox.Handle, c 
 		return fault.New(fault.Precondition, "this server keeps no artifacts", "use another server")
 	}
 	kept, err := r.config.Artifacts.Get(ctx, scope, c.Changes)
-	if fault.CodeOf(err) == fault.NotFound { // which would say that the sandbox is gone
+	if fault.CodeOf(err) == fault.NotFound { // a NotFound would say that the sandbox is gone
 		return fault.New(fault.Precondition, "the changes have been deleted", "continue the task, whose next run leaves its changes again")
 	} else if err != nil {
 		return err
@@ -188,13 +192,14 @@ var (
 	branchForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,149}$`)
 )
 
-// short returns what stands for a name in an id.
+// short returns a short form of a name, for an id.
 func short(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:8])
 }
 
-// isBranch reports whether a text is the name of a branch that git and hosts take, and that looks like nothing else.
+// isBranch reports whether a name is a branch name that git and hosts accept, and that git cannot read as anything
+// else.
 func isBranch(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" || strings.HasPrefix(part, ".") || strings.HasPrefix(part, "-") || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock") {
@@ -216,7 +221,7 @@ func branchName(th thread.Thread, changed Run) string {
 	return name
 }
 
-// branchURL is where people see a branch, or the repository if that is not known of its host.
+// branchURL returns the page of a branch, or of the repository if the host's URLs are not known.
 func branchURL(remote, host, name string) string {
 	at := strings.TrimSuffix(remote, ".git")
 	path := (&url.URL{Path: name}).EscapedPath()

@@ -24,7 +24,7 @@ const (
 	someBase  = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// leaves is a runner whose run leaves a patch.
+// leaves plays a runner whose run leaves a patch.
 func leaves(r *runner) {
 	r.must(entry.Heartbeat{Epoch: r.spec.Epoch, Phase: "saving"})
 	box, err := r.w.boxes.Handle(r.ctx, r.w.scope, r.w.get(r.by.Thread).Sandbox)
@@ -89,7 +89,7 @@ func TestChangesAreAppliedToTheThreadAbove(t *testing.T) {
 		t.Errorf("it finds %q, and ran %d times more", got, len(placed))
 	}
 
-	// Once it has ended, whoever solved a conflict can try again.
+	// After the command has ended, for example with a conflict that was then solved, it can run again.
 	again, err := w.runs.Apply(t.Context(), w.scope, child.ID, 1)
 	must(t, err)
 	if again.Command.ID == pressed[0].Command.ID {

@@ -17,27 +17,27 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// shownResult is how much of a result the thread above is told, in bytes. The child's log has all of it.
+// shownResult is the size of the result that the parent thread shows, in bytes. The child's log has all of it.
 const shownResult = 16 << 10
 
-// end is how a run ends.
+// end describes how a run ends.
 type end struct {
-	// before are what the run wrote with its report, and report says why it ends: a [entry.RunFinished], [entry.PiFailed] or
-	// [entry.SessionOrphaned].
+	// before are the entries that came with the run's report. report says why it ends: a [entry.RunFinished],
+	// [entry.PiFailed] or [entry.SessionOrphaned].
 	before []entry.Draft
 	report []entry.Draft
 	to     thread.Status
-	// reason is what the change of status says, and err what went wrong; both may be empty.
+	// reason is the reason for the change of status, and err the error; both may be empty.
 	reason, err string
-	// result is the last text of the agent, usage what its model calls used, through the last chat that it was given, and patch
-	// the artifact with the changes of its tree.
+	// result is the agent's last text, usage the usage of its model calls, through the last chat that it received,
+	// and patch the artifact with the changes of its tree.
 	result  string
 	usage   *entry.TurnUsage
 	through int64
 	patch   string
 }
 
-// finished is the end that a runner reports.
+// finished returns the end that a runner reports.
 func finished(author string, id string, f entry.RunFinished) end {
 	e := end{to: thread.Status(f.Outcome), err: f.Error, result: f.Result, usage: f.Usage, through: f.Through, patch: f.PatchArtifactID}
 	e.report = []entry.Draft{entry.NewDraft(id, author, f)}
@@ -51,28 +51,29 @@ func finished(author string, id string, f entry.RunFinished) end {
 	return e
 }
 
-// failed is the end of a run that this server could not launch, or that it ends because of what it did.
+// failed returns the end of a run that this server could not launch, or that it ends because it broke a limit.
 func failed(epoch int64, phase string, why error) end {
 	f := fault.From(why)
 	return end{to: thread.Failed, err: f.Message, report: []entry.Draft{entry.NewDraft(entry.RunEndID(epoch), "", entry.PiFailed{Epoch: epoch, Error: f.Message, Next: f.Next, Phase: phase})}}
 }
 
-// lost is the end of a run whose runner is gone.
+// lost returns the end of a run whose runner is gone.
 func lost(epoch int64, reason, lines string) end {
 	return end{to: thread.Failed, err: "the run was lost: " + reason, report: []entry.Draft{
 		entry.NewDraft(entry.RunEndID(epoch), "", entry.SessionOrphaned{Epoch: epoch, Reason: reason, LastLines: lines}),
 	}}
 }
 
-// cancelled is the end of a run whose runner cannot report it.
+// cancelled returns the end of a run whose runner cannot report it.
 func cancelled() end { return end{to: thread.Cancelled, reason: "it was stopped"} }
 
-// endTx ends the run of a running thread, whose row the caller has locked: the row's status, what the log says of it, and what the
-// thread above is told. It ends all tokens of the run. What was said to the agent too late for this run begins the next one.
+// endTx ends the run of a running thread, whose row the caller has locked. It sets the row's status, writes the end
+// to the log and notifies the parent thread. It ends all tokens of the run. Messages that came too late for this run
+// start the next one.
 func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) error {
 	through := e.through
 	if through == 0 && e.to == thread.Completed {
-		through = th.Run.From // whoever has done everything was given at least what made it begin
+		through = th.Run.From // an agent that completed its work received at least what began the run
 	}
 	cost, err := r.spentTx(ctx, tx, th.House, th.ID, th.Run.Epoch, e.usage)
 	if err != nil {
@@ -87,7 +88,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 		return err
 	}
 	th.Run.Through = max(th.Run.Through, through)
-	if err := r.config.Boxes.TouchTx(ctx, tx, th.Sandbox); err != nil { // so that what it wrote is saved
+	if err := r.config.Boxes.TouchTx(ctx, tx, th.Sandbox); err != nil { // so that its files are saved
 		return err
 	}
 	unread, err := r.config.Threads.UnreadTx(ctx, tx, th)
@@ -103,7 +104,7 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 			return err
 		}
 	}
-	// In the order in which logs are always locked.
+	// Logs are always locked in this order.
 	refs := slices.SortedFunc(maps.Keys(appends), func(a, b stream.Ref) int { return cmp.Compare(a.Name, b.Name) })
 	for _, ref := range refs {
 		if err := r.appendTx(ctx, tx, ref, ref == th.Stream(), appends[ref]); err != nil {
@@ -113,8 +114,8 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	return nil
 }
 
-// appendTx appends to a log. If the log of another thread takes nothing, because it is closed or its author has left, nothing is
-// appended to it: whoever closes a thread must not keep its children from ending.
+// appendTx appends to a log. If another thread's log refuses the entries, because it is closed or the author has
+// left, they are dropped: a closed thread must not keep its children from ending.
 func (r *Runs) appendTx(ctx context.Context, tx pgx.Tx, ref stream.Ref, own bool, drafts []entry.Draft) error {
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, because a failed statement would abort the transaction
 		_, err := r.config.Log.AppendTx(ctx, tx, ref, drafts...)
@@ -129,8 +130,8 @@ func (r *Runs) appendTx(ctx context.Context, tx pgx.Tx, ref stream.Ref, own bool
 	return err
 }
 
-// toldTx returns what the thread above is told of the end of a run: that it ended, and its result as a chat of the agent. It wakes
-// the bot that waited for it, if this was the last that it waited for.
+// toldTx returns the entries for the parent thread: the end of the run, and its result as a chat of the agent. If the
+// bot waits for nothing else, it wakes the bot.
 func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) ([]entry.Draft, error) {
 	runtime := ""
 	if b, err := r.config.Bots.GetTx(ctx, tx, th.House, th.Agent); err == nil {
@@ -163,7 +164,7 @@ func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) (
 	return drafts, r.config.Wake(ctx, tx, Wake{House: th.House, Thread: th.ParentThread, Bot: th.AskedBy, Entry: result, Root: th.Root})
 }
 
-// words are what the thread above is told.
+// words returns the text for the parent thread.
 func (e end) words(th thread.Thread) string {
 	text := e.result
 	switch {
@@ -180,7 +181,7 @@ func (e end) words(th thread.Thread) string {
 	return text
 }
 
-// finish ends a run if it still goes on. over is true if it was over before.
+// finish ends a run that has not ended. over is true if it had already ended.
 func (r *Runs) finish(ctx context.Context, house, threadID string, epoch int64, e end) (over bool, err error) {
 	err = r.inThread(ctx, house, threadID, func(tx pgx.Tx, th thread.Thread) error {
 		if over = th.Run.Epoch != epoch || th.Status != thread.Running; over {

@@ -19,9 +19,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file takes what runners post. A runner works in a sandbox in which an agent runs what it likes, so nothing that it says is
-// believed beyond its own run: it writes to its own thread, in the name of its bot, entries whose ids and epochs are those of its
-// run, of kinds that are a runner's, up to the limits of a run. Secrets that the run received are removed.
+// This file receives the posts of runners. An agent can run anything in a runner's sandbox, so a runner is trusted only
+// with its own run. It writes to its own thread, as its bot, within the limits of a run. The ids and epochs of its
+// entries must be those of its run, and their kinds a runner's. Secrets that the run received are removed.
 
 // Poster is a runner that posts to its thread. The caller has verified its token.
 type Poster struct {
@@ -29,10 +29,10 @@ type Poster struct {
 	Epoch                int64
 }
 
-// chunkType is the type of a post with a piece of an entry to come. It is not stored.
+// chunkType is the type of a post with a piece of an entry that will follow. It is not stored.
 const chunkType = "pi.chunk"
 
-// chunk is such a piece. The post's id is that of the entry to come, "~" and the call; see [entry.StepDelta].
+// chunk is such a piece. The post's id is the id of the coming entry, "~" and the call; see [entry.StepDelta].
 type chunk struct {
 	Offset int64  `json:"offset"`
 	Data   string `json:"data"`
@@ -41,11 +41,11 @@ type chunk struct {
 // maxChunk limits a piece, in bytes.
 const maxChunk = 256 << 10
 
-// Accept does what a runner's post asks for, all or nothing: entries go to the log; of heartbeats the first one does, and the row
-// keeps the time of the last; a report ends the run; pieces of entries to come reach those who watch.
+// Accept handles a runner's post, all or nothing. Entries go to the log. Only the first heartbeat goes to the log,
+// and the row keeps the time of the last one. A report ends the run. Pieces of coming entries reach the watchers.
 //
-// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for what no runner posts; and those of
-// [stream.Log.Write].
+// Errors: a [fault.Forbidden] if the run is over, or may not write that; a [fault.Invalid] for a post that no runner
+// makes; and those of [stream.Log.Write].
 func (r *Runs) Accept(ctx context.Context, by Poster, w stream.Write) (done stream.Written, err error) {
 	done, err = r.accept(ctx, by, w)
 	switch fault.CodeOf(err) {
@@ -103,17 +103,17 @@ func (r *Runs) accept(ctx context.Context, by Poster, w stream.Write) (done stre
 	return done, err
 }
 
-// sorted is what a post consists of.
+// sorted has the parts of a post.
 type sorted struct {
 	entries []entry.Draft
 	deltas  []stream.Delta
 	beat    *entry.Heartbeat
-	// report is a [entry.RunFinished], which is the last of its post, and reportID its id.
+	// report is a [entry.RunFinished], which must be the last of its post, and reportID its id.
 	report   *entry.RunFinished
 	reportID string
-	// asks: the entries have questions, or withdraw some.
+	// asks means that entries ask questions or withdraw some.
 	asks bool
-	// taken is what the runner takes for its agent, which is posted alone.
+	// taken lists the messages that the runner takes for its agent. It must be posted alone.
 	taken *entry.QueueTaken
 	bytes int64
 }
@@ -134,7 +134,7 @@ func (p *posting) sort(by Poster, drafts []entry.Draft) (s sorted, err error) {
 			}
 			continue
 		}
-		if d.Type != (entry.QueueTaken{}).Type() { // it has only ids, which must be those of messages
+		if d.Type != (entry.QueueTaken{}).Type() { // it has only ids, which must match those of messages
 			d.Payload = redacted(p.redactor, d.Payload)
 		}
 		if err := entry.Check(d, entry.Runner); err != nil {
@@ -156,7 +156,7 @@ func (s *sorted) add(p *posting, by Poster, d entry.Draft) error {
 	at := entry.Entry{Type: d.Type, Payload: d.Payload}
 	if beat, ok := entry.As[entry.Heartbeat](at); ok {
 		s.beat = &beat
-		if p.first() { // the log has one, whichever server takes it
+		if p.first() { // the log has one, on whichever server it arrives
 			s.entries = append(s.entries, entry.Draft{ID: entry.RunID(by.Epoch) + ".alive", Author: d.Author, Type: d.Type, Payload: d.Payload})
 		} else {
 			s.deltas = append(s.deltas, stream.Delta{EntryID: entry.BeatID(by.Epoch), Offset: time.Now().UnixMicro(), Data: append(bytes.Clone(d.Payload), '\n')})
@@ -178,7 +178,7 @@ func (s *sorted) add(p *posting, by Poster, d entry.Draft) error {
 	return nil
 }
 
-// addAsked notes that an entry is a question, or withdraws one.
+// addAsked notes an entry that asks or withdraws a question.
 func (s *sorted) addAsked(by Poster, d entry.Draft, at entry.Entry) error {
 	epoch, id := int64(0), ""
 	if p, ok := entry.As[entry.PermissionAsked](at); ok {
@@ -194,7 +194,7 @@ func (s *sorted) addAsked(by Poster, d entry.Draft, at entry.Entry) error {
 	return mine(by, epoch)
 }
 
-// mine refuses what is said of another run.
+// mine refuses an entry about another run.
 func mine(by Poster, epoch int64) error {
 	if epoch == by.Epoch {
 		return nil
@@ -202,7 +202,7 @@ func mine(by Poster, epoch int64) error {
 	return fault.Newf(fault.Forbidden, "use the epoch of the token", "epoch: this is the token of run %d, and not of %d", by.Epoch, epoch).WithReason(fault.RunEnded)
 }
 
-// addChunk adds a piece of an entry to come.
+// addChunk adds a piece of an entry that will follow.
 func (s *sorted) addChunk(p *posting, d entry.Draft) error {
 	var c chunk
 	_, _, ok := entry.StepDelta(d.ID)
@@ -246,14 +246,14 @@ func (r *Runs) beat(ctx context.Context, by Poster, p *posting, b entry.Heartbea
 	return err
 }
 
-// report ends the run as its runner says, with the entries that came with the report.
+// report ends the run as its runner reports, with the entries that came with the report.
 func (r *Runs) report(ctx context.Context, by Poster, s sorted) error {
 	if err := r.witness(ctx, by, s.report); err != nil {
 		return err
 	}
 	r.keepPatch(ctx, by, s.report)
 	e := finished(by.Agent, s.reportID, *s.report)
-	if e.before = s.entries; s.asks { // what it asked ends with it
+	if e.before = s.entries; s.asks { // its questions end with it
 		e.before = slices.DeleteFunc(slices.Clone(s.entries), func(d entry.Draft) bool {
 			return d.Type == (entry.PermissionAsked{}).Type() || d.Type == (entry.PermissionAnswered{}).Type()
 		})
@@ -276,22 +276,22 @@ type posts struct {
 	byThread map[string]*posting
 }
 
-// maxPostings limits how many are remembered. What is forgotten is read again.
+// maxPostings limits how many runs are remembered. A forgotten one is read again.
 const maxPostings = 10_000
 
-// posting is what this server knows of a run that posts.
+// posting is this server's state of a run that posts.
 type posting struct {
 	epoch    int64
 	redactor *secret.Redactor
 
 	mu sync.Mutex
-	// begun are the entries and bytes that the row knows of, and fresh those since.
+	// begunEntries and begunBytes count what the row has counted, freshEntries and freshBytes those written since.
 	begunEntries, begunBytes int64
 	freshEntries, freshBytes int64
 	beaten                   bool
 }
 
-// of returns what is known of a run.
+// of returns the state of a run.
 func (p *posts) of(ctx context.Context, r *Runs, by Poster) (*posting, error) {
 	p.mu.Lock()
 	known := p.byThread[by.Thread]
@@ -335,7 +335,7 @@ func (p *posting) first() bool {
 	return first
 }
 
-// count adds what a post has, and returns what the run has written.
+// count adds a post's entries and bytes, and returns the run's totals.
 func (p *posting) count(entries int, size int64) (int64, int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -343,7 +343,7 @@ func (p *posting) count(entries int, size int64) (int64, int64) {
 	return p.begunEntries + p.freshEntries, p.begunBytes + p.freshBytes
 }
 
-// mayKeep adds the size of a file, unless the run would then have written more than it may.
+// mayKeep adds the size of a file, unless the run would exceed its limit.
 func (p *posting) mayKeep(size int64, l Limits) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -354,7 +354,7 @@ func (p *posting) mayKeep(size int64, l Limits) bool {
 	return true
 }
 
-// take returns what the row does not know of; giveBack undoes it.
+// take returns the counts that the row does not have yet; giveBack undoes it.
 func (p *posting) take() (entries, size int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -371,7 +371,7 @@ func (p *posting) giveBack(entries, size int64) {
 	p.freshEntries, p.freshBytes = p.freshEntries+entries, p.freshBytes+size
 }
 
-// redactorOf returns what removes the secrets that runs of a thread receive.
+// redactorOf returns a redactor for the secrets that runs of a thread receive.
 func (r *Runs) redactorOf(ctx context.Context, scope db.Scope, threadID string) (*secret.Redactor, error) {
 	if r.config.Secrets == nil {
 		return nil, nil
@@ -388,7 +388,7 @@ func (r *Runs) redactorOf(ctx context.Context, scope db.Scope, threadID string) 
 	return received.Redactor, err
 }
 
-// redacted removes secrets from the strings of a JSON text. Names of properties belong to the kind.
+// redacted removes secrets from the strings of a JSON text. It leaves property names, which the entry kind defines.
 func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
 	if from == nil {
 		return text
@@ -397,7 +397,7 @@ func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if d.Decode(&parsed) != nil {
-		return text // it is refused as no JSON
+		return text // it is refused later as invalid JSON
 	}
 	found := false
 	var clean func(any) any
@@ -421,6 +421,6 @@ func redacted(from *secret.Redactor, text json.RawMessage) json.RawMessage {
 	if parsed = clean(parsed); !found {
 		return text
 	}
-	without, _ := json.Marshal(parsed) // cannot fail for what was just decoded
+	without, _ := json.Marshal(parsed) // cannot fail, because it was just decoded
 	return without
 }

@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	// stopPatience is how long a runner that is told to stop may take to end its agent and to save the tree.
+	// stopPatience is how long a runner may take to end its agent and to save the tree after it is told to stop.
 	stopPatience = 10 * time.Second
-	// stopTimeout limits how long ending a runner takes after that, in case its sandbox does not answer.
+	// stopTimeout is how much longer ending a runner may take, in case its sandbox does not answer.
 	stopTimeout = 10 * time.Second
-	// followFor is how long a server follows a run before the job begins again, because no job may run for longer than a day.
+	// followFor is how long a server follows a run before it hands the job over, because no job may run for longer
+	// than a day.
 	followFor = 12 * time.Hour
-	// lastLines is how much of the end of a runner's output is kept, in bytes.
+	// lastLines is the size of the kept end of a runner's output, in bytes.
 	lastLines = 4 << 10
 )
 
-// errOver reports that the run of a job is over, or that another one has begun.
+// errOver reports that the run of a job is over, or that a later one has begun.
 var errOver = errors.New("the run is over")
 
 // launch is this server's work on the job of one run.
@@ -40,18 +41,18 @@ type launch struct {
 	job   *jobs.Job[launchArgs]
 	note  note
 	scope db.Scope
-	// thread is the row as it was last read, and bot its driver.
+	// thread is the row as last read, and bot its driver.
 	thread thread.Thread
 	bot    bot.Bot
-	// model is the one that the agent speaks to, and rules what it does only with a person's approval.
+	// model is the model that the agent uses, and rules are the tools that need a person's approval.
 	model Model
 	rules Rules
-	// tail is the end of what the runner printed.
+	// tail is the end of the runner's output.
 	tail []byte
 }
 
-// work launches the run of a job, unless an earlier server has, and follows it until it has ended. If the server stops, the job is
-// left to another one; the run goes on.
+// work launches the run of a job, unless another server already has, and follows it until it ends. If this server
+// stops, another one takes the job. The run goes on.
 func (r *Runs) work(ctx context.Context, job *jobs.Job[launchArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.Int64("run", job.Args.Epoch))
 	l := &launch{Runs: r, job: job}
@@ -66,7 +67,7 @@ func (r *Runs) work(ctx context.Context, job *jobs.Job[launchArgs]) error {
 	return l.settle(ctx, err)
 }
 
-// find reads the thread of the job. If its run is over, the error is errOver.
+// find reads the thread of the job. It returns errOver if the run is over.
 func (l *launch) find(ctx context.Context) error {
 	a := l.job.Args
 	return l.config.DB.In(ctx, db.Scope{House: a.House}, func(tx pgx.Tx) (err error) {
@@ -84,7 +85,7 @@ func (l *launch) find(ctx context.Context) error {
 	})
 }
 
-// begin puts everything in place, claims the run and launches its runner.
+// begin prepares the sandbox, claims the run and launches its runner.
 func (l *launch) begin(ctx context.Context) error {
 	if l.job.Cancelled() {
 		return jobs.ErrCancelled
@@ -96,7 +97,7 @@ func (l *launch) begin(ctx context.Context) error {
 	if err := l.rule(ctx, agent); err != nil {
 		return err
 	}
-	if l.config.Model != nil { // before anything slow, because it may have none
+	if l.config.Model != nil { // before the slow steps, because the bot may have no model
 		var err error
 		if l.model, err = l.config.Model(ctx, l.scope, l.bot, agent.Dialects); err != nil {
 			return err
@@ -127,7 +128,7 @@ func (l *launch) begin(ctx context.Context) error {
 	})
 }
 
-// rule finds what the agent does only with a person's approval.
+// rule finds the tools that need a person's approval.
 func (l *launch) rule(ctx context.Context, agent Agent) (err error) {
 	if l.rules, err = l.rulesOf(ctx, l.scope, l.bot); err != nil {
 		return err
@@ -135,10 +136,10 @@ func (l *launch) rule(ctx context.Context, agent Agent) (err error) {
 	return cannotAsk(l.bot, agent, l.rules)
 }
 
-// claim begins the run: from now on, whatever happens to this server, somebody ends it.
+// claim begins the run. From now on somebody ends it, even if this server dies.
 func (l *launch) claim(ctx context.Context, h sandbox.Handle) error {
 	l.note.Sandbox = h.ID
-	machine := h.Machine // other machines' servers cannot follow it
+	machine := h.Machine // servers on other machines cannot follow it
 	if err := l.job.SetNote(ctx, l.note, &machine); err != nil {
 		return err
 	}
@@ -181,8 +182,8 @@ func launchID(threadID string, epoch int64) string {
 	return "run-" + strings.ToLower(threadID) + "-" + strconv.FormatInt(epoch, 10)
 }
 
-// follow waits until the runner has ended, and returns nil if somebody has ended the run by then. Otherwise the error is a
-// [*goneError] that says what is known of it.
+// follow waits until the runner has ended. It returns nil if the run has been ended by then, and otherwise a
+// [*goneError] that describes the runner's end.
 func (l *launch) follow(ctx context.Context) error {
 	h, err := l.config.Boxes.Handle(ctx, l.scope, l.note.Sandbox)
 	if fault.CodeOf(err) == fault.NotFound {
@@ -235,7 +236,7 @@ type goneError struct{ reason, lines string }
 
 func (e *goneError) Error() string { return e.reason }
 
-// settle ends the job, and the run if nobody has. err is what the work on it came to.
+// settle ends the job, and the run if it has not ended. err is the result of the work on it.
 func (l *launch) settle(ctx context.Context, err error) error {
 	a := l.job.Args
 	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
@@ -263,7 +264,8 @@ func (l *launch) settle(ctx context.Context, err error) error {
 	return l.end(ctx, e)
 }
 
-// end ends the run, also one that was never claimed, and the job. It retries however long the database is unreachable.
+// end ends the job and its run, even a run that was never claimed. It retries for as long as the database is
+// unreachable.
 func (l *launch) end(ctx context.Context, e end) error {
 	ctx, cancel := l.config.Jobs.Lasting(ctx)
 	defer cancel()
@@ -273,7 +275,7 @@ func (l *launch) end(ctx context.Context, e end) error {
 			if err := l.job.EndTx(ctx, tx); err != nil {
 				return err
 			}
-			if th.Run.Epoch == a.Epoch-1 && th.Status != thread.Running { // a run that never began is one that failed at once
+			if th.Run.Epoch == a.Epoch-1 && th.Status != thread.Running { // a run that never began counts as one that failed at once
 				if th, err = l.config.Threads.BeginRunTx(ctx, tx, th, ""); err != nil {
 					return err
 				}
@@ -290,7 +292,7 @@ func (l *launch) end(ctx context.Context, e end) error {
 	})
 }
 
-// stop ends the runner, if it was launched. A runner that lives ends its agent and reports; the run is over then.
+// stop ends the runner, if it was launched. A live runner ends its agent and reports, which ends the run.
 func (l *launch) stop(ctx context.Context) {
 	if l.note.Sandbox == "" {
 		return
@@ -310,7 +312,7 @@ func (l *launch) stop(ctx context.Context) {
 	}
 }
 
-// shown returns lines of a runner's output as the log may have them: without the secrets that the run received.
+// shown returns the end of a runner's output for the log, without the secrets that the run received.
 func (l *launch) shown(ctx context.Context, lines string) string {
 	from, err := l.redactorOf(ctx, l.scope, l.thread.ID)
 	if err != nil {

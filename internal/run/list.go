@@ -12,34 +12,37 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Run is one run as the log tells it.
+// Run is one run as recorded in the log.
 type Run struct {
 	Thread string
 	Epoch  int64
 	// Status is running, completed, failed or cancelled.
 	Status thread.Status
-	// Started and Ended are when; Ended is zero while it runs.
+	// Ended is zero while it runs.
 	Started, Ended time.Time
-	// Phase is the phase in which it failed, and Error why; empty if it did not. LastLines are the last lines of its program.
+	// Phase and Error say when and why it failed. They are empty if it did not. LastLines are the last lines of its
+	// output.
 	Phase, Error, Next, LastLines string
 	// Result is the last text of the agent.
 	Result string
-	// Usage is what its model calls used: by the gateway, if they went through that, and otherwise as its runner said.
+	// Usage is the usage of its model calls: the gateway's figures if they went through it, otherwise the runner's.
 	Usage *entry.TurnUsage
 	// Patch is the artifact with the changes of its working tree; empty if there is none.
 	Patch string
-	// PatchBase is the commit to which they apply, as its runner said.
+	// PatchBase is the commit to which the changes apply, as reported by the runner.
 	PatchBase string
 }
 
-// Cost is what models cost.
+// Cost is the cost of model calls.
 type Cost struct {
-	// Micros are millionths of a US dollar. Unknown: some calls count nothing in it, because the price of their model is not known.
+	// Micros is in millionths of a US dollar. Unknown means that some calls are not counted, because their model has
+	// no known price.
 	Micros  int64
 	Unknown bool
 }
 
-// List returns the last runs of a driven thread, latest first, up to most of them, and what the thread and all below it cost.
+// List returns the last runs of a driven thread, latest first, at most "most" of them, and the cost of the thread and
+// all its descendants.
 func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most int) (list []Run, tree Cost, err error) {
 	th, err := r.config.Threads.Get(ctx, scope, threadID)
 	if err != nil {
@@ -63,7 +66,7 @@ func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most i
 	return list, tree, err
 }
 
-// count adds to runs what they used, and returns what their thread and all below it cost.
+// count adds their usage to the runs, and returns the cost of their thread and all its descendants.
 func (r *Runs) count(ctx context.Context, th thread.Thread, list []Run) (tree Cost, err error) {
 	if r.config.Spent == nil {
 		return tree, nil
@@ -90,7 +93,8 @@ func (r *Runs) count(ctx context.Context, th thread.Thread, list []Run) (tree Co
 	return tree, err
 }
 
-// spentTx returns what a run cost so far: by the gateway, if its calls went through that, and otherwise as its runner says.
+// spentTx returns the cost of a run so far: the gateway's figure if its calls went through it, otherwise the
+// runner's.
 func (r *Runs) spentTx(ctx context.Context, tx pgx.Tx, house, threadID string, epoch int64, said *entry.TurnUsage) (Cost, error) {
 	if r.config.Spent != nil {
 		used, err := r.config.Spent(ctx, tx, house, threadID, epoch)
@@ -104,7 +108,7 @@ func (r *Runs) spentTx(ctx context.Context, tx pgx.Tx, house, threadID string, e
 	return Cost{max(said.CostMicros, 0), said.CostUnknown}, nil
 }
 
-// learn adds what an entry says of a run. Entries come from the last to the first.
+// learn adds to the runs what an entry records. Entries come from the last to the first.
 func learn(list []Run, threadID string, e entry.Entry) []Run {
 	p, ok := entry.Decode(e)
 	if !ok {

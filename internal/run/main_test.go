@@ -34,10 +34,10 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an event.
 const patience = 2 * time.Minute
 
-// world is a house and a server whose sandboxes run runners that the tests write.
+// world is a house and a server, whose sandboxes run runners that the tests write.
 type world struct {
 	t       testing.TB
 	db      *db.DB
@@ -53,7 +53,7 @@ type world struct {
 	runs    *run.Runs
 }
 
-// setup starts a world. runner is what each launched runner does.
+// setup starts a world. Each launched runner calls runner.
 func setup(t *testing.T, runner func(*runner), tune ...func(*dispatch.Config)) *world {
 	t.Helper()
 	t.Parallel()
@@ -165,7 +165,7 @@ func (w *world) until(threadID string, is func(entry.Entry) bool) (all []entry.E
 	return nil
 }
 
-// ends waits until a run of a thread has ended as the status says, and returns the log until then.
+// ends waits until a run of a thread has ended with a status, and returns the log up to then.
 func (w *world) ends(threadID string, epoch int64, status thread.Status) []entry.Entry {
 	w.t.Helper()
 	all := w.until(threadID, func(e entry.Entry) bool {
@@ -188,7 +188,7 @@ func (w *world) get(threadID string) thread.Thread {
 	return th
 }
 
-// entries are all of a thread.
+// entries returns all entries of a thread.
 func (w *world) entries(threadID string) []entry.Entry {
 	w.t.Helper()
 	all, _, err := w.log.Read(w.t.Context(), stream.Ref{House: w.scope.House, Name: thread.StreamName(threadID)}, stream.Range{Limit: 1000})
@@ -196,7 +196,7 @@ func (w *world) entries(threadID string) []entry.Entry {
 	return all
 }
 
-// of are the payloads of a kind among entries.
+// of returns the payloads of one kind among entries.
 func of[P entry.Payload](entries []entry.Entry) (list []P) {
 	for _, e := range entries {
 		if p, ok := entry.As[P](e); ok {
@@ -206,7 +206,7 @@ func of[P entry.Payload](entries []entry.Entry) (list []P) {
 	return list
 }
 
-// story is a log in a few words, a line for each entry.
+// story returns a log in short form, a line for each entry.
 func story(entries []entry.Entry) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -219,11 +219,11 @@ func story(entries []entry.Entry) string {
 	return b.String()
 }
 
-// runner is a launched runner as a test plays it.
+// runner is a launched runner, played by a test.
 type runner struct {
 	w     *world
 	ctx   context.Context // ends when it is killed
-	asked chan struct{}   // is closed when it is told to end
+	asked chan struct{}   // closed when it is asked to end
 	env   map[string]string
 	spec  struct {
 		Epoch, After int64
@@ -256,7 +256,7 @@ func (r *runner) send(drafts ...entry.Draft) error {
 	return err
 }
 
-// must posts what must be accepted.
+// must posts payloads that must be accepted.
 func (r *runner) must(payloads ...entry.Payload) {
 	if err := r.post(payloads...); err != nil && r.ctx.Err() == nil {
 		r.w.t.Errorf("posting: %v", fault.From(err).Detail())
@@ -272,7 +272,7 @@ func (r *runner) completes(result string, through int64) {
 	r.must(entry.RunFinished{Epoch: r.spec.Epoch, Outcome: entry.RunCompleted, Result: result, Through: through})
 }
 
-// boxes is a driver whose boxes are nothing but names, and whose launched programs are runners that tests play.
+// boxes is a driver whose boxes are only names. Its launched programs are runners that tests play.
 type boxes struct {
 	runner     func(*runner)
 	w          *world
@@ -284,10 +284,11 @@ type boxes struct {
 	files    map[string][]byte
 	commands []string
 	running  map[string]*process
-	// fails is what installing says; empty if it succeeds. hold holds up what is executed until it is closed; nil does not.
+	// fails is the output of a failing installation; empty if it succeeds. hold delays commands until it is closed,
+	// unless nil.
 	fails string
 	hold  chan struct{}
-	// uses plays a command that uses the changes of a run; its result is the exit code. Nil is success.
+	// uses plays a command that uses the changes of a run, and returns its exit code. Nil is success.
 	uses func(ref string, c sandbox.Command) int
 }
 
@@ -373,7 +374,7 @@ func (b *boxes) Probe(_ context.Context, ref string) (sandbox.Liveness, error) {
 	return sandbox.Live, nil
 }
 
-// Destroy also kills what runs.
+// Destroy also kills the runners.
 func (b *boxes) Destroy(_ context.Context, ref string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -485,7 +486,7 @@ func (b *boxes) End(ctx context.Context, ref, id string, patience time.Duration)
 
 func (b *boxes) Forget(context.Context, string, string) error { return nil }
 
-// launched is how many runners were launched.
+// launched returns how many runners were launched.
 func (b *boxes) launched() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// patchKind is the kind of the artifact with the changes of a working tree, and patchTimeout how long the run's report waits until
-// it is kept.
+// patchKind is the kind of an artifact with the changes of a working tree. patchTimeout limits how long the run's
+// report waits for it to be stored.
 const (
 	patchKind    = "patch"
 	patchTimeout = 15 * time.Second
 )
 
-// keepPatch keeps the changes of a run's working tree as an artifact, which the report then names. If they cannot be kept, the
-// report says so; they stay in the sandbox.
+// keepPatch stores the changes of a run's working tree as an artifact, and names it in the report. If they cannot be
+// stored, the report says so, and they stay in the sandbox.
 func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
 	if f.PatchPath == "" || r.config.Artifacts == nil {
 		return
@@ -37,7 +37,7 @@ func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
 	}
 	f.PatchArtifactID = kept.id
 	if f.PatchError != "" {
-		return // the patch lacks something, so the sandbox is saved as a whole when nobody uses it any more
+		return // the patch is incomplete, so the whole sandbox is saved once it is idle
 	}
 	part := sandbox.SavedPart{Folder: ".", Commit: f.PatchBase, Artifact: kept.id, Files: f.PatchFiles}
 	if err := r.config.Boxes.AlsoSaved(ctx, scope, kept.sandbox, part); err != nil {
@@ -45,7 +45,7 @@ func (r *Runs) keepPatch(ctx context.Context, by Poster, f *entry.RunFinished) {
 	}
 }
 
-// keptPatch is the artifact with the changes of a run, and the sandbox that they come from.
+// keptPatch is the artifact with the changes of a run, and the sandbox they come from.
 type keptPatch struct{ id, sandbox string }
 
 func (r *Runs) storePatch(ctx context.Context, scope db.Scope, by Poster, path string) (kept keptPatch, err error) {

@@ -11,20 +11,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file is for what was said to an agent and waits. Any member may change it until the runner takes it. Changes and takings are
-// entries, which are written one after the other under the lock of the thread's row, so that each sees what was before it: of two
-// members who change one message at once, the second is told; and what the runner took is never changed behind its back.
+// This file handles the queue of messages that wait for an agent. Any member may change a message until the runner
+// takes it. Changes and takes are entries, written one at a time under the lock of the thread's row, so each sees
+// those before it. If two members change one message at once, the second gets an error. Nobody can change a message
+// after the runner took it.
 
 const (
-	// shownQueue is how many messages of a queue are shown, and shownQueued how much of each, in bytes.
+	// shownQueue limits the messages of a queue that are shown, and shownQueued the size of each, in bytes.
 	shownQueue, shownQueued = 100, 16 << 10
-	// maxChanges limits the changes of messages while one waits, because each reads them all.
+	// maxChanges limits the changes while messages wait, because each change reads them all.
 	maxChanges = 500
 )
 
-// Waiting is what waits for the agent of a thread.
+// Waiting is the queue of a thread's agent.
 type Waiting struct {
-	// Messages are the first of them, in the order in which the agent will be given them, and Total is how many there are.
+	// Messages are the first of them, in the order in which the agent will get them. Total counts all of them.
 	Messages []Queued
 	Total    int
 }
@@ -32,11 +33,11 @@ type Waiting struct {
 // Queued is a message that waits.
 type Queued struct {
 	entry.Queued
-	// Clipped: its text is longer than what is shown of it.
+	// Clipped means that only the beginning of its text is shown.
 	Clipped bool
 }
 
-// Waiting returns what waits for the agent of a thread; nothing if no agent drives it.
+// Waiting returns the queue of a thread's agent. It is empty if no agent drives the thread.
 func (r *Runs) Waiting(ctx context.Context, scope db.Scope, threadID string) (list Waiting, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.config.Threads.GetTx(ctx, tx, threadID)
@@ -63,20 +64,20 @@ func (r *Runs) Waiting(ctx context.Context, scope db.Scope, threadID string) (li
 
 // QueueChange is a change of one message that waits.
 type QueueChange struct {
-	// ID makes a retry harmless. It becomes the id of an entry; empty for one that is generated.
+	// ID makes a retry harmless. It becomes the id of an entry. If it is empty, one is generated.
 	ID string
-	// Message is the message, and Version the one of its versions that the caller has read; 0 for any.
+	// Message is the message. Version is the version that the caller has read; 0 for any.
 	Message string
 	Version int64
-	// What is an [entry.QueueEdited], [entry.QueueMoved] or [entry.QueueCancelled] of the message.
+	// What is an [entry.QueueEdited], [entry.QueueMoved] or [entry.QueueCancelled] for the message.
 	What entry.Payload
 }
 
-// ChangeQueue changes a message that waits, in the name of the scope's agent. Who cancels the only message for which a run is about
-// to begin stops that run.
+// ChangeQueue changes a waiting message as the scope's agent. Cancelling the only message for which a run is about to
+// begin stops that run.
 //
-// Errors: a [fault.NotFound] if there is no such message, a [fault.Precondition] if it does not wait any more, a [fault.Aborted] if
-// somebody else changed it, a [fault.Exhausted] for too many changes, and a [fault.Invalid].
+// Errors: a [fault.NotFound] if there is no such message, a [fault.Precondition] if it no longer waits, a
+// [fault.Aborted] if somebody else changed it, a [fault.Exhausted] for too many changes, and a [fault.Invalid].
 func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string, c QueueChange) error {
 	draft := entry.NewDraft(c.ID, scope.Agent, c.What)
 	if err := entry.CheckID(c.ID, entry.Anyone); err != nil {
@@ -112,7 +113,7 @@ func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string,
 	})
 }
 
-// repeatedTx reports whether an entry was written already.
+// repeatedTx reports whether an entry was already written.
 func (r *Runs) repeatedTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d entry.Draft) (bool, error) {
 	if d.ID == "" {
 		return false, nil
@@ -124,7 +125,7 @@ func (r *Runs) repeatedTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d en
 	return true, entry.Repeated(d, said.Entry)
 }
 
-// mayChangeTx refuses a change of what waits no more, or is no more what the caller has read.
+// mayChangeTx refuses a change of a message that no longer waits or that changed after the caller read it.
 func (r *Runs) mayChangeTx(ctx context.Context, tx pgx.Tx, th thread.Thread, q *entry.Queue, c QueueChange) error {
 	w, waits := q.Find(c.Message)
 	if !waits {
@@ -158,8 +159,8 @@ func (r *Runs) notWaitingTx(ctx context.Context, tx pgx.Tx, th thread.Thread, id
 	return fault.New(fault.Precondition, "the agent already has this message", "say what it should do instead, or stop the run").WithReason(fault.MessageTaken)
 }
 
-// take records that a runner takes messages for its agent. It is refused with a [fault.Precondition] if one of them does not wait, or
-// was changed behind what the runner had read.
+// take records that a runner takes messages for its agent. It returns a [fault.Precondition] if one of them does not
+// wait, or changed after the runner read it.
 func (r *Runs) take(ctx context.Context, by Poster, d entry.Draft, taken entry.QueueTaken) error {
 	return r.inThread(ctx, by.House, by.Thread, func(tx pgx.Tx, th thread.Thread) error {
 		if th.Run.Epoch != by.Epoch || th.Status != thread.Running {

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// queued is a thread whose agent works, and its runner, which a test plays from outside.
+// queued is a thread whose agent works, and its runner, which the test plays.
 type queued struct {
 	*world
 	thread thread.Thread
@@ -40,13 +40,13 @@ func atWork(t *testing.T) *queued {
 	return q
 }
 
-// take is what the runner posts to take messages, having read all of the log.
+// take returns the post of a runner that takes messages after reading the whole log.
 func (q *queued) take(ids ...string) entry.QueueTaken {
 	all := q.entries(q.thread.ID)
 	return entry.QueueTaken{Epoch: 1, EntryIDs: ids, Read: all[len(all)-1].Seq}
 }
 
-// says adds a message of Ada with an id.
+// says posts a message of Ada with an id.
 func (q *queued) says(id, text string) {
 	q.t.Helper()
 	_, err := q.log.Append(q.t.Context(), q.thread.Stream(), entry.NewDraft(id, q.scope.Agent, entry.Chat{Text: text}))
@@ -57,7 +57,7 @@ func (q *queued) change(c run.QueueChange) error {
 	return q.runs.ChangeQueue(q.t.Context(), q.scope, q.thread.ID, c)
 }
 
-// waits is what waits: "a=text b=text".
+// waits returns the waiting messages: "a=text b=text".
 func (q *queued) waits() string {
 	q.t.Helper()
 	list, err := q.runs.Waiting(q.t.Context(), q.scope, q.thread.ID)
@@ -69,7 +69,7 @@ func (q *queued) waits() string {
 	return strings.Join(words, " ")
 }
 
-// version is that of a message.
+// version returns the version of a message.
 func (q *queued) version(id string) int64 {
 	q.t.Helper()
 	list, err := q.runs.Waiting(q.t.Context(), q.scope, q.thread.ID)
@@ -138,7 +138,7 @@ func TestARepeatedChangeIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Of members who change one message at once, having read the same, one succeeds, and the others are told.
+// If members change one message at once, having read the same version, one succeeds and the others get an error.
 func TestMembersDoNotOverwriteEachOther(t *testing.T) {
 	q := atWork(t)
 	q.says("a", "one")
@@ -165,8 +165,8 @@ func TestMembersDoNotOverwriteEachOther(t *testing.T) {
 	}
 }
 
-// A member edits while the runner takes. Either the runner is refused, and has to read the edit, or the member is told that the agent
-// has the message: never both, and never neither.
+// A member edits while the runner takes. Either the runner is refused and has to read the edit, or the member is
+// refused because the agent has the message. It is never both and never neither.
 func TestAMemberAgainstTheRunner(t *testing.T) {
 	q := atWork(t)
 	for i := range 20 {
@@ -302,13 +302,13 @@ func TestAHostileTaker(t *testing.T) {
 	if got := q.waits(); got != "a=one" {
 		t.Errorf("what waits is %q", got)
 	}
-	// The same taking again is harmless, also when its answer was lost.
+	// Posting the same take again is harmless, even if its response was lost.
 	again := entry.NewDraft("run.1.100", "", q.take("a"))
 	must(t, q.runner.send(again))
 	must(t, q.runner.send(again))
 }
 
-// What still waits when a run ends begins the next one; what was cancelled does not.
+// Messages that still wait when a run ends begin the next one. Cancelled ones do not.
 func TestWhatWaitsWhenARunEnds(t *testing.T) {
 	said, epochs := make(chan struct{}), make(chan int64, 10)
 	w := setup(t, func(r *runner) {
@@ -341,7 +341,7 @@ func TestWhatWaitsWhenARunEnds(t *testing.T) {
 	}
 }
 
-// Who cancels the only thing that an agent is about to be told stops the run that is being prepared for it.
+// Cancelling the only message for an agent stops the run that is being prepared for it.
 func TestCancellingTheTask(t *testing.T) {
 	w := setup(t, func(r *runner) { t.Error("it was launched") })
 	w.driver.hold = make(chan struct{})

@@ -15,31 +15,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// This file looks for runs of which nothing is heard: when somebody reads a thread, when somebody asks, and regularly. The log
-// alone decides what is dead and what still thinks, because a runner that lives says so every five seconds.
+// This file finds runs that have gone silent: when somebody reads a thread, on request, and regularly. The log alone
+// decides whether a run is dead or still thinking, because a live runner posts a heartbeat every five seconds.
 
 const (
-	// quiet is how long a runner must be silent before its sandbox is looked at.
+	// quiet is how long a runner must be silent before its sandbox is checked.
 	quiet = 15 * time.Second
-	// SweepEvery is how often all runs are looked at.
+	// SweepEvery is how often all runs are checked.
 	SweepEvery = 15 * time.Second
-	// sweepPage is how many runs are read at once, and probeTimeout limits the look at a sandbox.
+	// sweepPage is the number of runs read at once, and probeTimeout limits a check of a sandbox.
 	sweepPage    = 500
 	probeTimeout = 5 * time.Second
-	// readEvery is how often a run is looked at because somebody reads its thread, and readTimeout how long that may take.
+	// readEvery is how often a run is checked because somebody reads its thread, and readTimeout limits that check.
 	readEvery, readTimeout = 5 * time.Second, 2 * time.Second
 )
 
-// Reconciled is what came of a look at a thread.
+// Reconciled is the result of checking a thread.
 type Reconciled struct {
 	// From and To are the statuses before and after. They are equal if nothing was wrong.
 	From, To thread.Status
-	// Reason says what was found; empty if nothing was wrong.
+	// Reason describes the problem; empty if nothing was wrong.
 	Reason string
 }
 
-// Reconcile looks at a thread, and ends its run if the log says that it has ended, if its sandbox is gone, or if its runner has been
-// silent for too long. A thread that does not run stays as it is.
+// Reconcile checks a thread. It ends the run if the log says that it has ended, if its sandbox is gone, or if its
+// runner has been silent for too long. It leaves a thread that is not running as it is.
 func (r *Runs) Reconcile(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
 	th, e, found, err := r.judge(ctx, scope, threadID)
 	done = Reconciled{From: th.Status, To: th.Status}
@@ -54,7 +54,7 @@ func (r *Runs) Reconcile(ctx context.Context, scope db.Scope, threadID string) (
 	return done, err
 }
 
-// Judge returns what [Runs.Reconcile] would do, and does nothing.
+// Judge returns the result that [Runs.Reconcile] would have, and changes nothing.
 func (r *Runs) Judge(ctx context.Context, scope db.Scope, threadID string) (done Reconciled, err error) {
 	th, e, found, err := r.judge(ctx, scope, threadID)
 	done = Reconciled{From: th.Status, To: th.Status}
@@ -64,8 +64,9 @@ func (r *Runs) Judge(ctx context.Context, scope db.Scope, threadID string) (done
 	return done, err
 }
 
-// Fresh is for whoever reads a thread: it reconciles a run of which nothing was heard lately, and returns the thread as it is then.
-// If that takes too long or fails, it returns the thread as it was. It looks once in a while, however often a thread is read.
+// Fresh is for readers of a thread. It reconciles a run that has been silent and returns the thread as it is then. If
+// that takes too long or fails, it returns the thread as it was. It limits how often it checks, however often a
+// thread is read.
 func (r *Runs) Fresh(ctx context.Context, scope db.Scope, th thread.Thread) thread.Thread {
 	if th.Status != thread.Running || !r.sights.mayLook(th, time.Now()) {
 		return th
@@ -81,7 +82,7 @@ func (r *Runs) Fresh(ctx context.Context, scope db.Scope, th thread.Thread) thre
 	return th
 }
 
-// judge returns a thread, and how its run ends if it was found to be over.
+// judge returns a thread, and the end of its run if it found that the run is over.
 func (r *Runs) judge(ctx context.Context, scope db.Scope, threadID string) (th thread.Thread, e end, found bool, err error) {
 	th, err = r.config.Threads.Get(ctx, scope, threadID)
 	if err != nil || th.Status != thread.Running {
@@ -95,7 +96,7 @@ func (r *Runs) judge(ctx context.Context, scope db.Scope, threadID string) (th t
 	return th, e, found, err
 }
 
-// heard returns when something was last heard of a run.
+// heard returns the time of a run's last heartbeat, or of its start if it has had none.
 func heard(th thread.Thread) time.Time {
 	if th.Run.HeartbeatAt.IsZero() {
 		return th.Run.StartedAt
@@ -103,11 +104,11 @@ func heard(th thread.Thread) time.Time {
 	return th.Run.HeartbeatAt
 }
 
-// look finds out whether a silent run has ended. still is for how long this server has seen nothing new of it.
+// look finds out whether a silent run has ended. still is how long this server has seen nothing new from it.
 func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, still time.Duration) (e end, found bool, err error) {
 	if report, id, ok, err := r.reported(ctx, th); err != nil || ok {
 		e = finished(th.Agent, id, report)
-		e.report = e.report[1:] // the log has it
+		e.report = e.report[1:] // the log already has it
 		return e, ok, err
 	}
 	if th.Sandbox != "" {
@@ -132,7 +133,7 @@ func (r *Runs) look(ctx context.Context, scope db.Scope, th thread.Thread, still
 	return e, false, nil
 }
 
-// reported returns the report of a run that is in the log, although its row says that it runs.
+// reported returns a run's report if the log has one although the row says that the run is running.
 func (r *Runs) reported(ctx context.Context, th thread.Thread) (report entry.RunFinished, id string, ok bool, err error) {
 	for after := th.Run.From; after < th.Tail; {
 		entries, _, err := r.config.Log.Read(ctx, th.Stream(), stream.Range{After: after, Limit: 1000})
@@ -149,7 +150,7 @@ func (r *Runs) reported(ctx context.Context, th thread.Thread) (report entry.Run
 	return report, "", false, nil
 }
 
-// Sweep looks at all runs. It goes on after an error, because the next run may have none.
+// Sweep checks all runs. It continues after an error, because the other runs may not fail.
 func (r *Runs) Sweep(ctx context.Context) (failed error) {
 	running := map[string]bool{}
 	for after := ""; ; {

@@ -12,8 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// launchArgs are the arguments of the job that launches a run and follows it. There is one job for each run, so that two who
-// ask for the next run of a thread at once get one.
+// launchArgs are the arguments of the job that launches and follows a run. Each run has one job, so two concurrent
+// requests for a thread's next run get the same one.
 type launchArgs struct {
 	House  string `json:"house"`
 	Thread string `json:"thread"`
@@ -23,18 +23,18 @@ type launchArgs struct {
 // Kind is the job's kind.
 func (launchArgs) Kind() string { return "launch_run" }
 
-// note is what is noted of such a job.
+// note is the note of such a job.
 type note struct {
-	// Fresh: the session is rebuilt from the log.
+	// Fresh means that the session is rebuilt from the log.
 	Fresh bool `json:"fresh,omitempty"`
 	// Leaves is the sandbox that the thread leaves for a new one with the same files; empty for none.
 	Leaves string `json:"leaves,omitempty"`
-	// Sandbox is where the run was launched, or may have been; empty before.
+	// Sandbox is where the run was, or may have been, launched; empty before that.
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-// requestTx queues the next run of a thread, whose row the caller has locked. queued is false if it is queued already. Who delegated
-// the thread waits for that run, too.
+// requestTx queues the next run of a thread, whose row the caller has locked. queued is false if it is already
+// queued. A bot that delegated the thread waits for that run too.
 func (r *Runs) requestTx(ctx context.Context, tx pgx.Tx, th thread.Thread, n note) (queued bool, err error) {
 	queued, err = r.config.Jobs.InsertTx(ctx, tx, launchArgs{th.House, th.ID, th.Run.Epoch + 1}, jobs.Options{Note: n})
 	if err != nil || !queued || th.AskedBy == "" || th.ParentThread == "" {
@@ -45,14 +45,14 @@ func (r *Runs) requestTx(ctx context.Context, tx pgx.Tx, th thread.Thread, n not
 
 // Resume says how a thread is continued.
 type Resume struct {
-	// Fresh continues in a new sandbox that has the files of the old one, with the session rebuilt from the log. Otherwise the run goes on in the sandbox that
-	// the thread has, if that is still there.
+	// Fresh continues in a new sandbox that has the old one's files, with the session rebuilt from the log. Otherwise
+	// the run continues in the thread's sandbox, if it still exists.
 	Fresh bool
 }
 
-// Continue asks for the next run of a driven thread that rests, and returns its epoch. If somebody has said something since the
-// agent read last, that is what it goes on with; otherwise it is told to continue, in the name of the scope's agent. For a
-// thread that runs, or whose next run is queued, it does nothing. A chat is a [fault.Precondition].
+// Continue requests the next run of an idle driven thread, and returns its epoch. The agent continues with the
+// messages that it has not read. If there are none, the scope's agent posts "Continue." It does nothing if the thread
+// is running or its next run is queued. A chat is a [fault.Precondition].
 func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, how Resume) (epoch int64, err error) {
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.lockDrivenTx(ctx, tx, threadID)
@@ -81,14 +81,14 @@ func (r *Runs) Continue(ctx context.Context, scope db.Scope, threadID string, ho
 	return epoch, err
 }
 
-// SaidTx asks for the next run of a driven thread if somebody has said something to its agent, at a position, after its last run
-// had ended. What is said while it runs reaches the runner, which follows the log.
+// SaidTx requests the next run of a driven thread if the message at seq came after its last run ended. Messages that
+// come during a run reach the runner, which follows the log.
 func (r *Runs) SaidTx(ctx context.Context, tx pgx.Tx, threadID string, seq int64) error {
 	th, err := r.config.Threads.LockTx(ctx, tx, threadID)
 	if err != nil || th.Agent == "" || th.Status == thread.Running || seq <= max(th.Run.From, th.Run.Through) {
 		return err
 	}
-	if unread, err := r.config.Threads.UnreadTx(ctx, tx, th); err != nil || !unread { // it was cancelled
+	if unread, err := r.config.Threads.UnreadTx(ctx, tx, th); err != nil || !unread { // the message was cancelled
 		return err
 	}
 	_, err = r.requestTx(ctx, tx, th, note{})

@@ -1,24 +1,26 @@
-// Package run runs coding agents: a bot whose runtime is one drives a thread, and each of its passes, idle → running →
-// completed, failed or cancelled, is a run. A run is identified by its thread and its epoch, which the row counts.
+// Package run runs coding agents. A thread whose bot is a coding agent has a series of runs. Each run goes from idle
+// to running, and then to completed, failed or cancelled. A run is identified by its thread and its epoch, a counter
+// in the thread's row.
 //
-// The life of a run, and where it is:
+// The life of a run, and the files that implement it:
 //
-//	asked for   somebody delegates a task (spawn.go), continues a thread or speaks in one that rests (request.go). The row,
-//	            the entries and the job are one transaction.
-//	launched    a job puts our runner and the agent into the thread's sandbox (box.go), claims the run, and launches the
-//	            runner, which outlives every server (launch.go). It then follows the runner only to learn at once that it died.
-//	observed    the runner reads the thread and posts what happens, with the token of its run, through the stream door
+//	requested   Somebody delegates a task (spawn.go), continues a thread, or posts in an idle one (request.go). The row,
+//	            the entries and the job are written in one transaction.
+//	launched    A job puts our runner and the agent into the thread's sandbox (box.go), claims the run and launches the
+//	            runner, which outlives every server (launch.go). The job follows the runner, to learn at once if it dies.
+//	observed    The runner reads the thread. It posts events through the stream endpoint, with the token of its run
 //	            (intake.go).
-//	told        what people say meanwhile waits until the runner takes it for the agent; until then they can change it (queue.go).
-//	waited for  a bot that delegated is asked again once the last of its tasks has ended, or has taken too long (await.go).
-//	ended       whoever learns it first ends the run: the runner with its report, the job, a person (cancel.go), or the
-//	            search for runs of which nothing is heard (reconcile.go). All of them do it in one way, once: status, signal
-//	            and the word to the thread above are one transaction (end.go).
+//	queued      Messages from people wait until the runner takes them for the agent. Until then they can be changed
+//	            (queue.go).
+//	awaited     A bot that delegated is called again when its last task has ended or has taken too long (await.go).
+//	ended       The first to learn of the end ends the run: the runner with its report, the job, a person (cancel.go), or
+//	            the search for silent runs (reconcile.go). All use the same code, once: one transaction writes the status,
+//	            the signal and the message to the parent thread (end.go).
 //
-// What a run has changed is a patch (patch.go), which people apply or push (changes.go).
+// The changes of a run are a patch (patch.go), which people apply or push (changes.go).
 //
-// What happened is in the log; list.go reads it back. No run is silently lost: as long as its row says that it runs, somebody
-// is looking for it.
+// The log has the history, and list.go reads it. No run is silently lost: as long as its row says that it is running,
+// the search looks at it.
 package run
 
 import (
@@ -41,7 +43,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// queue is the queue of launches, and workers how many runs a server follows. It can be large, because following waits.
+// queue is the queue of launches. workers limits the runs that a server follows. It can be large, because
+// following a run is only waiting.
 const (
 	queue   = "runs"
 	workers = 512
@@ -54,22 +57,22 @@ func Queue(l jobs.Limits) jobs.Queue {
 
 // Agent is a coding agent that runs can use.
 type Agent struct {
-	// Title is how people call it, and Version the pinned one that is installed.
+	// Title is its display name, and Version the pinned version that is installed.
 	Title, Version string
-	// Install is a script for /bin/sh that installs it into $DIR, and does nothing if it is there.
+	// Install is a script for /bin/sh that installs it into $DIR, and does nothing if it is already there.
 	Install string
-	// Dialects are those in which it can speak to a model, the best first.
+	// Dialects are the model dialects that it speaks, the best first.
 	Dialects []string
-	// Asks: it can ask people.
+	// Asks reports whether it can ask people.
 	Asks bool
-	// Witness: it cannot tell failure from success, so that [Config].Witness does.
+	// Witness means that it cannot tell failure from success, so [Config].Witness decides.
 	Witness bool
 }
 
 // Model is the model that an agent speaks to.
 type Model struct {
 	Provider, ID, Dialect, KeyEnv string
-	// Path is where the server's doors have it: "/api/model/anthropic".
+	// Path is the path of the model on this server, such as "/api/model/anthropic".
 	Path                     string
 	ContextWindow, MaxTokens int64
 }
@@ -82,9 +85,9 @@ type Config struct {
 	Bots    *bot.Bots
 	Boxes   *sandbox.Resolver
 	Logger  *slog.Logger
-	// Jobs has [Queue] among its queues.
+	// Jobs must include [Queue] among its queues.
 	Jobs *jobs.Jobs
-	// Token returns the token of a run, in the name of the bot that drives the thread.
+	// Token returns the token of a run. It acts as the bot that drives the thread.
 	Token func(ctx context.Context, house, thread, bot string, epoch int64) (string, error)
 	// Program returns our runner for the architecture of a box, as uname -m names it.
 	Program func(arch string) ([]byte, error)
@@ -93,40 +96,43 @@ type Config struct {
 	// Command runs a command in a thread, as command.Commands.Run does.
 	Command func(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (entry.Entry, error)
 
-	// Model returns the model of a bot, in a dialect that its agent speaks. Defaults to nil: agents have none.
+	// Model returns the model of a bot, in one of the dialects that its agent speaks. Defaults to nil: agents have no
+	// model.
 	Model func(ctx context.Context, scope db.Scope, b bot.Bot, dialects []string) (Model, error)
-	// Rules returns what a bot does only with a person's approval, by its house and itself, and how long it waits for that. Defaults to
-	// nil: nothing, and a day.
+	// Rules returns the tools that a bot uses only with a person's approval, set by its house and by the bot itself,
+	// and how long it waits for an answer. Defaults to nil: no tools, and a day.
 	Rules func(ctx context.Context, scope db.Scope, b bot.Bot) (Rules, error)
-	// Wake queues the turn of a bot that waited for what it delegated. Defaults to nil: nobody is woken.
+	// Wake queues the turn of a bot that waited for its tasks. Defaults to nil: no bot is woken.
 	Wake func(ctx context.Context, tx pgx.Tx, w Wake) error
-	// Spent returns what runs of a thread used through the gateway, by their epochs, and TreeSpent what a thread and all below it
-	// cost. Both default to nil: only what runners say is known.
+	// Spent returns the gateway's usage of a thread's runs, by epoch. TreeSpent returns the cost of a thread and all
+	// its descendants. Both default to nil: only the runners' own figures are known.
 	Spent     func(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int64) (map[int64]entry.TurnUsage, error)
 	TreeSpent func(ctx context.Context, tx pgx.Tx, house, thread string) (Cost, error)
-	// Witness says why a run whose agent reports success has failed, from how the last call of its model ended; empty if nothing says
-	// so. Defaults to nil: agents are believed.
+	// Witness returns why a run failed although its agent reports success, judged by how its last model call ended.
+	// It returns "" if the call does not show a failure. Defaults to nil: agents are believed.
 	Witness func(ctx context.Context, house, thread string, epoch int64) (failed string, err error)
-	// Secrets are those that environments bind, and Artifacts keeps the changes of working trees. Both default to nil.
+	// Secrets are the secrets that environments bind. Artifacts keeps the changes of working trees. Both default to
+	// nil.
 	Secrets   *secret.Secrets
 	Artifacts *artifact.Artifacts
-	// RootMost is how many threads bots may create because of one entry of a person. Defaults to no limit.
+	// RootMost is the number of threads that bots may create because of one entry of a person. Defaults to no limit.
 	RootMost int
-	// Limits say when a run is taken for lost, and what it may write.
+	// Limits say when a run counts as lost, and how much it may write.
 	Limits Limits
 }
 
-// Rules are what a bot does only with a person's approval, by the names of arbe's tools, and how long it waits for an answer.
+// Rules are the tools that a bot uses only with a person's approval, by their names in arbe, and how long it waits
+// for an answer.
 type Rules struct {
 	Ask      []string
 	Patience time.Duration
 }
 
-// Wake is a bot that waited for what it delegated, and waits for nothing of it any more.
+// Wake is a bot all of whose awaited tasks have ended or are overdue.
 type Wake struct {
 	House, Thread, Bot string
-	// Entry says why: it is the result of what ended last, or says that it takes too long. Root is the entry of a person from which
-	// it follows.
+	// Entry is the reason: the result of the task that ended last, or the entry that says it is overdue. Root is the
+	// person's entry that started the chain.
 	Entry, Root string
 }
 
@@ -137,7 +143,7 @@ type Runs struct {
 	sights sights
 }
 
-// New returns the runs of an installation, and has the jobs of the configuration launch them.
+// New returns the runs of an installation. It registers the launch job with c.Jobs.
 func New(c Config) *Runs {
 	c.Limits = c.Limits.withDefaults()
 	c.RootMost = cmp.Or(c.RootMost, math.MaxInt32)
@@ -151,7 +157,7 @@ func log(house, threadID string) stream.Ref {
 	return stream.Ref{House: house, Name: thread.StreamName(threadID)}
 }
 
-// inThread calls do with a thread whose row is locked, in a transaction of its house. A thread that was deleted is a
+// inThread calls do with a thread whose row is locked, in a transaction of its house. A deleted thread is a
 // [fault.NotFound].
 func (r *Runs) inThread(ctx context.Context, house, threadID string, do func(pgx.Tx, thread.Thread) error) error {
 	return r.config.DB.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {

@@ -59,7 +59,7 @@ func TestARunFromItsTaskToItsResult(t *testing.T) {
 	}
 }
 
-// types are the kinds of entries, without what most of them begin with.
+// types returns the kinds of entries, without their common prefixes.
 func types(entries []entry.Entry) string {
 	var list []string
 	for _, e := range entries {
@@ -176,7 +176,7 @@ func TestWhatIsSaid(t *testing.T) {
 		mu.Unlock()
 		if r.spec.Epoch == 1 {
 			r.must(entry.Heartbeat{Epoch: 1, Phase: "thinking", Through: 1})
-			<-steered // it ends without having read what was said
+			<-steered // it ends without having read the message
 			r.completes("one", 1)
 			return
 		}
@@ -268,7 +268,7 @@ func TestAHostileRunner(t *testing.T) {
 	}
 }
 
-// What a run received of the house's secrets is in nothing that it posts, whatever it does with them.
+// No secret of the house that a run received appears in its posts, whatever the run does with it.
 func TestASecretOfARun(t *testing.T) {
 	const canary = "canary-5up3r-s3cr3t"
 	heard := make(chan string, 1)
@@ -315,7 +315,7 @@ func TestARunThatWritesTooMuch(t *testing.T) {
 	told(t, w, child, "failed")
 }
 
-// silent begins a run whose runner is heard once, and then says nothing more.
+// silent begins a run whose runner posts one heartbeat and then nothing more.
 func silent(t *testing.T, tune ...func(*dispatch.Config)) (*world, thread.Thread) {
 	begun := make(chan struct{})
 	w := setup(t, func(r *runner) {
@@ -367,7 +367,7 @@ func TestReconcile(t *testing.T) {
 		if done, err := w.runs.Judge(t.Context(), w.scope, child.ID); err != nil || done.To != thread.Completed || w.get(child.ID).Status != thread.Running {
 			t.Errorf("it would become %+v: %v", done, err)
 		}
-		// A read does not wait long for it, so on a busy machine a later read may be the one that adopts it.
+		// A read waits only briefly, so on a busy machine a later read may be the one that adopts the report.
 		for deadline := time.Now().Add(patience); w.runs.Fresh(t.Context(), w.scope, w.get(child.ID)).Status != thread.Completed; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("no read adopts it")
@@ -431,7 +431,7 @@ func TestWhatCannotBeDelegated(t *testing.T) {
 	}
 }
 
-// What a program delegates with a bot's key counts in what may follow from one entry of a person.
+// Tasks that a program delegates with a bot's key count towards the limit of the person's entry.
 func TestABotsKeyDelegatesNoMoreThanTheBot(t *testing.T) {
 	w := setup(t, func(r *runner) { <-r.asked }, func(c *dispatch.Config) { c.Bots.Roots.Threads = 2 })
 	arbe, err := w.bots.GetByHandle(t.Context(), w.scope, "arbe")
@@ -516,7 +516,7 @@ func TestABotIsWokenOnce(t *testing.T) {
 	}
 }
 
-// Whoever may run commands in a thread can say what a coding agent is to do.
+// Anyone who may run commands in a thread can delegate a task to a coding agent.
 func TestATaskIsDelegatedInAMessage(t *testing.T) {
 	w := setup(t, func(r *runner) { r.completes("Done.", 1) })
 	by := dispatch.Speaker{Scope: w.scope, MayRun: func(context.Context) error { return nil }}

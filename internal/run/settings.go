@@ -6,22 +6,22 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// Limits say when a run is taken for lost, and how much it may do. A field that is zero has its default.
+// Limits say when a run counts as lost, and how much it may do. A zero field has its default.
 type Limits struct {
-	// Silence is how long a runner that was heard may be silent before its run counts as lost, and Start how long one may
-	// take to be heard at all.
+	// Silence is how long a runner may be silent after a first heartbeat before its run counts as lost. Start is how
+	// long it may take to be heard for the first time.
 	Silence, Start time.Duration
-	// Entries and Bytes are what one run may write to its log.
+	// Entries and Bytes limit what one run may write to its log.
 	Entries, Bytes int
-	// Depth is how many threads may be above one from which a task is delegated, and Children how many of the tasks that were
-	// delegated from one thread may be unfinished.
+	// Depth limits how many threads may be above a delegated one. Children limits the unfinished tasks that were
+	// delegated from one thread.
 	Depth, Children int
-	// Wait is how long a bot waits for what it delegated before it is asked again, if the call does not say, and WaitMost the
+	// Wait is how long a bot waits for its tasks before it is called again, if the call does not say. WaitMost is the
 	// longest that a call may say.
 	Wait, WaitMost time.Duration
 }
 
-// LimitSettings are what an operator can set of [Limits].
+// LimitSettings returns the settings of [Limits] for operators.
 func LimitSettings() []setting.Setting[Limits] {
 	return []setting.Setting[Limits]{
 		setting.Duration("run_silence", "90s", "how long the runner of a coding agent may be silent before its run counts as lost", func(l *Limits) *time.Duration { return &l.Silence }),

@@ -7,30 +7,30 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// sights are what this server has seen of runs that it looked at. How long a run has been silent is measured by this: for how long
-// has this server seen the same last heartbeat? Neither the clock of the database nor that of this machine matters, which may jump, and
-// a server that begins after all were away for hours gives each runner the time to be heard.
+// sights are this server's observations of the runs that it checked. A run's silence is how long this server has seen
+// the same last heartbeat. So a jump of the database's or this machine's clock does not matter. A server that starts
+// after hours in which all servers were down gives each runner time to be heard.
 type sights struct {
 	mu       sync.Mutex
 	byThread map[string]sight
 }
 
-// sight is what was seen of a run.
+// sight is this server's observation of a run.
 type sight struct {
 	epoch  int64
 	heard  time.Time // the last heartbeat, by the database's clock
-	since  time.Time // when that was first seen, and looked when somebody who reads looked last, by this machine's monotonic clock
+	since  time.Time // when that was first seen; looked is when a reader last checked; both by this machine's monotonic clock
 	looked time.Time
 }
 
-// still returns for how long a run has been seen without anything new.
+// still returns how long a run has shown nothing new.
 func (s *sights) still(th thread.Thread, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return now.Sub(s.see(th, now).since)
 }
 
-// see returns what is known of a run, whose row was just read.
+// see returns the sight of a run whose row was just read.
 func (s *sights) see(th thread.Thread, now time.Time) sight {
 	known, ok := s.byThread[th.ID]
 	if !ok || known.epoch != th.Run.Epoch || !known.heard.Equal(heard(th)) {
@@ -40,7 +40,7 @@ func (s *sights) see(th thread.Thread, now time.Time) sight {
 	return known
 }
 
-// mayLook reports whether whoever reads a thread looks at its run, which must have been silent for a while.
+// mayLook reports whether a reader of a thread may check its run, which must have been silent for a while.
 func (s *sights) mayLook(th thread.Thread, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *sights) mayLook(th thread.Thread, now time.Time) bool {
 	return true
 }
 
-// alive notes that a runner was heard, although the database did not take what it posted.
+// alive notes that a runner was heard although the database did not take its post.
 func (s *sights) alive(threadID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *sights) alive(threadID string) {
 	}
 }
 
-// keep forgets all threads but those that run.
+// keep forgets all threads that are not running.
 func (s *sights) keep(running map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,45 +16,47 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Task is what is delegated.
+// Task is a task to delegate.
 type Task struct {
-	// ID makes a retry harmless: the same task with the same ID returns the first child. If it is empty, each call delegates.
+	// ID makes a retry harmless: the same task with the same ID returns the first child. If it is empty, each call
+	// delegates.
 	ID string
-	// Parent is the thread from which it is delegated; empty for a task of its own. Entry is the id of the parent's entry that
-	// says so; empty for one that is generated.
+	// Parent is the thread that delegates; empty for a task without a parent. Entry is the id of the parent's entry
+	// that records it; empty for a generated one.
 	Parent, Entry string
-	// Text is what the agent is to do. Required.
+	// Text is the task itself. Required.
 	Text string
-	// Agent is the bot that does it, by its id or its handle. Defaults to @pi.
+	// Agent is the id or the handle of the bot that does it. Defaults to @pi.
 	Agent string
-	// Environment is what the child's sandbox is built from. Defaults to the parent's, or the house's.
+	// Environment is the environment of the child's sandbox. Defaults to the parent's, or the house's.
 	Environment string
-	// Sandbox is a sandbox to work in, or "parent" for that of the parent. Defaults to a new one.
+	// Sandbox is the sandbox to work in, or "parent" for the parent's. Defaults to a new one.
 	Sandbox string
-	// Root is the entry of a person because of which a bot delegates. Defaults to that of the parent. What a bot delegates from a
-	// thread without one, by its API key, has a root of the day.
+	// Root is the person's entry that made a bot delegate. Defaults to the parent's root. If the parent has none
+	// either, as for a bot that uses its API key, the root is generated for the day.
 	Root string
-	// Wait is how long a bot that delegates waits for the end before it is asked again. Defaults to [Limits].Wait.
+	// Wait is how long a delegating bot waits for the end before it is called again. Defaults to [Limits].Wait.
 	Wait time.Duration
 }
 
-// inParent is the [Task].Sandbox that names the parent's.
+// inParent is the value of [Task].Sandbox for the parent's sandbox.
 const inParent = "parent"
 
-// defaultAgent is the handle of the bot that does what is delegated to nobody in particular.
+// defaultAgent is the handle of the default bot.
 const defaultAgent = "pi"
 
-// shownTask is how much of a task the parent's log shows, and shownName how much of it names the child, in characters.
+// shownTask is the length of a task in the parent's log, and shownName that of the child's name, in characters.
 const (
 	shownTask = 500
 	shownName = 60
 )
 
-// Spawn delegates a task in the name of the scope's agent: it creates the child thread, records it in the parent, says the task
-// in the child, and queues the child's first run, in one transaction. It returns the child.
+// Spawn delegates a task as the scope's agent. In one transaction it creates the child thread, records it in the
+// parent, posts the task in the child and queues the child's first run. It returns the child.
 //
-// Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment that the
-// house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for too many tasks.
+// Errors: a [fault.Invalid] for an empty or too long task, a [fault.NotFound] for a bot, thread, sandbox or environment
+// that the house does not have, a [fault.Precondition] for a bot that is no coding agent, and a [fault.Exhausted] for
+// too many tasks.
 func (r *Runs) Spawn(ctx context.Context, scope db.Scope, t Task) (child thread.Thread, err error) {
 	if err := t.check(r.config.Limits); err != nil {
 		return child, err
@@ -125,8 +127,8 @@ func (r *Runs) spawnTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (
 	return child, err
 }
 
-// rootTx returns the root of a task: what a bot delegates counts in what may follow from one entry of a person, also if a program
-// delegates it with the bot's key. A person's task has none.
+// rootTx returns the root of a task. A bot's tasks count towards the limit of a person's entry, even if a program
+// delegates them with the bot's key. A person's task has no root.
 func (r *Runs) rootTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task, parent thread.Thread) (string, error) {
 	if t.Root != "" || scope.Agent == "" {
 		return t.Root, nil
@@ -142,7 +144,7 @@ func (r *Runs) rootTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task, pa
 	return cmp.Or(parent.ID, scope.House) + "/" + scope.Agent + "/" + time.Now().UTC().Format(time.DateOnly), nil
 }
 
-// coderTx returns the coding agent of the scope's house that somebody names.
+// coderTx returns a coding agent of the scope's house, by its id or handle.
 func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string) (b bot.Bot, err error) {
 	if name == "" {
 		name = defaultAgent
@@ -159,7 +161,7 @@ func (r *Runs) coderTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name stri
 	return b, nil
 }
 
-// parentTx returns the thread from which a task is delegated, if another one may be delegated from it.
+// parentTx returns the thread that delegates, if it may delegate another task.
 func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) (parent thread.Thread, err error) {
 	if t.Parent == "" {
 		return parent, nil
@@ -182,7 +184,7 @@ func (r *Runs) parentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, t Task) 
 	return parent, err
 }
 
-// placeTx puts a child on the sandbox that its task names.
+// placeTx assigns a child the sandbox that its task names.
 func (r *Runs) placeTx(ctx context.Context, tx pgx.Tx, parent, child thread.Thread, box string) error {
 	switch {
 	case box == "":
@@ -195,7 +197,7 @@ func (r *Runs) placeTx(ctx context.Context, tx pgx.Tx, parent, child thread.Thre
 	return r.config.Threads.PutOnSandboxTx(ctx, tx, child.ID, box)
 }
 
-// nameOf returns a title for a task: the beginning of its first line.
+// nameOf returns a title for a task, from the beginning of its first line.
 func nameOf(task string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(task), "\n")
 	return entry.Clip(strings.Join(strings.Fields(entry.Visible(first, func(rune) string { return " " })), " "), shownName)

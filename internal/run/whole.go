@@ -14,23 +14,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// This file keeps results of tools whole of which the log has only a part. The runner sends the text first, and then its entry, in
-// which the server names the artifact: a runner that could name artifacts could name others.
+// This file keeps the full results of tools whose log entry has only a part. The runner sends the text first and then
+// the entry. The server puts the artifact's name into the entry, because a runner could name artifacts that are not
+// its own.
 
-// wholeKind is the kind of the artifact with the whole result of a tool.
+// wholeKind is the kind of an artifact with the full result of a tool.
 const wholeKind = "result"
 
-// keptID returns the id with which an artifact of a run is created, by the id of its entry, so that a retry stores it once.
+// keptID returns the id for creating a run's artifact. It follows from the entry's id, so a retry stores it once.
 func keptID(threadID, entryID string) string {
 	sum := sha256.Sum256([]byte("run\x00" + threadID + "\x00" + entryID))
 	return hex.EncodeToString(sum[:16])
 }
 
-// KeepWhole keeps the whole text of the result that a run will post as the entry with this id. Doing it again does nothing, whatever
-// the text is then.
+// KeepWhole stores the full text of the result that a run will post under this entry id. A second call does nothing,
+// even with another text.
 //
-// Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an id that is not one of the run, and a [fault.Exhausted] if
-// the run has written, or the house has stored, as much as it may.
+// Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an id of another run, and a [fault.Exhausted]
+// if the run or the house has reached its limit.
 func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte) error {
 	p, err := r.posts.of(ctx, r, by)
 	if err != nil {
@@ -55,7 +56,7 @@ func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte)
 	return err
 }
 
-// nameKept names in results the artifacts that have them whole.
+// nameKept names, in results, the artifacts that hold their full text.
 func (r *Runs) nameKept(ctx context.Context, by Poster, drafts []entry.Draft) error {
 	for i, d := range drafts {
 		if d.Type != (entry.PiToolResult{}).Type() || r.config.Artifacts == nil {
@@ -67,7 +68,7 @@ func (r *Runs) nameKept(ctx context.Context, by Poster, drafts []entry.Draft) er
 		}
 		kept, err := r.config.Artifacts.Get(ctx, db.Scope{House: by.House, Agent: by.Agent}, db.IDFor(by.House, keptID(by.Thread, d.ID)))
 		if fault.CodeOf(err) == fault.NotFound {
-			continue // it was refused
+			continue // KeepWhole refused it
 		} else if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// kept is a store of artifacts in which all may have at most quota bytes. It fills in where it is.
+// kept adds a store of artifacts with a quota in bytes, and sets where to it.
 func kept(quota int64, where **artifact.Artifacts) func(*dispatch.Config) {
 	return func(c *dispatch.Config) {
 		*where = artifact.New(artifact.Config{DB: c.DB, Blobs: blob.InPostgres(c.DB), Quota: quota, Logger: c.Logger})
@@ -24,7 +24,7 @@ func kept(quota int64, where **artifact.Artifacts) func(*dispatch.Config) {
 	}
 }
 
-// ok reports an error of what a runner does.
+// ok reports an error of the runner.
 func (r *runner) ok(err error) {
 	if err != nil && r.ctx.Err() == nil {
 		r.w.t.Error(fault.From(err).Detail())
@@ -44,7 +44,7 @@ func (w *world) text(all *artifact.Artifacts, id string) string {
 	return string(text)
 }
 
-// cut is a result of which the log has only the beginning.
+// cut returns a result whose entry has only the beginning.
 func cut(whole string) entry.PiToolResult {
 	return entry.PiToolResult{Harness: "pi", ToolCallID: "1", ToolName: "bash", Content: []entry.PiBlock{entry.PiText(whole[:10])}, Details: &entry.PiDetails{WholeBytes: int64(len(whole))}}
 }
@@ -57,9 +57,9 @@ func TestALongResultIsKeptWhole(t *testing.T) {
 		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
 		id := entry.RunEntryID(1, r.next)
 		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))
-		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))            // an answer was lost
+		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte(whole)))            // as if an answer was lost
 		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, id, []byte("something else"))) // the first one counts
-		r.must(cut(whole), cut(whole))                                      // of the second one, nothing was kept
+		r.must(cut(whole), cut(whole))                                      // nothing was kept of the second one
 
 		for what, refused := range map[string]struct {
 			by run.Poster
@@ -105,7 +105,7 @@ func TestALongResultIsKeptWhole(t *testing.T) {
 	}
 }
 
-// A full store costs a run its long results, and nothing else.
+// A full store costs a run only its long results.
 func TestAFullStoreHoldsUpNoRun(t *testing.T) {
 	whole := strings.Repeat("x", 2000)
 	var all *artifact.Artifacts
@@ -136,7 +136,7 @@ func TestARunKeepsNoMoreThanItMayWrite(t *testing.T) {
 	w.ends(child.ID, 1, thread.Completed)
 }
 
-// The changes of a run are an artifact, which its report names.
+// The changes of a run are an artifact that its report names.
 func TestThePatchOfARunIsKept(t *testing.T) {
 	var all *artifact.Artifacts
 	w := setup(t, leaves, kept(1<<22, &all))

@@ -8,15 +8,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// witness makes a report of success one of failure, if its agent cannot tell them apart and the last call of its model did not end
-// well, or if the agent said nothing. A sandbox cannot claim a success that the gateway did not see.
+// witness turns a report of success into one of failure, if the agent cannot tell the two apart and either its last
+// model call did not end well or it said nothing. A sandbox cannot claim a success that the gateway did not see.
 func (r *Runs) witness(ctx context.Context, by Poster, f *entry.RunFinished) error {
 	if f.Outcome != entry.RunCompleted || r.config.Witness == nil {
 		return nil
 	}
 	b, err := r.config.Bots.Get(ctx, db.Scope{House: by.House}, by.Agent)
 	if fault.CodeOf(err) == fault.NotFound {
-		return nil // it was removed, and nobody waits for it
+		return nil // the bot was removed, and nobody waits for it
 	} else if err != nil || !r.config.Agents[b.Runtime].Witness {
 		return err
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// A success that an agent cannot know is one only if the gateway saw it; whatever else a run says of itself stands.
+// If an agent cannot tell success from failure, its success counts only if the gateway saw it. Other reports stand as
+// they are.
 func TestTheGatewayIsTheWitnessOfAgentsThatCannotTell(t *testing.T) {
 	const cut = "the answer was cut"
 	asked := make(chan int64, 20)
@@ -26,7 +27,7 @@ func TestTheGatewayIsTheWitnessOfAgentsThatCannotTell(t *testing.T) {
 			report.Result = ""
 		case strings.HasPrefix(th.Name, "failed"):
 			report.Outcome, report.Error = entry.RunFailed, "it says so"
-		case strings.HasPrefix(th.Name, "unknown"): // the database is away for a moment, and the runner posts again
+		case strings.HasPrefix(th.Name, "unknown"): // the database is briefly unavailable, and the runner posts again
 			if err := r.post(report); err == nil {
 				r.w.t.Error("a report is taken without its witness")
 			}
@@ -63,7 +64,7 @@ func TestTheGatewayIsTheWitnessOfAgentsThatCannotTell(t *testing.T) {
 		{"weak", "silent", thread.Failed, "no output"},
 		{"weak", "failed", thread.Failed, "it says so"},
 		{"weak", "unknown", thread.Completed, ""},
-		{"pi", "cut", thread.Completed, ""}, // it can tell
+		{"pi", "cut", thread.Completed, ""}, // pi can tell
 	} {
 		child, err := w.runs.Spawn(t.Context(), w.scope, run.Task{Parent: w.home, Text: c.task, Agent: "@" + c.agent})
 		must(t, err)

@@ -10,21 +10,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// This file carries what an agent asks people to the thread, and their answers back. The server adds to the question what only it
-// knows, such as until when it can be answered. Whatever ends the question is an entry of the thread.
+// This file posts the agent's questions to the thread, and returns the answers to the agent. The server adds details
+// that only it knows, such as the deadline for the answer. Every end of a question is an entry of the thread.
 
-// lateBy is how long the runner waits for the server's word that nobody has answered.
+// lateBy is how long after the deadline the runner waits for the server to say that nobody has answered.
 const lateBy = 2 * time.Minute
 
-// asking is a question that waits for its answer.
+// asking is an open question.
 type asking struct {
 	harness.Ask
-	// until is when the runner waits no longer, if it hears nothing from the server.
+	// until is when the runner stops waiting if the server says nothing.
 	until time.Time
 }
 
-// askEarly posts the questions whose calls are written by now. With all, it posts the others, too: a call of an agent that works for
-// the agent is never written.
+// askEarly posts the questions whose calls have been written. With all, it posts the others too, because the calls of
+// a subagent are never written.
 func (r *run) askEarly(all bool) {
 	waiting := r.early
 	r.early = nil
@@ -57,7 +57,7 @@ func (r *run) ask(a harness.Ask) {
 	r.turn("asking")
 }
 
-// answered passes an answer on.
+// answered gives an answer to the agent.
 func (r *run) answered(e entry.Entry) {
 	a, waits := r.asked[e.ID]
 	p, ok := entry.As[entry.PermissionAnswered](e)
@@ -75,7 +75,7 @@ func (r *run) done(id string) {
 	}
 }
 
-// tooLate answers what nobody has answered, also if the server does not say so.
+// tooLate answers expired questions in case the server does not.
 func (r *run) tooLate(now time.Time) {
 	for id, a := range r.asked {
 		if now.After(a.until) {
@@ -85,7 +85,7 @@ func (r *run) tooLate(now time.Time) {
 	}
 }
 
-// unask withdraws a question for whose answer the agent waits no longer.
+// unask withdraws a question whose answer the agent no longer awaits.
 func (r *run) unask(asked string) {
 	r.early = slices.DeleteFunc(r.early, func(a harness.Ask) bool { return a.ID == asked })
 	for id, a := range r.asked {

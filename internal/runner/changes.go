@@ -18,34 +18,35 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// This file is what the program does with the changes of a run, when a person asks for it: it applies them to the working tree of the
-// current directory, or pushes them as a branch. They are in a directory, which has the files of [ChangesFiles]. The patch was made by
-// a program that may be hostile, and so was the repository: git reads neither the repository's configuration nor its hooks.
+// This file handles the changes of a run on a person's request. It applies them to the working tree of the current
+// directory, or pushes them as a branch. The changes are in a directory with the files named below. The patch may
+// come from a hostile program, and so may the repository, so git reads neither the repository's configuration nor its
+// hooks.
 
 // The files in the directory of a run's changes.
 const (
-	// ChangesPatch is the patch, and ChangesDoor the address of the door behind which the server has credentials for hosts; it may be
-	// missing.
+	// ChangesPatch is the patch. ChangesDoor holds the URL of the door through which the server adds its credentials
+	// for hosts; it may be missing.
 	ChangesPatch = "changes.patch"
 	ChangesDoor  = "door"
 )
 
-// changesFor limits how long it takes.
+// changesFor limits the whole operation.
 const changesFor = 10 * time.Minute
 
-// errChanges is why the changes were neither applied nor pushed, in words for people. Nothing was changed.
+// errChanges says, for people, why the changes were neither applied nor pushed. Nothing was changed.
 type errChanges struct{ says string }
 
 func (e *errChanges) Error() string { return e.says }
 
 func notChanged(format string, args ...any) error { return &errChanges{fmt.Sprintf(format, args...)} }
 
-// changesMain is Main for "apply DIR" and "branch FLAGS DIR".
+// changesMain runs the commands "apply DIR" and "branch FLAGS DIR".
 func changesMain(ctx context.Context, verb string, args, environ []string, out io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, changesFor)
 	defer cancel()
 	var b branch
-	// Not package flag, which would make the program larger than a sandbox is given.
+	// Package flag would make the program too large for a sandbox.
 	fields := map[string]*string{"-name": &b.name, "-to": &b.remote, "-base": &b.base, "-title": &b.title, "-author": &b.author, "-date": &b.date}
 	for len(args) > 1 {
 		name, value, _ := strings.Cut(args[0], "=")
@@ -84,7 +85,7 @@ func changesMain(ctx context.Context, verb string, args, environ []string, out i
 	return 1
 }
 
-// changes are the changes of a run, beside the repository in which they are looked at.
+// changes are the changes of a run, next to the repository in which they are examined.
 type changes struct {
 	tree  tree
 	dir   string
@@ -92,7 +93,8 @@ type changes struct {
 	lock  *os.File
 }
 
-// openChanges makes a repository of its own beside that of a working tree. One process at a time looks at a tree.
+// openChanges prepares a separate repository for a working tree. It locks the tree, so one process at a time works on
+// it.
 func openChanges(ctx context.Context, work, dir string, environ []string) (_ *changes, err error) {
 	c := &changes{dir: dir, patch: filepath.Join(dir, ChangesPatch)}
 	if c.patch, err = filepath.Abs(c.patch); err != nil {
@@ -129,8 +131,8 @@ func (c *changes) close() {
 	_ = c.lock.Close()
 }
 
-// apply applies the patch to the working tree, completely or not at all. What is not committed there counts: the patch is merged with
-// it, in a repository and an index of its own, and only a result without conflicts is written to the files.
+// apply applies the patch to the working tree, completely or not at all. It respects uncommitted changes: it merges
+// the patch with them in a separate repository and index. Only a result without conflicts is written to the files.
 func (c *changes) apply(ctx context.Context, out io.Writer) error {
 	if err := c.tree.borrow(ctx); err != nil {
 		return err
@@ -179,7 +181,7 @@ func (c *changes) apply(ctx context.Context, out io.Writer) error {
 	if err := os.Rename(index+".before", index); err != nil {
 		return err
 	}
-	// It looks at everything first: whether a file has changed since, or a new one is in the way, or a link leads elsewhere.
+	// It checks everything first: changed files, new files in the way, and links that lead elsewhere.
 	if said, err := c.run(ctx, "read-tree", "-m", "-u", before, after); err != nil {
 		return inTheWay(said, err)
 	}
@@ -190,8 +192,8 @@ func (c *changes) apply(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// addNamed adds to the index what the patch names and the repository does not know: an earlier use of the patch may have made it, or it
-// is in the way.
+// addNamed adds to the index the files that the patch names and the repository does not know. An earlier use of the
+// patch may have made them, or they are in the way.
 func (c *changes) addNamed(ctx context.Context) error {
 	list, err := c.tree.own(ctx, nil, "apply", "--numstat", "-z", c.patch)
 	if err != nil {
@@ -217,7 +219,7 @@ func (c *changes) addNamed(ctx context.Context) error {
 	return nil
 }
 
-// merge applies the patch to the index, with a merge where it does not apply as it is.
+// merge applies the patch to the index. Where it does not apply as it is, it is merged.
 func (c *changes) merge(ctx context.Context) error {
 	said, err := c.run(ctx, "apply", "--cached", "--3way", "--whitespace=nowarn", c.patch)
 	if err == nil {
@@ -253,7 +255,7 @@ func (c *changes) merge(ctx context.Context) error {
 	return notChanged("%sNothing was changed, because %s in the way of the changes.", b.String(), are(len(conflicts), "file"))
 }
 
-// refusedFile returns the file that a line of git names when it refuses a patch; empty if it names none.
+// refusedFile returns the file named in a line in which git refuses a patch; empty if there is none.
 func refusedFile(line string) string {
 	line, _ = strings.CutPrefix(line, "error: ")
 	for _, why := range []string{"patch does not apply", "already exists in index", "already exists in working directory", "does not exist in index", "does not match index"} {
@@ -264,7 +266,7 @@ func refusedFile(line string) string {
 	return ""
 }
 
-// inTheWay says which files are in the way of an update of the working tree.
+// inTheWay returns an error that names the files in the way of an update of the working tree.
 func inTheWay(said string, err error) error {
 	var b strings.Builder
 	for line := range strings.Lines(said) {
@@ -278,7 +280,7 @@ func inTheWay(said string, err error) error {
 	return notChanged("%sNothing was changed, because these files are in the way of the changes.", b.String())
 }
 
-// heldFile returns the file that a line of git names when it does not write to it; empty if it names none.
+// heldFile returns the file named in a line in which git refuses to write a file; empty if there is none.
 func heldFile(line string) string {
 	for _, before := range []string{"Entry '", "Untracked working tree file '", "Updating '"} {
 		_, rest, found := strings.Cut(line, before)
@@ -292,7 +294,7 @@ func heldFile(line string) string {
 // changed is a file that differs between two trees.
 type changed struct{ path, letter string }
 
-// between returns what differs between two trees, and refuses what no patch of a run may do.
+// between returns the differences between two trees. It refuses changes that no run's patch may make.
 func (c *changes) between(ctx context.Context, before, after string) (list []changed, err error) {
 	text, err := c.tree.own(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--raw", "--no-abbrev", before, after)
 	if err != nil {
@@ -324,7 +326,7 @@ func (c *changes) between(ctx context.Context, before, after string) (list []cha
 	return list, nil
 }
 
-// isHarmless reports whether a path stays in the working tree, and out of what is git's own there.
+// isHarmless reports whether a path stays in the working tree and outside git's own files.
 func isHarmless(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		part = strings.ToLower(strings.TrimRight(part, ". "))
@@ -340,7 +342,7 @@ func (c *changes) writeTree(ctx context.Context) (string, error) {
 	return strings.TrimSpace(id), err
 }
 
-// run runs git in the repository of this package, and returns what it printed.
+// run runs git in the separate repository, and returns its output.
 func (c *changes) run(ctx context.Context, args ...string) (said string, err error) {
 	t := c.tree
 	t.environ = append(t.environ[:len(t.environ):len(t.environ)], "GIT_DIR="+t.dir, "GIT_WORK_TREE="+t.work)
@@ -359,8 +361,8 @@ func isCommit(id string) bool {
 	return (len(id) == 40 || len(id) == 64) && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// push pushes the patch, as one commit on its base, as a new branch. Pushing it again does nothing. It changes no branch that is there,
-// and never the one that the repository names as its default.
+// push pushes the patch as one commit on its base, to a new branch. Pushing it again does nothing. It never changes
+// an existing branch, nor the one that the repository names as its default.
 func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	if err := c.tree.borrow(ctx); err != nil {
 		return err
@@ -369,7 +371,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_ = copyFile(filepath.Join(c.tree.dir, "shallow"), filepath.Join(strings.TrimSuffix(common, "\n"), "shallow")) // most have all commits
+	_ = copyFile(filepath.Join(c.tree.dir, "shallow"), filepath.Join(strings.TrimSuffix(common, "\n"), "shallow")) // a full clone has no such file
 	commit, err := c.commitOf(ctx, b)
 	if err != nil {
 		return err
@@ -391,7 +393,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 		fmt.Fprintf(out, "The branch %s is there already.\n%s\n", b.name, b.remote)
 		return nil
 	}
-	// The lease lets git create the branch, and not move one that somebody has made meanwhile.
+	// The lease lets git create the branch, but not move one that somebody has created in the meantime.
 	said, err = c.run(ctx, "push", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease="+ref+":", url, commit+":"+ref)
 	if said != "" {
 		fmt.Fprintln(out, said)
@@ -403,7 +405,7 @@ func (c *changes) push(ctx context.Context, b branch, out io.Writer) error {
 	return nil
 }
 
-// commitOf makes a commit of the patch. The same patch always makes the same one.
+// commitOf makes a commit of the patch. The same patch always makes the same commit.
 func (c *changes) commitOf(ctx context.Context, b branch) (string, error) {
 	base := b.base
 	if !isCommit(base) {
@@ -433,7 +435,7 @@ func (c *changes) commitOf(ctx context.Context, b branch) (string, error) {
 	return strings.TrimSpace(id), err
 }
 
-// behindDoor returns the address at which the server's door has a repository, if there is a door.
+// behindDoor returns a repository's URL behind the server's door, or the remote itself if there is no door.
 func (c *changes) behindDoor(remote string) (string, error) {
 	door, err := os.ReadFile(filepath.Join(c.dir, ChangesDoor))
 	rest, https := strings.CutPrefix(remote, "https://")
@@ -448,8 +450,8 @@ func (c *changes) behindDoor(remote string) (string, error) {
 	return strings.TrimSpace(string(door)) + rest, nil
 }
 
-// checkRemote looks at what a repository says of its default branch, and of the one that is to be created. isThere reports that the
-// commit is there already.
+// checkRemote reads git's list of a repository's default branch and of the branch to create. isThere means that the
+// branch already has the commit.
 func checkRemote(said, ref, commit string) (isThere bool, err error) {
 	head, there := "", ""
 	for line := range strings.Lines(said) {
@@ -472,7 +474,7 @@ func checkRemote(said, ref, commit string) (isThere bool, err error) {
 	return there == commit, nil
 }
 
-// shownPath is a path as a terminal may show it, on one line.
+// shownPath returns a path that is safe to show in a terminal, on one line.
 func shownPath(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		name = quoted

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// project is a repository with a working tree, in which a run has worked: base is where it began.
+// project is a repository with a working tree in which a run has worked, beginning at the commit base.
 type project struct {
 	t    *testing.T
 	dir  string
@@ -69,7 +69,7 @@ func (p *project) read(name string) string {
 	return string(text)
 }
 
-// clone is the project as another thread has it.
+// clone returns a clone of the project, as another thread would have it.
 func (p *project) clone() *project {
 	p.t.Helper()
 	c := &project{t: p.t, dir: filepath.Join(p.t.TempDir(), "clone"), base: p.base}
@@ -77,7 +77,7 @@ func (p *project) clone() *project {
 	return c
 }
 
-// state is everything of the working tree and the index.
+// state returns the full state of the working tree and the index.
 func (p *project) state() string {
 	p.t.Helper()
 	text := p.git("status", "--porcelain", "--untracked-files=all") + p.git("ls-files", "--stage") + p.git("diff", "--binary")
@@ -95,7 +95,7 @@ func (p *project) state() string {
 	return text
 }
 
-// saved returns a directory with the changes of the working tree, as the end of a run saves them.
+// saved returns a directory with the changes of the working tree, saved as at the end of a run.
 func (p *project) saved() string {
 	p.t.Helper()
 	dir := p.t.TempDir()
@@ -107,7 +107,7 @@ func (p *project) saved() string {
 	return dir
 }
 
-// with returns a directory with a patch that somebody wrote.
+// with returns a directory with a handmade patch.
 func with(t *testing.T, patch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func (p *project) apply(dir string) (out string, err error) {
 	return b.String(), err
 }
 
-// worked is a project whose run has changed every kind of thing.
+// worked returns a project whose run has made every kind of change.
 func worked(t *testing.T) (p *project, dir string) {
 	t.Helper()
 	p = newProject(t)
@@ -189,7 +189,7 @@ func TestChangesAreMergedWithLaterCommits(t *testing.T) {
 	}
 }
 
-// A conflict is said by file, and leaves everything as it was.
+// A conflict is reported by file, and changes nothing.
 func TestChangesThatConflict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -221,7 +221,7 @@ func TestChangesThatConflict(t *testing.T) {
 	}
 }
 
-// A patch is written by whoever worked in a sandbox.
+// A patch can come from anyone who worked in a sandbox.
 func TestHostileChanges(t *testing.T) {
 	t.Parallel()
 	added := func(name, mode, text string) string {
@@ -268,7 +268,7 @@ func TestHostileChanges(t *testing.T) {
 	}
 }
 
-// The configuration of a repository names programs. None of them runs.
+// A repository's configuration can name programs. None of them runs.
 func TestApplyingRunsNothing(t *testing.T) {
 	t.Parallel()
 	p, dir := worked(t)
@@ -303,7 +303,7 @@ func TestApplyingOutsideARepository(t *testing.T) {
 	}
 }
 
-// hosted is a project whose repository is at a host, behind the server's door.
+// hosted puts a project's repository on a host behind the server's door.
 func hosted(t *testing.T, p *project) (bare *project, door string) {
 	t.Helper()
 	root := t.TempDir()
@@ -376,7 +376,7 @@ func TestChangesBecomeABranch(t *testing.T) {
 	}
 }
 
-// A shallow clone has no parents of its commit.
+// A shallow clone lacks the parents of its commit.
 func TestABranchOfAShallowClone(t *testing.T) {
 	t.Parallel()
 	p := newProject(t)

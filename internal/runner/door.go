@@ -16,13 +16,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// headerRenewed has a token that replaces the one with which the request came.
+// headerRenewed is the header with a token that replaces the request's token.
 const headerRenewed = "Arbe-Stream-Token"
 
 // errOver is the door's answer when the run is over for this runner.
 var errOver = errors.New("the run is over")
 
-// refused is an answer of the door that no repetition changes.
+// refused is a final refusal of the door. Repeating the request does not help.
 type refused struct {
 	status int
 	said   string
@@ -30,7 +30,7 @@ type refused struct {
 
 func (r refused) Error() string { return fmt.Sprintf("the door answered %d: %s", r.status, r.said) }
 
-// failedAnswer is an answer of the door after which to try again.
+// failedAnswer is an error of the door after which the request can be repeated.
 type failedAnswer refused
 
 func (f failedAnswer) Error() string { return refused(f).Error() }
@@ -42,7 +42,7 @@ type door struct {
 
 	mu    sync.Mutex
 	token string
-	// tokens are all that this run had, because what it posts must not show any of them.
+	// tokens are all tokens that this run has had. Its posts must not contain any of them.
 	tokens [][]byte
 }
 
@@ -66,7 +66,7 @@ func (d *door) renew(token string) {
 	}
 }
 
-// current is the token to use.
+// current returns the token to use.
 func (d *door) current() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,8 @@ func (d *door) redact(text []byte) []byte {
 	return text
 }
 
-// do sends a request and returns the answer of a success. The error is errOver, a refused, or one after which to try again.
+// do sends a request, and returns the response if it succeeds. The error is errOver, a refused, or one that allows a
+// retry.
 func (d *door) do(r *http.Request) (*http.Response, error) {
 	r.Header.Set("Authorization", "Bearer "+d.current())
 	answer, err := d.client.Do(r)
@@ -108,7 +109,7 @@ func (d *door) do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// post posts records, each the JSON of one.
+// post posts records. Each is the JSON of one entry.
 func (d *door) post(ctx context.Context, records [][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
@@ -122,11 +123,11 @@ func (d *door) post(ctx context.Context, records [][]byte) error {
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // so that the connection can be reused
 	return answer.Body.Close()
 }
 
-// keepWhole sends the whole text of a tool's result, of which the entry with this id has a part.
+// keepWhole sends the full text of a tool's result whose entry has only a part.
 func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
@@ -146,15 +147,15 @@ func (d *door) keepWhole(ctx context.Context, id string, text io.Reader, size in
 // page is a part of the thread's log.
 type page struct {
 	entries []entry.Entry
-	// next is where to go on, and end reports that there is nothing there yet.
+	// next is the offset at which to continue. end means that there is nothing there yet.
 	next string
 	end  bool
 }
 
-// maxPage is how much of an answer is read, in bytes.
+// maxPage limits how much of a response is read, in bytes.
 const maxPage = 64 << 20
 
-// read returns the entries from an offset on. With wait, it waits a while for the first of them.
+// read returns the entries from an offset on. With wait, it waits for the first one for a while.
 func (d *door) read(ctx context.Context, offset string, wait bool) (p page, err error) {
 	limit := 60 * time.Second
 	query := url.Values{"offset": {offset}}
@@ -182,7 +183,7 @@ func (d *door) read(ctx context.Context, offset string, wait bool) (p page, err 
 	return p, err
 }
 
-// decodeLines reads a thread's entries as the door sends them.
+// decodeLines decodes a thread's entries in the door's format.
 func decodeLines(r io.Reader) (entries []entry.Entry, err error) {
 	for from := json.NewDecoder(r); ; {
 		var line struct {
@@ -202,7 +203,7 @@ func decodeLines(r io.Reader) (entries []entry.Entry, err error) {
 	}
 }
 
-// record returns the JSON of one entry to post. at is when it was made.
+// record returns the JSON of one entry to post. at is its creation time.
 func (d *door) record(id, author string, at time.Time, kind string, payload any) ([]byte, error) {
 	text, err := json.Marshal(payload)
 	if err != nil {
@@ -220,7 +221,7 @@ func (d *door) record(id, author string, at time.Time, kind string, payload any)
 	}{id, at.UTC(), author, d.redact(withoutNUL(fields))})
 }
 
-// withoutNUL replaces each escaped NUL in JSON, which Postgres takes in no text.
+// withoutNUL replaces each escaped NUL in JSON, because Postgres text cannot contain NUL.
 func withoutNUL(text []byte) []byte {
 	const nul = `\u0000`
 	if !bytes.Contains(text, []byte(nul)) {
@@ -234,7 +235,7 @@ func withoutNUL(text []byte) []byte {
 		case bytes.HasPrefix(text[i:], []byte(nul)):
 			out = append(out, `\ufffd`...)
 			i += len(nul) - 1
-		default: // an escaped character, which may be a backslash
+		default: // an escaped character, possibly a backslash
 			out = append(out, text[i], text[i+1])
 			i++
 		}

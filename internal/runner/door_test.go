@@ -19,12 +19,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// fakeDoor is the stream door and the model gateway for one run. It is strict: it accepts a record only with the run's token, in
-// the order of the records' indexes, and after the call that a result is of.
+// fakeDoor is the stream door and the model gateway for one run. It is strict: it accepts a record only with the
+// run's token, in the order of the records' indexes, and a result only after its call.
 type fakeDoor struct {
 	t   *testing.T
 	url string
-	// thread is the id of the thread. Runners know their processes by it, so that no two tests have the same.
+	// thread is the id of the thread. It differs between tests, because runners recognize their processes by it.
 	thread string
 
 	mu      sync.Mutex
@@ -36,13 +36,14 @@ type fakeDoor struct {
 	ended bool
 	beats []row
 	text  map[string]string // of deltas
-	// token is the one that is valid, and renew the one to hand out.
+	// token is the valid token, and renew the one to hand out.
 	token, renew string
-	// status is what every request is answered with; 0 is as usual. drop cuts the connection after the entries were stored.
+	// status is the answer to every request; 0 is normal operation. drop cuts the connection after the entries were
+	// stored.
 	status int
 	drop   int
 	posts  int
-	// beforeTaking happens, once, before the runner may take something, and refused counts what it may not.
+	// beforeTaking runs once, before the runner's first take is checked. refused counts the refused takes.
 	beforeTaking func()
 	refused      int
 }
@@ -132,7 +133,7 @@ func (d *fakeDoor) stream(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// taken checks what a runner takes, as the server does, and returns the status with which it is refused; 0 if it is not.
+// taken checks a take as the server does. It returns the status of a refusal, or 0.
 func (d *fakeDoor) taken(e row) int {
 	var p struct {
 		Type string
@@ -284,7 +285,7 @@ func (d *fakeDoor) set(f func(*fakeDoor)) {
 	d.wake()
 }
 
-// await waits until something holds.
+// await waits until a condition holds.
 func (d *fakeDoor) await(ctx context.Context, what string, holds func() bool) {
 	d.t.Helper()
 	for {

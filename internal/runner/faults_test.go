@@ -37,7 +37,7 @@ func children(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// working makes the agent call a tool that says that it runs, by a file, and does not end. It returns what waits for that.
+// working makes the agent call a tool that creates a file and then does not end. tool waits for the file.
 func working(t *testing.T, name string) (script modeltest.Script, tool func(*world) int) {
 	script = func(r *modeltest.Request) modeltest.Reply {
 		if r.Seen > 0 {
@@ -128,7 +128,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the report is %+v", f)
 		}
 		gone(t, pid)
-		// The next run is given what was said, and that the call was cut.
+		// The next run receives the message, and learns that the call was interrupted.
 		w.again(f.Through)
 		if f = w.start().finish(); f.Outcome != "completed" || f.Result != "It has ended." {
 			t.Errorf("the report is %+v", f)
@@ -202,7 +202,7 @@ func TestSteer(t *testing.T) {
 	}
 }
 
-// What is said while an agent works that takes one prompt at a time is its next prompt.
+// If an agent takes one prompt at a time, a message that comes while it works is its next prompt.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	for _, h := range all.Harnesses {

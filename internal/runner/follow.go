@@ -11,7 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// follow sends the thread's entries after an offset to inbox until ctx ends, or the run is over, which it tells over.
+// follow sends the thread's entries after an offset to inbox until ctx ends. If the run is over, it calls over and
+// returns.
 func follow(ctx context.Context, d *door, offset string, inbox chan<- []entry.Entry, over func(error)) {
 	pause := minPause
 	for ctx.Err() == nil {
@@ -31,7 +32,7 @@ func follow(ctx context.Context, d *door, offset string, inbox chan<- []entry.En
 		}
 		pause, offset = minPause, p.next
 		if len(p.entries) == 0 {
-			if time.Since(began) < minPause { // a door that does not wait
+			if time.Since(began) < minPause { // the door did not wait
 				wait.For(ctx, minPause)
 			}
 			continue
@@ -43,7 +44,8 @@ func follow(ctx context.Context, d *door, offset string, inbox chan<- []entry.En
 	}
 }
 
-// readAll returns all entries of the thread, and where they end. It tries until it succeeds, or the run is over.
+// readAll returns all entries of the thread, and the offset after them. It retries until it succeeds or the run is
+// over.
 func readAll(ctx context.Context, d *door) (entries []entry.Entry, offset string, err error) {
 	offset = "-1"
 	for pause := minPause; ; {

@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/pi"
 )
 
-// What a script of an agent writes: its last answer, that it has settled, and the wait for the end of its input.
+// Parts of an agent's script: its last answer, its report that it has settled, and a wait for the end of its input.
 const (
 	answers = `echo '{"type":"message_end","message":{"role":"assistant","content":[{"type":"text","text":"done"}],"usage":{},"stopReason":"stop"}}'
 `
@@ -21,7 +21,7 @@ const (
 `
 )
 
-// scripted makes a shell script the agent of a world.
+// scripted returns a world whose agent is a shell script.
 func scripted(t *testing.T, script string) *world {
 	t.Helper()
 	w := newWorld(t, pi.Harness{}, nil)

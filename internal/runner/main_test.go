@@ -20,7 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/runner"
 )
 
-// program is the runner's, built once.
+// program is the runner's program, built once.
 var program struct {
 	once sync.Once
 	path string
@@ -56,7 +56,7 @@ func built(t *testing.T) string {
 	return program.path
 }
 
-// world is a thread, its models, and the box in which its runs are.
+// world is a thread, its models, and the box in which its runs take place.
 type world struct {
 	*fakeDoor
 	t     *testing.T
@@ -101,7 +101,7 @@ func (w *world) git(args ...string) string {
 	return string(out)
 }
 
-// running is a runner that was started.
+// running is a started runner.
 type running struct {
 	w      *world
 	cmd    *exec.Cmd
@@ -156,7 +156,7 @@ func (r *running) exit() int {
 	}
 }
 
-// report is what the last run_finished says.
+// report is the payload of the last run_finished.
 type report struct {
 	Epoch                         int64
 	Outcome, Error, Phase, Result string
@@ -172,7 +172,7 @@ type report struct {
 	Usage                         *struct{ Input, Output int64 }
 }
 
-// finish waits until the run has ended as it should, and returns its report.
+// finish waits until the run has ended with exit code 0, and returns its report.
 func (r *running) finish() report {
 	r.w.t.Helper()
 	if code := r.exit(); code != 0 {
@@ -188,7 +188,7 @@ func (r *running) finish() report {
 	return f
 }
 
-// types returns the kinds of the run's entries, in order, but for what it takes.
+// types returns the kinds of the run's entries, in order, without its takes.
 func (w *world) types() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// poster posts the spool, and what is ephemeral. One goroutine does all of it, so that the door gets everything in order.
+// poster posts the spool and ephemeral records. A single goroutine does it, so the door gets everything in order.
 type poster struct {
 	door   *door
 	spool  *spool
@@ -28,7 +28,8 @@ type poster struct {
 	drained chan struct{}
 
 	mu sync.Mutex
-	// lines are what was written of the answer with the id delta, from offset on; those before were posted or dropped.
+	// lines are the unposted lines of the answer with the id delta, starting at offset. Earlier lines were posted or
+	// dropped.
 	delta  string
 	offset int64
 	lines  []byte
@@ -39,9 +40,9 @@ type poster struct {
 
 // Times and limits of posting.
 const (
-	// gather is how long text that is being written is gathered before it is posted.
+	// gather is how long streamed text is collected before it is posted.
 	gather = 60 * time.Millisecond
-	// maxLines is how much of it is kept.
+	// maxLines limits the collected text, in bytes.
 	maxLines = 128 << 10
 	minPause = 200 * time.Millisecond
 	maxPause = 10 * time.Second
@@ -81,7 +82,7 @@ func (p *poster) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-p.spool.more:
 		case <-p.soon:
-			select { // more of it comes at once
+			select { // more usually follows at once
 			case <-ctx.Done():
 			case <-p.spool.more:
 			case <-time.After(gather):
@@ -90,7 +91,7 @@ func (p *poster) run(ctx context.Context) {
 	}
 }
 
-// batch posts the oldest records. again reports that there may be more.
+// batch posts the oldest records. again means that there may be more.
 func (p *poster) batch(ctx context.Context) (again bool, err error) {
 	records, size, err := p.spool.peek()
 	if err != nil {
@@ -113,7 +114,7 @@ func (p *poster) batch(ctx context.Context) (again bool, err error) {
 		}
 		if isRefused {
 			if p.spool.onlyReport() {
-				return false, no // without it nobody would know of the end
+				return false, no // without it nobody would learn of the end
 			}
 			fmt.Fprintln(os.Stderr, "arbe-runner: an entry is dropped:", no)
 			err = nil
@@ -134,8 +135,8 @@ func (p *poster) fail(err error) {
 	})
 }
 
-// ephemeral posts the heartbeat and what was written since the last time. Its error is errOver; others do not matter, because the
-// next batch has them, too.
+// ephemeral posts the heartbeat and the text since the last call. It returns only errOver. The next batch would run
+// into any other error too.
 func (p *poster) ephemeral(ctx context.Context, away bool) error {
 	p.mu.Lock()
 	p.close()
@@ -190,7 +191,7 @@ func (p *poster) chunk(id string, c entry.PiChunk) {
 	p.nudge()
 }
 
-// close ends the piece to which others were added.
+// close ends the open piece, to which chunk appends.
 func (p *poster) close() {
 	if p.open == nil {
 		return

@@ -14,9 +14,9 @@ import (
 
 // process is the running agent.
 type process struct {
-	// lines are those of its standard output; closed at its end.
+	// lines are the lines of its standard output; closed at its end.
 	lines chan line
-	// exited has the one exit of the agent itself. What it started may still run, and hold its output open.
+	// exited receives the exit of the agent itself, once. Its children may still run and hold its output open.
 	exited chan harness.Exit
 
 	pid   int
@@ -29,7 +29,7 @@ type line struct {
 	cut  int64
 }
 
-// start starts the agent in a session of its own. It dies with the runner.
+// start starts the agent in its own session. The agent dies with the runner.
 func start(dir string, environ []string, s harness.Start) (*process, error) {
 	out, outEnd, err := os.Pipe()
 	if err != nil {
@@ -43,16 +43,16 @@ func start(dir string, environ []string, s harness.Start) (*process, error) {
 	cmd := exec.Command(s.Argv[0], s.Argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, environ, inEnd, outEnd, last
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = time.Second // because of a child that holds standard error open
+	cmd.WaitDelay = time.Second // a child may hold standard error open
 	p := &process{lines: make(chan line), exited: make(chan harness.Exit, 1), out: out}
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // the agent dies with the thread that started it
+		runtime.LockOSThread() // the agent dies with the OS thread that started it
 		err := cmd.Start()
 		if started <- err; err != nil {
 			return
 		}
-		_ = cmd.Wait() // its state says more
+		_ = cmd.Wait() // ProcessState says more
 		e := harness.Exit{Code: cmd.ProcessState.ExitCode(), Stderr: last.String()}
 		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			e.Signal = status.Signal()
@@ -72,14 +72,14 @@ func start(dir string, environ []string, s harness.Start) (*process, error) {
 	}
 	go func() {
 		defer close(p.lines)
-		_ = harness.ReadLines(out, func(text []byte, cut int64) { // an error is an end, too
+		_ = harness.ReadLines(out, func(text []byte, cut int64) { // an error is also an end
 			p.lines <- line{append([]byte(nil), text...), cut}
 		})
 	}()
 	return p, nil
 }
 
-// abandon ends the reading of the output, which something that the agent started still holds open.
+// abandon stops reading the output, which a child of the agent still holds open.
 func (p *process) abandon() {
 	_ = p.out.SetReadDeadline(time.Now())
 	go func() {
@@ -88,7 +88,7 @@ func (p *process) abandon() {
 	}()
 }
 
-// input writes to the agent without waiting for it, because an agent may stop reading.
+// input writes to the agent without blocking, because an agent may stop reading.
 type input struct {
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -127,7 +127,7 @@ func (i *input) run(to *os.File) {
 	}
 }
 
-// write writes text; false if the input was ended before.
+// write queues text. It returns false if the input was already ended.
 func (i *input) write(text []byte) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -141,7 +141,7 @@ func (i *input) write(text []byte) bool {
 	return true
 }
 
-// end closes the input after what was written.
+// end closes the input after the queued text.
 func (i *input) end() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -149,7 +149,7 @@ func (i *input) end() {
 	i.wake.Signal()
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -17,7 +17,8 @@ import (
 // change adds a change of a person.
 func (w *world) change(p entry.Payload) { w.say(person, p.Type(), p) }
 
-// While an agent works that takes one prompt at a time, what waits is edited, moved and cancelled. It is then told what is left.
+// The agent takes one prompt at a time. While it works, the queue is edited, moved and cancelled. Then it receives
+// the rest.
 func TestAChangedQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, codex.Harness{}, func(r *modeltest.Request) modeltest.Reply {
@@ -57,7 +58,7 @@ func (w *world) id(seq int64) string {
 	return w.log[seq-1].ID
 }
 
-// Somebody edits a message at the moment when the runner takes it. The agent is told the edited text, and only that.
+// Somebody edits a message at the moment when the runner takes it. The agent receives the edited text, and only that.
 func TestAnEditAgainstTheRunner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "You said " + r.Asked()} })
@@ -74,7 +75,7 @@ func TestAnEditAgainstTheRunner(t *testing.T) {
 	}
 }
 
-// What the agent was to do is cancelled before it begins: it never begins.
+// A task that is cancelled before the agent begins never begins.
 func TestACancelledTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pi.Harness{}, func(*modeltest.Request) modeltest.Reply {
@@ -91,7 +92,7 @@ func TestACancelledTask(t *testing.T) {
 	}
 }
 
-// The answer to a taking is lost. The runner asks again, and the agent is told once.
+// The answer to a take is lost. The runner asks again, and the agent gets the message once.
 func TestATakingWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "You said " + r.Asked()} })
@@ -105,7 +106,8 @@ func TestATakingWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// The run is over when the runner takes something, for example because a later one has begun: the agent does not begin.
+// The run is over when the runner takes a message, for example because a later run has begun. The agent does not
+// begin.
 func TestATakingOfARunThatIsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, pi.Harness{}, func(*modeltest.Request) modeltest.Reply {
@@ -119,7 +121,7 @@ func TestATakingOfARunThatIsOver(t *testing.T) {
 	}
 }
 
-// A later run in a new sandbox is told what the agent was told, and not what was said before it was changed.
+// A later run in a new sandbox gets the messages as the agent got them, not as they were before an edit.
 func TestARebuiltSessionHasWhatTheAgentWasTold(t *testing.T) {
 	t.Parallel()
 	var seen string

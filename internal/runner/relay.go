@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// relay passes the agent's model calls on to the gateway with the run's current token. The agent itself has no token, so that
-// none of its tools shows it, and a run may last longer than a token. Nothing is buffered.
+// relay forwards the agent's model calls to the gateway with the run's current token. The agent has no token, so none
+// of its tools can reveal it, and a run may outlast a token. Nothing is buffered.
 type relay struct {
-	// url is the base URL for the agent, and key what it has to send, so that other users of the machine cannot use the relay.
+	// url is the base URL for the agent. key is the key that it must send, so other users of the machine cannot use
+	// the relay.
 	url, key string
 }
 
 // The headers in which clients send a key.
 var keyHeaders = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"}
 
-// startRelay starts a relay to a base URL on a loopback address.
+// startRelay starts a relay to a base URL, on a loopback address.
 func startRelay(base string, d *door) (*relay, error) {
 	to, err := url.Parse(base)
 	if err != nil || to.Host == "" {
@@ -54,8 +55,8 @@ func startRelay(base string, d *door) (*relay, error) {
 			http.Error(w, "arbe-runner: this relay is for the agent of a run only", http.StatusUnauthorized)
 			return
 		}
-		// Otherwise the first byte of the answer closes the body of the request, and the transport, which then cannot see the end of
-		// that, closes the connection in the middle of the answer.
+		// Without this, the server closes the request's body at the first byte of the response. The transport could
+		// not read the body to its end, and would close the connection in the middle of the response.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(w, r)
 	})}

@@ -13,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Limits of what is posted, in bytes.
+// Limits of posts, in bytes.
 const (
-	// maxRecord is below what the door takes of an entry.
+	// maxRecord is below the door's limit for an entry.
 	maxRecord = 3 << 20
 	maxText   = 30 << 10
 )
@@ -36,7 +36,7 @@ func (r *run) add(p entry.Payload) {
 		r.count(m.Usage)
 		if m.StopReason == entry.PiToolUse {
 			r.open(id, m.Calls())
-			defer r.askEarly(false) // behind the call
+			defer r.askEarly(false) // after the call
 		}
 		r.turn("thinking")
 	case entry.PiToolResult:
@@ -74,7 +74,7 @@ func (r *run) open(id string, calls []entry.PiBlock) {
 	}
 }
 
-// recent returns the position from which on an agent keeps messages beside a summary: the last 80 kB or so.
+// recent returns the position from which an agent keeps messages next to a summary: about the last 80 kB.
 func (r *run) recent() int64 {
 	room := int64(80 << 10)
 	first := int64(1)
@@ -112,7 +112,7 @@ func (r *run) put(id string, p interface{ Type() string }, last bool) {
 	r.spool.add(record, last)
 }
 
-// tooLarge returns an entry in place of one that is too large even without its long texts.
+// tooLarge returns a replacement for an entry that is too large even without its long texts.
 func tooLarge(p interface{ Type() string }) any {
 	const note = "[this is too large to be kept]"
 	switch m := p.(type) {
@@ -129,8 +129,8 @@ func tooLarge(p interface{ Type() string }) any {
 	return p
 }
 
-// judge decides how the run ended, from what the agent wrote and how it exited. again reports that something was said that the
-// agent was not given: then it did what it was asked, and is asked that.
+// judge decides how the run ended, from the agent's output and exit. again means that messages arrived that the agent
+// has not received: the agent completed its task and must be started again for them.
 func (r *run) judge(exit harness.Exit) (f runFinished, again bool) {
 	o := r.reader.Decide(exit)
 	f = runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCompleted, StopReason: string(o.Stop), ExitCode: &exit.Code, Result: o.Text}}

@@ -17,11 +17,11 @@ import (
 
 // The exit codes of the program.
 const (
-	// exitReported: the door has accepted the run's report.
+	// exitReported means that the door has accepted the run's report.
 	exitReported = 0
-	// exitUnusable: the specification or the environment is wrong, so that nothing could be reported.
+	// exitUnusable means that the specification or the environment is wrong, so nothing could be reported.
 	exitUnusable = 2
-	// exitOver: the run is over for this runner.
+	// exitOver means that the run is over for this runner.
 	exitOver = 3
 )
 
@@ -30,16 +30,16 @@ const (
 	beatEvery = 5 * time.Second
 	// stopWithin is how long an interrupted agent has to end by itself. A cancelled run must stop within two seconds.
 	stopWithin = 800 * time.Millisecond
-	// settleWithin is how long an agent that has done its work has to end.
+	// settleWithin is how long an agent has to exit after it has done its work.
 	settleWithin = 10 * time.Second
 	// outputWithin is how long the output of an agent that has ended is read.
 	outputWithin = 2 * time.Second
 )
 
-// goOn is the prompt of a run that continues, without anything new being said.
+// goOn is the prompt of a run that continues without a new message.
 const goOn = "Continue. The previous run of this task was interrupted or failed; go on where it left off."
 
-// run is one run of a coding agent. Everything in it belongs to one goroutine.
+// run is one run of a coding agent. One goroutine owns all of it.
 type run struct {
 	*setup
 	door  *door
@@ -48,16 +48,16 @@ type run struct {
 	tree  tree
 	job   harness.Job
 
-	// inbox has the thread's new entries.
+	// inbox receives the thread's new entries.
 	inbox chan []entry.Entry
-	// queue is what waits in the thread, as of a position, and waiting what was taken and the agent was not given yet. withdrawn
-	// reports that somebody cancelled what the agent would have been told.
+	// queue is the thread's queue at a position. waiting are the messages that were taken and not yet given to the
+	// agent. withdrawn means that somebody cancelled a message for the agent.
 	queue     *entry.Queue
 	position  int64
 	waiting   []string
 	withdrawn bool
-	// taking is what the door is being told, nil if it is nothing; refusedAt and lastRefused are the positions at which it refused,
-	// and refusals how often it did at the same.
+	// taking is the current request to the door; nil if there is none. refusedAt and lastRefused are the positions at
+	// which the door refused, and refusals counts its refusals at lastRefused.
 	taking                 *taking
 	takings, refusals      int
 	refusedAt, lastRefused int64
@@ -66,32 +66,32 @@ type run struct {
 	agent   *process
 	reader  harness.Reader
 	settled bool
-	// cancelled and overtime are why the agent was stopped; stop is when it is killed.
+	// cancelled and overtime say why the agent was stopped. stop fires when it must be killed.
 	cancelled, overtime bool
 	stop                <-chan time.Time
 
 	phase, lastTool string
 	beats           int
-	// calls are the tool calls without a result, by their ids, with the ids of their results' entries.
+	// calls are the tool calls without a result, by their ids, with the entry ids of their results.
 	calls map[string]call
 	order []string
-	// asked is what the agent asks and waits for, by the ids of the entries with the answers.
+	// asked are the agent's open questions, by the ids of the entries that will answer them.
 	asked map[string]asking
 	// early are questions about calls that the agent has not written yet.
 	early []harness.Ask
-	// answers counts the calls of the model, for the deltas' ids.
+	// answers counts the model calls, for the ids of deltas.
 	answers int
 	usage   entry.TurnUsage
 	sizes   []size
 }
 
-// call is a tool call whose result is to come.
+// call is a tool call whose result is still to come.
 type call struct {
 	block entry.PiBlock
 	entry string
 }
 
-// size is how large the message at a position is.
+// size is the size of the message at a position.
 type size struct{ seq, bytes int64 }
 
 // Main runs the program with its arguments and environment, and returns its exit code.
@@ -127,7 +127,7 @@ func Main(ctx context.Context, args, environ []string, find Find) int {
 	defer killTree(0, mark)
 	go r.post.run(ctx)
 	switch {
-	case spool.ended: // an earlier runner only could not post it
+	case spool.ended: // an earlier runner could only not post its report
 	case resumed:
 		killTree(0, mark)
 		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
@@ -190,7 +190,7 @@ func (r *run) work(ctx context.Context, mark string) {
 		case r.overtime:
 			r.finish(ctx, unfinished(entry.PhaseExecution, r.tookTooLong()))
 			return
-		case len(r.waiting) == 0 && again: // what waited was cancelled
+		case len(r.waiting) == 0 && again: // the waiting messages were cancelled
 			r.finish(ctx, report)
 			return
 		}
@@ -209,7 +209,7 @@ func (r *run) work(ctx context.Context, mark string) {
 	}
 }
 
-// readThread reads the thread while heartbeats go on.
+// readThread reads the thread while heartbeats continue.
 func (r *run) readThread(ctx context.Context) (entries []entry.Entry, offset string, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -228,7 +228,7 @@ func (r *run) readThread(ctx context.Context) (entries []entry.Entry, offset str
 	}
 }
 
-// prepare finds out what the agent is to do, and makes its session.
+// prepare finds the agent's task, and makes its session.
 func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	spoken := r.learn(entries)
 	if err := os.MkdirAll(r.Session, 0o700); err != nil {
@@ -258,7 +258,8 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 		r.session = string(kept)
 		return nil
 	}
-	// What cut the last run may have cut the session's files, too, and they do not say which of the tool calls had ended.
+	// Whatever cut the last run short may have damaged the session's files. They also do not say which tool calls had
+	// ended.
 	messages := harness.Transcript(entries, r.author, r.After)
 	if len(messages) == 0 {
 		return nil
@@ -271,14 +272,14 @@ func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
 	return errors.Join(r.writeFiles(files), r.keepSession())
 }
 
-// spoken is what the log says about the thread's earlier runs.
+// spoken is the state of the thread's earlier runs, from the log.
 type spoken struct {
-	// ended: the last run ended by itself.
+	// ended means that the last run ended by itself.
 	ended bool
 }
 
-// learn reads entries of the thread: chats that are prompts, and requests to stop. Requests are of an earlier run if the thread
-// began to run after them.
+// learn reads entries of the thread: chats that are prompts, and requests to stop. A request that came before the
+// thread began to run belongs to an earlier run.
 func (r *run) learn(entries []entry.Entry) (s spoken) {
 	for _, e := range entries {
 		r.queue.Learn(e)
@@ -316,7 +317,7 @@ func (r *run) isBaseKnown() bool {
 	return err == nil
 }
 
-// keepSession writes down with which name the session is continued.
+// keepSession saves the name with which the session is continued.
 func (r *run) keepSession() error {
 	return os.WriteFile(r.sessionFile(), []byte(r.session), 0o600)
 }
@@ -327,7 +328,7 @@ func (r *run) writeFiles(files []harness.File) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		_ = os.Remove(path) // it may be a link that the agent made
+		_ = os.Remove(path) // the agent may have put a link there
 		mode := os.FileMode(0o600)
 		if f.Program {
 			mode = 0o700
@@ -339,7 +340,7 @@ func (r *run) writeFiles(files []harness.File) error {
 	return nil
 }
 
-// prompt returns what was taken as one prompt.
+// prompt returns the taken messages as one prompt.
 func (r *run) prompt() string {
 	texts := r.waiting
 	if r.waiting = nil; len(texts) == 0 {
@@ -348,8 +349,8 @@ func (r *run) prompt() string {
 	return strings.Join(texts, "\n\n")
 }
 
-// once starts the agent once, and attends to it until it has ended and nothing that it started is left. The error is errOver,
-// or says why the agent could not be started.
+// once starts the agent once. It serves the agent until it and all processes that it started have ended. The error is
+// errOver, or says why the agent could not be started.
 func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (harness.Exit, error) {
 	if r.session == "" && len(r.waiting) == 0 {
 		return harness.Exit{}, errors.New("there is nothing to do: nobody has said anything in the thread")
@@ -412,7 +413,7 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 		select {
 		case l, ok := <-lines:
 			if lines = r.agent.lines; !ok {
-				lines = nil // it closed its output, and still runs
+				lines = nil // the agent closed its output and still runs
 				continue
 			}
 			r.read(l)
@@ -423,7 +424,7 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 			r.hear(ctx, nil)
 		case exit := <-r.agent.exited:
 			if r.settled && r.stop != nil && exit.Signal != 0 {
-				exit.Code, exit.Signal = 0, 0 // it had done its work, and only did not end
+				exit.Code, exit.Signal = 0, 0 // it had done its work and only did not exit
 			}
 			return exit, nil
 		case <-r.stop:
@@ -445,7 +446,7 @@ func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.
 	}
 }
 
-// readRest reads what the agent wrote before it ended.
+// readRest reads the output that the agent wrote before it ended.
 func (r *run) readRest() {
 	late := time.After(outputWithin)
 	for {
@@ -464,7 +465,7 @@ func (r *run) readRest() {
 	}
 }
 
-// hear takes in what was said in the thread, and gives it to an agent that takes it while it works.
+// hear reads new entries, and gives the messages to an agent that accepts them while it works.
 func (r *run) hear(ctx context.Context, entries []entry.Entry) {
 	was := r.cancelled
 	r.learn(entries)
@@ -478,7 +479,7 @@ func (r *run) hear(ctx context.Context, entries []entry.Entry) {
 	}
 }
 
-// interrupt asks the agent to stop, and kills it a little later.
+// interrupt asks the agent to stop, and has it killed after stopWithin.
 func (r *run) interrupt() {
 	if r.stop != nil && !r.settled {
 		return
@@ -542,12 +543,12 @@ func (r *run) event(e harness.Event) {
 	}
 }
 
-// delta returns the id of the delta of the answer that is being written.
+// delta returns the id for deltas of the current answer.
 func (r *run) delta() string {
 	return entry.RunEntryID(r.Epoch, r.spool.index()) + "~" + entry.StepCall(1, r.answers)
 }
 
-// turn changes the phase, which heartbeats say. A change is told at once if it is one of tools.
+// turn changes the phase that heartbeats report. A change is posted at once.
 func (r *run) turn(phase string) {
 	if len(r.asked) > 0 && r.stop == nil {
 		phase = "asking"

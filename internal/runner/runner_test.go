@@ -41,7 +41,7 @@ func TestRun(t *testing.T) {
 			if f.Outcome != "completed" || f.Result != "The file is there now." || f.Through != task {
 				t.Errorf("the report is %+v", f)
 			}
-			if unknown := h.Info().Witness; (f.Usage == nil) != unknown || !unknown && f.Usage.Output != 40 { // the gateway counts it anyway
+			if unknown := h.Info().Witness; (f.Usage == nil) != unknown || !unknown && f.Usage.Output != 40 { // the gateway counts it instead
 				t.Errorf("its usage is %+v", f.Usage)
 			}
 			if got := w.types(); got != "assistant tool_result assistant run_finished" {
@@ -72,8 +72,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Claude Code asks before it runs a command, and asks its user a question. Both are entries, and so are the answers; meanwhile the run
-// says that it waits. When a second question waits, the run is cancelled: the question does not outlive it.
+// Claude Code asks before it runs a command, and asks its user a question. Questions and answers are entries, and the
+// run's phase says that it waits. The run is cancelled while a second question waits, which ends the question.
 func TestAnAgentAsksPeople(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, claude.Harness{}, func(r *modeltest.Request) modeltest.Reply {
@@ -117,7 +117,7 @@ func object(name, value string) string {
 	return string(text)
 }
 
-// OpenCode asks before it runs a command. After a no, it is told the reason; after a yes, the command runs.
+// OpenCode asks before it runs a command. After a no, it receives the reason. After a yes, the command runs.
 func TestAnAgentOfTheProtocolAsksPeople(t *testing.T) {
 	t.Parallel()
 	command := bash["acp-opencode"]

@@ -1,22 +1,24 @@
-// Package runner is arbe's program inside a sandbox: it owns one run of a coding agent. It starts the agent, posts what the agent
-// says and does to the thread through the stream door, gives it what is said in the thread meanwhile, and reports how it
-// ended. Whatever happens to the agent, the network or the server, the run ends with its report in the log, and everything
-// before that is there once and in order.
+// Package runner is arbe's program inside a sandbox, where it owns one run of a coding agent. It starts the agent and
+// posts the agent's messages and actions to the thread through the stream door, the server's HTTP endpoint for the
+// thread's stream. It gives the agent new messages from the thread, and reports how the agent ended. Whatever fails,
+// be it the agent, the network or the server, the run ends with its report in the log. Everything before it is there
+// once and in order.
 //
 // # What it posts
 //
 // Everything goes to the thread's stream as JSON arrays of {id, ts, authorId, payload}, with the type in the payload.
 //
-//   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids that [entry.RunEntryID] makes. They are spooled to disk, and posted
-//     in order until the door has accepted them.
-//   - signal.queue.taken, alone, before the agent is given what people say. The door may refuse it with 412, because somebody has
-//     changed a message meanwhile; then the program reads on, and tries again.
-//   - One signal.thread.run_finished, which is the last. Then the program ends with 0.
-//   - Ephemeral: signal.thread.heartbeat every 5 seconds, and pi.chunk for text that is being written. They come in arrays of their
-//     own and are lost while the door is away. A pi.chunk is a delta of the stream: its id is that of the entry to come and "~"
-//     and the call, its payload {offset, data}, where data are lines of JSON, each an [entry.PiChunk].
+//   - Messages: pi.assistant, pi.tool_result and pi.compaction, with ids made by [entry.RunEntryID]. They are spooled to
+//     disk, and posted in order until the door has accepted them.
+//   - signal.queue.taken, alone, before the agent gets people's messages. The door refuses it with 412 if somebody has
+//     changed a message in the meantime. Then the program reads on, and tries again.
+//   - One signal.thread.run_finished, which is the last entry. Then the program exits with 0.
+//   - Ephemeral: signal.thread.heartbeat every 5 seconds, and pi.chunk for text while the model writes it. They have
+//     arrays of their own and are lost while the door is unreachable. A pi.chunk is a delta of the stream: its id is that
+//     of the coming entry, "~" and the call. Its payload is {offset, data}, where data are lines of JSON, each an
+//     [entry.PiChunk].
 //
-// The door's 401, 403, 404 and 410 mean that the run is over. The program then kills the agent and ends with 3.
+// A 401, 403, 404 or 410 from the door means that the run is over. The program then kills the agent and exits with 3.
 package runner
 
 import (
@@ -34,48 +36,49 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Spec says what to run. It is a file without secrets, whose directory the program keeps its own files in. Fields that are
-// unknown are ignored, so that server and runner may differ by a version.
+// Spec says what to run. It is a file without secrets. The program keeps its own files in the same directory. Unknown
+// fields are ignored, so server and runner may differ by a version.
 type Spec struct {
-	// Epoch is the run's. It is part of each entry's id.
+	// Epoch is the epoch of the run. It is part of each entry's id.
 	Epoch int64 `json:"epoch"`
-	// Harness is the runtime's name, such as "pi", and Program the directory in which its program is installed.
+	// Harness is the name of the runtime, such as "pi", and Program the directory in which its program is installed.
 	Harness string `json:"harness"`
 	Program string `json:"program"`
-	// WorkDir is where the agent works.
+	// WorkDir is the agent's working directory.
 	WorkDir string `json:"work_dir"`
 	// Session is the directory of the agent's own session files, which runs in the same sandbox share.
 	Session string `json:"session"`
-	// Fresh: the session is rebuilt from the thread even if its files exist.
+	// Fresh means that the session is rebuilt from the thread even if its files exist.
 	Fresh bool `json:"fresh"`
-	// After is the position up to which chats are in the session. Later ones are prompts.
+	// After is the position of the last chat that the session has. Later ones are prompts.
 	After int64 `json:"after"`
 	Model Model `json:"model"`
-	// Instructions are the bot's; they are appended to the agent's system prompt.
+	// Instructions are the bot's instructions. They are appended to the agent's system prompt.
 	Instructions string `json:"instructions"`
-	// Ask are the names of what the agent does only with a person's approval, and AnswerSeconds how long it waits for that; 0 is a day.
+	// Ask names the tools that need a person's approval. AnswerSeconds is how long the agent waits for an answer; 0
+	// is a day.
 	Ask           []string `json:"ask,omitempty"`
 	AnswerSeconds int64    `json:"answer_seconds,omitempty"`
 	// MaxSeconds is how long the agent may work; 0 is three days. It only ends agents that hang.
 	MaxSeconds int64 `json:"max_seconds"`
 }
 
-// Model is the model that the agent asks.
+// Model is the model that the agent calls.
 type Model struct {
 	Provider string `json:"provider"`
 	ID       string `json:"id"`
 	// Dialect is "chat", "messages" or "responses"; empty is the harness's preferred one.
 	Dialect string `json:"dialect"`
-	// BaseURL is what the dialect's path (/v1/…) is appended to.
+	// BaseURL is the URL to which the dialect's path (/v1/…) is appended.
 	BaseURL string `json:"base_url"`
-	// KeyEnv is the variable with the key. If it is empty or ARBE_STREAM_TOKEN, BaseURL is the gateway's: the agent then gets no key,
-	// because the runner passes its requests on with the run's current token.
+	// KeyEnv is the variable with the key. If it is empty or ARBE_STREAM_TOKEN, BaseURL is the gateway's. The agent
+	// then gets no key, because the runner relays its requests with the run's current token.
 	KeyEnv        string `json:"key_env"`
 	ContextWindow int64  `json:"context_window"`
 	MaxTokens     int64  `json:"max_tokens"`
 }
 
-// The variables that a run is given.
+// The environment variables of a run.
 const (
 	envThread = "ARBE_THREAD_ID"
 	envURL    = "ARBE_STREAM_URL"
@@ -84,10 +87,10 @@ const (
 	envNext   = "ARBE_PI_MIRROR_NEXT_INDEX"
 )
 
-// defaultMax is how long an agent may work by default.
+// defaultMax is the default limit of an agent's working time.
 const defaultMax = 72 * time.Hour
 
-// setup is everything that a run is given.
+// setup is the input of a run.
 type setup struct {
 	Spec
 	harness harness.Harness
@@ -98,14 +101,14 @@ type setup struct {
 	token  string
 	author string
 	next   int
-	// environ is the agent's environment, which has no token.
+	// environ is the agent's environment, without the token.
 	environ []string
 }
 
-// Find returns the harness of a name.
+// Find returns the harness with a name.
 type Find func(name string) (harness.Harness, bool)
 
-// load reads the specification and the environment. Its errors name what is wrong.
+// load reads the specification and the environment. Its errors name the problem.
 func load(path string, environ []string, find Find) (*setup, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -167,7 +170,7 @@ func (s *setup) check(env map[string]string) error {
 	return nil
 }
 
-// patience is how long the agent waits for an answer.
+// patience returns how long the agent waits for an answer.
 func (s *setup) patience() time.Duration {
 	if s.AnswerSeconds <= 0 {
 		return 24 * time.Hour
@@ -175,7 +178,7 @@ func (s *setup) patience() time.Duration {
 	return time.Duration(s.AnswerSeconds) * time.Second
 }
 
-// max is how long the agent may work.
+// max returns how long the agent may work.
 func (s *setup) max() time.Duration {
 	if s.MaxSeconds <= 0 {
 		return defaultMax

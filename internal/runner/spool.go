@@ -13,22 +13,22 @@ import (
 	"sync"
 )
 
-// spool is the queue of what the door has not accepted yet, oldest first. It is a file, so that a server that is away for hours costs
-// no memory, and so that a runner that was killed loses nothing.
+// spool is the queue of records that the door has not accepted yet, oldest first. It is a file. So a server that is
+// away for hours costs no memory, and a killed runner loses nothing.
 //
-// The file has one record per line. Beside it is how far the door has accepted it.
+// The file has one record per line. A second file says how much of it the door has accepted.
 type spool struct {
 	mu   sync.Mutex
 	file *os.File
 	mark string
-	// read is how much of the file the door has accepted, and size how much there is.
+	// read is how much of the file the door has accepted, and size its total size.
 	read, size int64
-	// rest are records for which the disk had no room. While there are some, later ones go there, too.
+	// rest are records that the disk had no room for. While there are any, later ones go there too.
 	rest     [][]byte
 	restSize int64
-	// lost counts what neither had room for since the last time that lost was taken.
+	// lost counts the records that neither had room for since the last takeLost.
 	lost int
-	// next is the index of the next entry, and ended reports that the run's report is among the records.
+	// next is the index of the next entry. ended means that the run's report is among the records.
 	next  int
 	ended bool
 	more  chan struct{}
@@ -39,13 +39,13 @@ type spool struct {
 const (
 	maxSpool = 256 << 20
 	maxRest  = 8 << 20
-	// maxBatch is how much is posted at once; a single record may be longer.
+	// maxBatch limits one post; a single record may be longer.
 	maxBatch = 512 << 10
 	maxCount = 200
 )
 
-// openSpool opens the spool in a directory, or makes one that begins with the index next. resumed reports that an earlier
-// runner of this run wrote it.
+// openSpool opens the spool in a directory, or makes one that begins with the index next. resumed means that an
+// earlier runner of this run wrote it.
 func openSpool(dir string, epoch int64, next int) (s *spool, resumed bool, err error) {
 	name := filepath.Join(dir, "spool-"+strconv.FormatInt(epoch, 10))
 	s = &spool{mark: name + ".mark", next: next, more: make(chan struct{}, 1), limit: maxSpool}
@@ -64,7 +64,7 @@ func openSpool(dir string, epoch int64, next int) (s *spool, resumed bool, err e
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // a record without its end was not written whole
+			break // a line without its end was not written completely
 		} else if err != nil {
 			return nil, false, err
 		}
@@ -88,7 +88,7 @@ func openSpool(dir string, epoch int64, next int) (s *spool, resumed bool, err e
 	return s, resumed, s.remember()
 }
 
-// remember writes down how far the door has accepted the file.
+// remember saves how much of the file the door has accepted.
 func (s *spool) remember() error {
 	text, err := json.Marshal(map[string]any{"read": s.read, "next": s.next, "ended": s.ended})
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *spool) remember() error {
 	return os.Rename(s.mark+".new", s.mark)
 }
 
-// indexOf returns the n of an [entry.RunEntryID], or of what begins with one; -1 if there is none.
+// indexOf returns the n of an [entry.RunEntryID], or of an id that begins with one; -1 if there is none.
 func indexOf(id string) int {
 	parts := strings.Split(id, ".")
 	if len(parts) < 3 || parts[0] != "run" {
@@ -113,7 +113,7 @@ func indexOf(id string) int {
 	return n
 }
 
-// index returns the index of the next entry, and take takes it.
+// index returns the index of the next entry. take also advances it.
 func (s *spool) index() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *spool) add(record []byte, last bool) {
 			s.size += int64(len(line))
 			return
 		}
-		_ = s.file.Truncate(s.size) // what was written in part is written over otherwise
+		_ = s.file.Truncate(s.size) // otherwise the next record overwrites the partial one
 	}
 	if last || s.restSize+int64(len(line)) <= maxRest {
 		s.rest = append(s.rest, line)
@@ -149,7 +149,7 @@ func (s *spool) add(record []byte, last bool) {
 	s.lost++
 }
 
-// takeLost returns how many records were lost since the last call, once there is room again.
+// takeLost returns the number of records lost since the last call, once there is room again.
 func (s *spool) takeLost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *spool) takeLost() int {
 	return n
 }
 
-// peek returns the oldest records, as many as are posted at once; none if the door has accepted all. size is for accept.
+// peek returns the oldest records, as many as fit one post; none if the door has accepted all. Pass size to accept.
 func (s *spool) peek() (records [][]byte, size int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +192,7 @@ func (s *spool) peek() (records [][]byte, size int64, err error) {
 	return records, size, nil
 }
 
-// accept drops the oldest records, of which peek returned the size.
+// accept drops the n oldest records. size is from peek.
 func (s *spool) accept(n int, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,14 +201,14 @@ func (s *spool) accept(n int, size int64) {
 	} else {
 		s.rest, s.restSize = s.rest[n:], s.restSize-size
 	}
-	_ = s.remember()                                                     // otherwise the door gets them again, and keeps one of each
+	_ = s.remember()                                                     // otherwise the door gets them again, and stores each once
 	if s.read == s.size && s.size > 1<<20 && s.file.Truncate(0) == nil { // give the disk back
 		s.read, s.size = 0, 0
 		_ = s.remember()
 	}
 }
 
-// spoil gives up what cannot be read any more, because someone else changed the file.
+// spoil gives up the unread rest of a file that another program has changed.
 func (s *spool) spoil() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,14 +216,14 @@ func (s *spool) spoil() {
 	s.read = s.size
 }
 
-// finished reports that the door has accepted everything, the run's report included.
+// finished reports whether the door has accepted everything, including the run's report.
 func (s *spool) finished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended && s.read == s.size && len(s.rest) == 0
 }
 
-// onlyReport reports that the run's report is all that is left.
+// onlyReport reports whether only the run's report is left.
 func (s *spool) onlyReport() bool {
 	records, _, err := s.peek()
 	s.mu.Lock()
@@ -231,7 +231,7 @@ func (s *spool) onlyReport() bool {
 	return err == nil && s.ended && len(records) == 1
 }
 
-// wake lets the poster look again.
+// wake wakes the poster.
 func (s *spool) wake() {
 	select {
 	case s.more <- struct{}{}:

@@ -36,7 +36,7 @@ func TestSpool(t *testing.T) {
 	if records, _, err = s.peek(); err != nil || len(records) != 3 || !strings.Contains(string(records[0]), "run.1.2") || s.index() != 5 {
 		t.Fatalf("it has %d records, and goes on at %d: %v", len(records), s.index(), err)
 	}
-	// Without room, records are lost and counted, and the report is not.
+	// Without room, records are lost and counted, but the report is kept.
 	s.limit, s.restSize = s.size-s.read, maxRest
 	for range 4 {
 		s.add(record(s.take(), "lost"), false)

@@ -12,28 +12,29 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// This file takes what people say for the agent. Until the runner has taken a message, people can change it; therefore it tells the
-// door what it takes, and gives the agent a message only when the door has said yes. If somebody has changed a message that it has
-// not read yet, the door says no, and the runner reads on.
+// This file takes messages for the agent. People can change a message until the runner has taken it. So the runner
+// tells the door what it takes, and gives the agent a message only after the door has agreed. If a message has
+// changed and the runner has not read the change yet, the door refuses, and the runner reads on.
 
-// maxRefusals is how often the door may refuse, without a reason in the log, before messages are left to the next run.
+// maxRefusals is how often the door may refuse at one log position before the messages are left to the next run.
 const maxRefusals = 5
 
-// taking is what the door is being told.
+// taking is a request to the door to take messages.
 type taking struct {
 	ids   []string
 	texts []string
 	read  int64
-	// said has the door's answer.
+	// said receives the door's answer.
 	said chan error
 }
 
-// steers reports whether the agent can be given more than it has.
+// steers reports whether the agent accepts messages while it works.
 func (r *run) steers() bool {
 	return r.harness.Info().Steer && !r.cancelled && !r.overtime && !r.settled
 }
 
-// take begins to take what waits, unless the door is being told already, or has refused it as the log is now.
+// take begins to take the waiting messages, unless a request is under way or the door has refused one at this log
+// position.
 func (r *run) take(ctx context.Context) {
 	waiting := r.queue.Waiting()
 	if r.taking != nil || len(waiting) == 0 || r.position == r.refusedAt {
@@ -54,7 +55,7 @@ func (r *run) take(ctx context.Context) {
 	go func() { t.said <- tell(ctx, r.door, record) }()
 }
 
-// tell posts a record until the door has said yes or no.
+// tell posts a record until the door has accepted or refused it.
 func tell(ctx context.Context, d *door, record []byte) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := d.post(ctx, [][]byte{record})
@@ -66,7 +67,7 @@ func tell(ctx context.Context, d *door, record []byte) error {
 	}
 }
 
-// answer is where the door's answer comes; nil if the door is not being told anything.
+// answer returns the channel for the door's answer; nil if there is no request.
 func (r *run) answer() <-chan error {
 	if r.taking == nil {
 		return nil
@@ -74,7 +75,7 @@ func (r *run) answer() <-chan error {
 	return r.taking.said
 }
 
-// took does what the door's answer says.
+// took handles the door's answer.
 func (r *run) took(err error) {
 	t := r.taking
 	r.taking = nil
@@ -89,13 +90,13 @@ func (r *run) took(err error) {
 	case err != nil && !isRefused: // the context has ended
 		return
 	}
-	// A door that does not know what taking is refuses it, too. Then nobody can change what waits.
+	// An older door, which does not support takes, also refuses them. In that case nobody can change the queue.
 	r.queue.Take(t.ids...)
 	r.waiting = append(r.waiting, t.texts...)
 	r.beat()
 }
 
-// notTaken waits for more of the log. If that does not come, the messages are left to the next run.
+// notTaken waits for more of the log. If nothing comes, the messages are left to the next run.
 func (r *run) notTaken(t *taking, no error) {
 	if t.read != r.lastRefused {
 		r.refusals = 0
@@ -107,18 +108,18 @@ func (r *run) notTaken(t *taking, no error) {
 	}
 }
 
-// steer gives the running agent what was taken.
+// steer gives the taken messages to the running agent.
 func (r *run) steer() {
 	for len(r.waiting) > 0 && r.steers() {
 		input := r.reader.Steer(r.waiting[0])
 		if input == nil || !r.agent.input.write(input) {
-			return // it is the next prompt
+			return // it becomes the next prompt
 		}
 		r.waiting = r.waiting[1:]
 	}
 }
 
-// takeAll takes everything that waits, while heartbeats go on. The error is errOver, or that of ctx.
+// takeAll takes everything that waits, while heartbeats continue. The error is errOver, or that of ctx.
 func (r *run) takeAll(ctx context.Context, guard <-chan time.Time) error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()

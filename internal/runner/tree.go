@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of every descendant whose own parent ends, so that none is out of reach of killTree. It also
-// makes the environment of this process, which has the token, unreadable for other processes of its user.
+// adopt makes this process the parent of every orphaned descendant, so killTree can reach all of them. It also makes
+// this process's environment, which has the token, unreadable for other processes of its user.
 func adopt() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
@@ -21,8 +21,9 @@ func adopt() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// killTree kills every descendant of this process, and those that carry mark in their environment: what an agent that was killed
-// with an earlier runner has left. It returns when none is left, or after a while. agent is reaped by who started it.
+// killTree kills every descendant of this process, and every process with mark in its environment: those may be left
+// from an agent that was killed with an earlier runner. It returns when none is left, or after three seconds. It does
+// not reap agent, which the goroutine that started it reaps.
 func killTree(agent int, mark string) {
 	for end := time.Now().Add(3 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left := false
@@ -42,13 +43,13 @@ func killTree(agent int, mark string) {
 	}
 }
 
-// listed is a process as /proc has it.
+// listed is a process as listed in /proc.
 type listed struct {
 	pid, parent int
 	zombie      bool
 }
 
-// descendants returns the processes below root, and those that carry mark and what is below them.
+// descendants returns the processes below root, those with mark in their environment, and the processes below these.
 func descendants(root int, mark string) (found []listed) {
 	all := processes()
 	below := map[int]bool{root: true}
@@ -90,7 +91,7 @@ func processes() (all []listed) {
 		if err != nil {
 			continue
 		}
-		// The name may contain anything, so that the fields are those after its last parenthesis.
+		// The name may contain anything, so the fields begin after the last parenthesis.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 2 {
 			continue

@@ -13,25 +13,26 @@ import (
 	"time"
 )
 
-// wholes are the whole texts of results that are too long for the log, until the door has taken them. Each is a file with the name of
-// its entry's id, so that they outlive this process as the spool does, and cost no memory while the door is away.
+// wholes are the full texts of results that are too long for the log, until the door has accepted them. Each is a
+// file named after its entry's id, so it survives this process, as the spool does, and costs no memory while the door
+// is away.
 //
-// An entry is posted behind its text, because the server then names the artifact in it. A text that the server fails to take for a
-// minute is dropped: a store of files that is broken must not hold up the log.
+// An entry is posted after its text, because the server then adds the artifact's name to it. A text that the server
+// fails to store for a minute is dropped: a broken file store must not hold up the log.
 type wholes struct {
 	dir string
-	// patience is how long the door may fail to take a text.
+	// patience is how long the door may fail to store a text.
 	patience time.Duration
 
 	mu   sync.Mutex
 	size int64
-	// failing is the text that the door answered with an error, and since when.
+	// failing is the text whose upload the door answers with an error, and since is when that began.
 	failing string
 	since   time.Time
 }
 
 const (
-	// maxWholes limits the texts that wait, in bytes.
+	// maxWholes limits the size of the waiting texts, in bytes.
 	maxWholes = 128 << 20
 	wholeFor  = time.Minute
 )
@@ -43,7 +44,7 @@ func newWholes(dir string) *wholes {
 		return w // there was no earlier runner of this run, or it kept nothing
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what is missing only counts in nothing
+	names, _ := d.Readdirnames(-1) // an error only makes size too small
 	for _, name := range names {
 		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			w.size += info.Size()
@@ -52,7 +53,7 @@ func newWholes(dir string) *wholes {
 	return w
 }
 
-// keep keeps the text of the result with this id, and reports whether there was room for it.
+// keep stores the text of the result with this id, and reports whether there was room for it.
 func (w *wholes) keep(id string, text []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +69,7 @@ func (w *wholes) keep(id string, text []byte) bool {
 	return true
 }
 
-// post posts the texts that belong to records. The error is errOver, or one after which to try again.
+// post uploads the texts that belong to records. The error is errOver, or one that allows a retry.
 func (w *wholes) post(ctx context.Context, d *door, records [][]byte) error {
 	for _, record := range records {
 		if !bytes.Contains(record, []byte(`"wholeBytes":`)) {
@@ -116,7 +117,7 @@ func (w *wholes) postOne(ctx context.Context, d *door, id string) error {
 	return nil
 }
 
-// fails notes that the door answered a text with an error, and reports whether it has done so for long enough.
+// fails notes that the door answered with an error, and reports whether it has done so for longer than patience.
 func (w *wholes) fails(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// keeper is a door that notes what it is sent, in order: the ids of entries, and of whole texts with a "+".
+// keeper is a door that records what it receives, in order: the ids of entries, and those of full texts with a "+".
 type keeper struct {
 	mu    sync.Mutex
 	sent  []string
 	texts map[string]string
-	// answer is the status for a text, by how many were sent before.
+	// answer returns the status for a text, by the number of earlier ones.
 	answer func(n int) int
 	n      int
 }
@@ -52,7 +52,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// posting is a run whose results are posted to k.
+// posting returns a run whose results are posted to k.
 func posting(t *testing.T, k *keeper, dir string) *run {
 	t.Helper()
 	k.texts = map[string]string{}
@@ -66,7 +66,7 @@ func posting(t *testing.T, k *keeper, dir string) *run {
 	return &run{setup: &setup{Spec: Spec{Epoch: 1}}, door: d, spool: s, post: newPoster(d, s, newWholes(filepath.Join(dir, "whole-1")), "me"), calls: map[string]call{}, queue: entry.NewQueue("me", 0)}
 }
 
-// deliver ends the run, and waits until the door has everything.
+// deliver ends the run, and waits until the door has received everything.
 func (r *run) deliver(t *testing.T) {
 	t.Helper()
 	r.put(entry.RunEntryID(1, r.spool.take()), runFinished{RunFinished: entry.RunFinished{Epoch: 1, Outcome: entry.RunCompleted}}, true)
@@ -123,7 +123,7 @@ func TestAWholeResultOutlivesItsRunner(t *testing.T) {
 	}
 }
 
-// Nothing that happens to a whole result holds up the log.
+// No failure of a full result holds up the log.
 func TestAWholeResultThatIsNotTaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// While the door is away, whole results wait on the disk up to a limit. What comes then has only its entry.
+// While the door is unreachable, full results wait on disk, up to a limit. Later ones have only their entries.
 func TestWholeResultsThatWaitHaveALimit(t *testing.T) {
 	t.Parallel()
 	w := newWholes(t.TempDir())

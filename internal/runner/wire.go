@@ -2,7 +2,7 @@ package runner
 
 import "github.com/arbe-dev/arbe/internal/entry"
 
-// What the runner posts besides messages.
+// The types that the runner posts besides messages.
 
 type chunk struct {
 	Offset int64  `json:"offset"`
@@ -11,11 +11,11 @@ type chunk struct {
 
 func (chunk) Type() string { return "pi.chunk" }
 
-// runFinished is the run's report, with what its reader can check the patch by.
+// runFinished is the run's report, with the data to check the patch.
 type runFinished struct {
 	entry.RunFinished
-	// PatchBytes, PatchFiles and PatchSHA256 describe the file at PatchPath. PatchBase is the commit that it applies to: that of the
-	// first run in the sandbox. PatchError says why there is no patch, or what it lacks.
+	// PatchBytes, PatchFiles and PatchSHA256 describe the file at PatchPath. PatchBase is the commit that it applies
+	// to: the one at the first run in the sandbox. PatchError says why there is no patch, or what it lacks.
 	PatchBytes  int64  `json:"patch_bytes,omitempty"`
 	PatchFiles  int    `json:"patch_files,omitempty"`
 	PatchSHA256 string `json:"patch_sha256,omitempty"`

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// patch is what a run has changed in the working tree, as a file that git apply takes.
+// patch describes a run's changes in the working tree, as a file for git apply.
 type patch struct {
 	path, base, sha256 string
 	bytes              int64
 	files              int
-	// missing says what could not be saved; empty if everything is.
+	// missing says what could not be saved; empty if everything was saved.
 	missing string
 }
 
@@ -31,8 +31,8 @@ const (
 	saveFor      = 60 * time.Second
 )
 
-// tree saves the working tree of a run. It uses a repository of its own that borrows the objects of the tree's, so that git reads
-// neither the tree's configuration, which could name programs to run, nor changes its index. dir is where that is.
+// tree saves the working tree of a run. It uses a separate repository, in dir, that borrows the objects of the tree's
+// repository. So git neither reads the tree's configuration, which could name programs to run, nor changes its index.
 type tree struct {
 	work, dir string
 	environ   []string
@@ -68,7 +68,7 @@ func (t tree) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// own is git in the repository of this package.
+// own runs git in the separate repository.
 func (t tree) own(ctx context.Context, stdin []byte, args ...string) (string, error) {
 	t.environ = append(t.environ[:len(t.environ):len(t.environ)], "GIT_DIR="+t.dir, "GIT_WORK_TREE="+t.work)
 	return t.git(ctx, stdin, args...)
@@ -77,7 +77,7 @@ func (t tree) own(ctx context.Context, stdin []byte, args ...string) (string, er
 // errNoRepository says that there is nothing to compare with.
 var errNoRepository = errors.New("the working directory is not a git repository")
 
-// commit returns the commit that is checked out; empty in a repository without one.
+// commit returns the commit that is checked out; empty in a repository without commits.
 func (t tree) commit(ctx context.Context) (string, error) {
 	if _, err := os.Stat(t.work); err != nil {
 		return "", errors.New("the working directory is gone")
@@ -95,11 +95,12 @@ func (t tree) commit(ctx context.Context) (string, error) {
 	return strings.TrimSpace(head), nil
 }
 
-// emptyTree is git's name of a tree without files.
+// emptyTree is git's id of the empty tree.
 const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-// save writes the difference between a commit and the working tree, with untracked files that are not ignored, into a file. What
-// was committed since is in it, too: it is lost with the sandbox otherwise. An empty base is the current commit.
+// save writes the difference between a commit and the working tree to a file, including untracked files that are not
+// ignored. It includes later commits, because they would be lost with the sandbox. An empty base is the current
+// commit.
 func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, saveFor)
 	defer cancel()
@@ -116,7 +117,7 @@ func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
 	defer os.RemoveAll(t.dir)
 	if base != "" {
 		if _, err := t.own(ctx, nil, "cat-file", "-e", base+"^{commit}"); err != nil {
-			base = head // the other was removed, as by a new clone
+			base = head // the old base is gone, for example after a new clone
 		}
 	}
 	p.base = base
@@ -137,7 +138,7 @@ func (t tree) save(ctx context.Context, base, to string) (p patch, err error) {
 	return t.write(ctx, p, base, to)
 }
 
-// borrow makes the repository of this package.
+// borrow makes the separate repository.
 func (t tree) borrow(ctx context.Context) error {
 	common, err := t.git(ctx, nil, "rev-parse", "--path-format=absolute", "--git-common-dir", "--git-path", "index", "--git-path", "info/exclude")
 	if err != nil {
@@ -163,7 +164,7 @@ func (t tree) borrow(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(t.dir, "objects/info/alternates"), []byte(filepath.Join(paths[0], "objects")+"\n"), 0o600); err != nil {
 		return err
 	}
-	// The index spares git from reading every file, and the excludes are the user's wishes. Neither need be there.
+	// The index spares git from reading every file, and the excludes are the user's choice. Either may be missing.
 	_ = os.MkdirAll(filepath.Join(t.dir, "info"), 0o700)
 	if copyFile(filepath.Join(t.dir, "index"), paths[1]) != nil {
 		_ = os.Remove(filepath.Join(t.dir, "index")) // half of it is worse than none
@@ -188,7 +189,7 @@ func copyFile(to, from string) error {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	// git takes a file for unchanged if it was not written since the index was.
+	// git considers a file unchanged if it is older than the index.
 	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
@@ -204,7 +205,7 @@ func (t tree) addNew(ctx context.Context) (missing string, err error) {
 	for name := range strings.SplitSeq(list, "\x00") {
 		switch info, err := os.Lstat(filepath.Join(t.work, name)); {
 		case name == "" || err != nil:
-		case strings.HasSuffix(name, "/"): // a repository in the repository
+		case strings.HasSuffix(name, "/"): // a nested repository
 			nested++
 		case !info.Mode().IsRegular() && info.Mode()&os.ModeSymlink == 0:
 		case info.Size() > maxUntracked || info.Size() > room || len(add) >= maxNew:
@@ -258,7 +259,7 @@ func (t tree) write(ctx context.Context, p patch, base, to string) (patch, error
 	return p, nil
 }
 
-// limited fails once more is written to it than left.
+// limited fails once more than left is written to it.
 type limited struct {
 	to   io.Writer
 	left int64

@@ -18,19 +18,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Account is what a driver states of keys that houses bring: a house that has the secret has its boxes in an account of its own at
-// the provider, instead of the operator's. A key is tried by listing the boxes of its account.
+// Account describes how a house brings its own key to a driver's provider. A house that has the secret has its boxes
+// in its own account, instead of the operator's. A key is tried by listing the boxes of its account.
 type Account struct {
 	// Secret is the name of the secret with the key, such as DAYTONA_API_KEY.
 	Secret string
-	// Open returns a driver for the account of a key. It does not ask the provider. What the driver connects to is at the operator's
-	// address, or public: never a host of the operator's network that the account names. The driver is not [Gated], and its boxes
-	// are bound to no machine.
+	// Open returns a driver for the account of a key. It does not ask the provider. The driver connects only to the
+	// operator's address or to public addresses, never to a host in the operator's network that the account names. It
+	// is not [Gated], and its boxes are not bound to a machine.
 	Open func(key string) (Driver, error)
 }
 
-// accounts are the houses' own accounts at providers. The key is read anew each time, so that a new one is used at once, and nothing
-// keeps a deleted one. It is safe for concurrent use.
+// accounts are the houses' own accounts at providers. The key is read for each use, so a new key works at once, and a
+// deleted one is not kept. It is safe for concurrent use.
 type accounts struct {
 	of      map[string]Account // by the driver's name
 	secrets *secret.Secrets
@@ -46,7 +46,7 @@ type openedAccount struct {
 	driver   Driver
 }
 
-// mostOpened is how many accounts are kept open.
+// mostOpened limits the open accounts.
 const mostOpened = 10_000
 
 // open returns the driver of a house's account. Without its key, the error has the reason [fault.SecretMissing].
@@ -74,7 +74,7 @@ func (a *accounts) open(ctx context.Context, house, name string) (Driver, error)
 		return nil, err
 	}
 	a.closeLocked(at)
-	if len(a.opened) >= mostOpened { // opening one again costs little
+	if len(a.opened) >= mostOpened { // reopening one is cheap
 		for other := range a.opened {
 			a.closeLocked(other)
 			break
@@ -84,7 +84,7 @@ func (a *accounts) open(ctx context.Context, house, name string) (Driver, error)
 	return driver, nil
 }
 
-// closeLocked closes an account once what uses it has had time to end.
+// closeLocked closes an account after an hour, so its current uses can end.
 func (a *accounts) closeLocked(at accountKey) {
 	was, ok := a.opened[at]
 	if !ok {
@@ -105,7 +105,7 @@ func (a *accounts) close(ctx context.Context) (err error) {
 	return err
 }
 
-// named returns the drivers that have their keys in secrets of some names, sorted.
+// named returns the drivers whose keys are the secrets with these names, sorted.
 func (a *accounts) named(secrets ...string) (drivers []string) {
 	for _, name := range slices.Sorted(maps.Keys(a.of)) {
 		if slices.Contains(secrets, a.of[name].Secret) {
@@ -115,7 +115,7 @@ func (a *accounts) named(secrets ...string) (drivers []string) {
 	return drivers
 }
 
-// of returns the driver of a sandbox's box: the operator's, or that of the house's own account.
+// of returns the driver of a sandbox's box: the operator's, or the one for the house's own account.
 func (d *drivers) of(ctx context.Context, box Sandbox) (Driver, error) {
 	if box.OwnAccount {
 		return d.accounts.open(ctx, box.House, box.Provider)
@@ -123,7 +123,8 @@ func (d *drivers) of(ctx context.Context, box Sandbox) (Driver, error) {
 	return d.get(box.Provider)
 }
 
-// chooseTx returns whether the boxes that the transaction's house gets now are in its own account; an error if it can have none.
+// chooseTx reports whether new boxes of the transaction's house go to its own account. It returns an error if the
+// house can have no box.
 func (d *drivers) chooseTx(ctx context.Context, tx pgx.Tx, q *query.Queries, name string) (own bool, err error) {
 	of, known := d.accounts.of[name]
 	if known {
@@ -138,8 +139,8 @@ func (d *drivers) chooseTx(ctx context.Context, tx pgx.Tx, q *query.Queries, nam
 	return false, err
 }
 
-// AccountKeys returns which of some names are those of secrets with keys of sandbox providers, whether set or not. Callers let only
-// owners set, delete or bind them.
+// AccountKeys returns the names that belong to secrets with keys of sandbox providers, whether they are set or not.
+// Callers let only owners set, delete or bind them.
 func (r *Resolver) AccountKeys(names ...string) (keys []string) {
 	for _, name := range names {
 		if len(r.drivers.accounts.named(name)) > 0 {
@@ -149,7 +150,7 @@ func (r *Resolver) AccountKeys(names ...string) (keys []string) {
 	return keys
 }
 
-// AccountUses returns, as [secret.Uses], what uses the keys of the accounts of drivers: the sandboxes that are in them.
+// AccountUses returns, as [secret.Uses], the sandboxes in the accounts of drivers. They use the accounts' keys.
 func AccountUses(of map[string]Account) secret.Uses {
 	return func(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
 		rows, err := query.New().OwnSandboxes(ctx, tx, house, slices.Sorted(maps.Keys(of)), askedMost)
@@ -163,16 +164,16 @@ func AccountUses(of map[string]Account) secret.Uses {
 }
 
 const (
-	// tryTime is how long trying a key may take, and probedMost how many sandboxes a new key is tried with.
+	// tryTime limits a try of a key, and probedMost the number of sandboxes with which a new key is tried.
 	tryTime, probedMost = 20 * time.Second, 5
-	// maxKey is the longest key, in bytes.
+	// maxKey is the size of the longest key, in bytes.
 	maxKey = 4096
 )
 
-// TryAccount tries the value that a secret of the scope's house is about to get, if that is the key of sandbox providers, and returns
-// what it came to, as a sentence; empty for another secret. It changes nothing. A key that a provider refuses is a [fault.Invalid].
-// While sandboxes of the house are in an account of its own, only a key of the same account replaces that account's: for another
-// one, the error is a [fault.Precondition]. skip accepts any.
+// TryAccount tries a new value for a secret of the scope's house, if the secret is a key of sandbox providers. It
+// returns the result as a sentence, or "" for any other secret. It changes nothing. A key that a provider refuses is
+// a [fault.Invalid]. While the house has sandboxes in its own account, only another key of the same account is
+// accepted. A key of a different account is a [fault.Precondition]. With skip, the key is not tried.
 func (r *Resolver) TryAccount(ctx context.Context, scope db.Scope, name, value string, skip bool) (said string, err error) {
 	names := r.drivers.accounts.named(name)
 	if len(names) == 0 {
@@ -233,10 +234,11 @@ func (r *Resolver) tryAccount(ctx context.Context, scope db.Scope, name, key str
 	return nil
 }
 
-// OwnAccount is how a house uses a driver.
+// OwnAccount describes a house's own account for a driver.
 type OwnAccount struct {
 	Driver, Secret string
-	// Set: the house has a key, so that its new boxes are in its own account. Operator: the operator has an account, too.
+	// Set means that the house has a key, so its new boxes are in its own account. Operator means that the operator
+	// has an account too.
 	Set, Operator bool
 	// Sandboxes is how many boxes are in the house's own account, at most askedMost.
 	Sandboxes int
@@ -265,14 +267,15 @@ func (r *Resolver) OwnAccounts(ctx context.Context, scope db.Scope) (list []OwnA
 }
 
 const (
-	// accountsAtOnce is how many accounts one sweep asks at the same time, and accountsMost how many one sweep asks.
+	// accountsAtOnce is the number of accounts that one sweep asks concurrently, and accountsMost the number that it
+	// asks in total.
 	accountsAtOnce, accountsMost = 8, 20_000
-	// accountsTime is how long a sweep of all accounts may take. The next one goes through them in another order.
+	// accountsTime limits a sweep of all accounts. The next sweep visits them in another order.
 	accountsTime = 4 * time.Minute
 )
 
-// SweepAccounts is [Reaper.Sweep] for the houses' own accounts. Each has limited time, and one that failed is left alone for a while,
-// so that none holds up another.
+// SweepAccounts is [Reaper.Sweep] for the houses' own accounts. Each has limited time, and one that failed is left
+// alone for a while, so no account delays another.
 func (r *Reaper) SweepAccounts(ctx context.Context) {
 	of := r.drivers.accounts.of
 	var secrets []string
@@ -331,5 +334,5 @@ func (r *Reaper) sweepAccount(ctx context.Context, house, name string) {
 	r.rests.end(at)
 }
 
-// CloseAccounts closes the houses' own accounts, after which no method may be called.
+// CloseAccounts closes the houses' own accounts. No method may be called after it.
 func (r *Resolver) CloseAccounts(ctx context.Context) error { return r.drivers.accounts.close(ctx) }

@@ -18,7 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// accountsBench is a bench whose house may bring a key of its own to a double of Daytona, where the operator has an account, too.
+// accountsBench is a bench whose house may bring its own key to a double of Daytona, where the operator has an account
+// too.
 type accountsBench struct {
 	*bench
 	daytona *daytonatest.Double
@@ -101,7 +102,7 @@ func TestBoxesOfAHouseWithAKeyAreInItsAccount(t *testing.T) {
 	b.mustSet("dtn_theirs")
 	one, two := b.thread(b.env), b.thread(b.env)
 	own, _ := b.sh(one, "true")
-	b.sh(two, "true") // the operator allows one for each house, which is not the limit of another account
+	b.sh(two, "true") // the operator's limit of one per house does not apply to another account
 	b.is(operators, 1)
 	b.is(theirs, 2)
 	if old.OwnAccount || !own.OwnAccount {
@@ -212,7 +213,7 @@ func TestAKeyIsReplacedByOneOfTheSameAccount(t *testing.T) {
 		t.Errorf("with the new key, the box has %q", out)
 	}
 
-	// Without boxes there, it may be any account's.
+	// Without boxes there, a key of any account is accepted.
 	if _, err := b.boxes.Discard(t.Context(), b.scope, b.on(th)); err != nil {
 		t.Fatal(detail(err))
 	}
@@ -243,7 +244,7 @@ func TestADeletedKeyLeavesItsBoxes(t *testing.T) {
 		t.Error("the box counts as dead")
 	}
 	b.is(theirs, 1)
-	b.sh(b.thread(b.env), "true") // at the operator's
+	b.sh(b.thread(b.env), "true") // in the operator's account
 	b.is(operators, 1)
 
 	b.mustSet("dtn_theirs")
@@ -251,7 +252,7 @@ func TestADeletedKeyLeavesItsBoxes(t *testing.T) {
 		t.Errorf("with the key again, the box has %q", out)
 	}
 
-	// A box that nobody reaches is given up.
+	// A box that nobody can reach is given up.
 	if err := b.secrets.Delete(t.Context(), b.scope, daytona.Account.Secret, true); err != nil {
 		t.Fatal(detail(err))
 	}
@@ -263,7 +264,8 @@ func TestADeletedKeyLeavesItsBoxes(t *testing.T) {
 	}
 }
 
-// TestASweepSeesEveryAccount: what a crash left is found in the houses' own accounts, and nothing there can concern another house.
+// TestASweepSeesEveryAccount: a sweep finds the leftovers of a crash in the houses' own accounts. Nothing there
+// affects another house.
 func TestASweepSeesEveryAccount(t *testing.T) {
 	t.Parallel()
 	b := setupAccounts(t)
@@ -272,7 +274,7 @@ func TestASweepSeesEveryAccount(t *testing.T) {
 	live, _ := b.sh(b.thread(b.env), "true")
 	b.exec("update sandboxes set status = 'dead', destroyed_at = now() where id = $1", dead.ID)
 
-	// A box that says that it is the other house's, and one of another installation.
+	// A box whose labels name the other house, and one of another installation.
 	other := b.house()
 	stranger, err := daytona.Open(daytona.Account.Configure(daytona.Config{URL: b.daytona.URL}, "dtn_theirs"))
 	if err != nil {
@@ -286,7 +288,7 @@ func TestASweepSeesEveryAccount(t *testing.T) {
 			t.Fatal(detail(err))
 		}
 	}
-	b.boxes.Sweep(t.Context()) // the operator's
+	b.boxes.Sweep(t.Context()) // sweeps the operator's account
 	b.is(theirs, 5)
 	b.boxes.SweepAccounts(t.Context())
 	b.is(theirs, 4)
@@ -300,7 +302,8 @@ func TestASweepSeesEveryAccount(t *testing.T) {
 	}
 }
 
-// TestAnAccountHoldsUpNoOther: while one is silent, the boxes of others work and are swept, and a start asks none.
+// TestAnAccountHoldsUpNoOther: while one account is silent, the boxes of others work and are swept, and a start asks
+// none.
 func TestAnAccountHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := setupAccounts(t)
@@ -325,7 +328,7 @@ func TestAnAccountHoldsUpNoOther(t *testing.T) {
 	b.scope = b.house()
 	b.daytona.SetKey("dtn_bad", "bad")
 	b.put("dtn_bad")
-	b.boxes.Sweep(t.Context()) // a server waits for it at its start, so that it asks no account of a house
+	b.boxes.Sweep(t.Context()) // a server waits for it at its start, so it asks no account of a house
 	if calls := b.daytona.CallsWith("dtn_bad"); calls != 0 {
 		t.Errorf("the sweep of a start asked the account of a house %d times", calls)
 	}

@@ -22,9 +22,9 @@ const (
 	maxPath = 4095
 )
 
-// cleanArchive copies a tar archive, compressed, and returns how many files it has and how many were left out. Programs of a
-// sandbox wrote it, so it may contain anything. cleanArchive copies only files, links and directories below the folder,
-// nothing below a link, and no hooks of repositories, which git would run.
+// cleanArchive copies a tar archive, compressed, and returns how many files it has and how many were left out. Programs
+// of a sandbox wrote it, so it may contain anything. cleanArchive copies only files, links and directories below the
+// folder, nothing below a link, and no hooks of repositories, which git would run.
 func cleanArchive(to io.Writer, from io.Reader) (files, left int, err error) {
 	packed := gzip.NewWriter(to)
 	c := &cleaning{in: tar.NewReader(from), out: tar.NewWriter(packed), links: map[string]bool{}, regular: map[string]bool{}}
@@ -134,8 +134,8 @@ func (c *cleaning) allows(h *tar.Header, name string) bool {
 	return false
 }
 
-// besides copies an archive without the contents of some folders, and without anything in their way. left is the number of
-// files and links left out.
+// besides copies an archive without the contents of some folders, and without anything in their way. left is the number
+// of files and links left out.
 func besides(folders []string, to io.Writer, from io.Reader) (left int, err error) {
 	in, out := tar.NewReader(from), tar.NewWriter(to)
 	for {

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// packed writes an archive as a program of a sandbox might.
+// packed writes an archive as a program in a sandbox might.
 func packed(t *testing.T, to io.Writer, entries ...tar.Header) {
 	t.Helper()
 	w := tar.NewWriter(to)
@@ -37,7 +37,7 @@ type zero struct{}
 
 func (zero) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// cleaned returns the names in an archive after it was cleaned.
+// cleaned returns the names in an archive after cleaning, and the number of entries left out.
 func cleaned(t *testing.T, entries ...tar.Header) (names []string, left int) {
 	t.Helper()
 	var raw, clean bytes.Buffer
@@ -92,7 +92,7 @@ func TestWhatAnArchiveOfASandboxMayHave(t *testing.T) {
 	}
 }
 
-// Output that a program presents as an archive costs the server time in proportion to its length, and little memory.
+// A hostile archive costs the server time in proportion to its length, and little memory.
 func TestAnArchiveThatIsMadeToCost(t *testing.T) {
 	for name, entry := range map[string]func(i int) tar.Header{
 		"names that are long": func(i int) tar.Header {
@@ -120,7 +120,7 @@ func TestAnArchiveThatIsMadeToCost(t *testing.T) {
 				}
 				printed.CloseWithError(err)
 			}()
-			limited := &until{Reader: raw, left: 96 << 20} // more than may be held
+			limited := &until{Reader: raw, left: 96 << 20} // more than may be held in memory
 			began, before := time.Now(), memory()
 			_, _, err := cleanArchive(io.Discard, limited)
 			took, held := time.Since(began), limited.memory-before

@@ -25,7 +25,8 @@ const (
 	recordTimeout, recordRetry = time.Minute, 200 * time.Millisecond
 )
 
-// errChanged reports that a sandbox, or the sandbox of a thread, changed while it was being worked on: look again.
+// errChanged reports that a sandbox, or a thread's choice of sandbox, changed during the work on it, so it must be
+// looked up again.
 var errChanged = errors.New("the thread's sandbox changed meanwhile")
 
 // builds builds the boxes of pending sandboxes. Each is built once by one server, however many callers ask for it. It
@@ -60,8 +61,8 @@ func (b *builds) build(ctx context.Context, scope db.Scope, threadID, id string)
 	return b.running.do(ctx, id, func(ctx context.Context) (Sandbox, error) { return b.buildAlone(ctx, scope, threadID, id) })
 }
 
-// buildAlone is build for the one caller on this server that does it. A lock in the database makes other servers wait
-// for the result.
+// buildAlone is build for the single caller on this server. A lock in the database makes other servers wait for the
+// result.
 func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id string) (Sandbox, error) {
 	release, err := b.slots.acquire(ctx, scope.House)
 	if err != nil {
@@ -119,7 +120,7 @@ type outcome struct {
 
 // make creates and prepares a box. If it fails, it destroys the box.
 func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbox, env Environment) (made outcome, err error) {
-	// The recipe was checked when it was saved, and since then the operator may have lowered the maxima.
+	// The operator may have lowered the maxima since the recipe was checked and saved.
 	recipe, over := b.maxima.reduce(env.Recipe)
 	if len(over) > 0 {
 		made.steps = append(made.steps, entry.PreparationStep{Name: entry.ReducedLimits, Output: describe(over)})
@@ -232,8 +233,8 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	} else if err != nil {
 		return box, err
 	}
-	// Another server may have built it, which got the lock when this one's connection broke. Or this one did, and the
-	// answer of its commit was lost.
+	// Another server may have built it, after this server's connection broke and released the lock. Or this server
+	// did, and the answer to its commit was lost.
 	if now.Status == StatusLive {
 		return now, nil
 	}
@@ -242,7 +243,7 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	}
 	box.Status = StatusDead
 	if failed := len(made.steps) > 0 && made.steps[len(made.steps)-1].ExitCode != 0; failed && box.Replaces != "" {
-		// Its threads stay on the one that it was to replace, and its record has the log of what failed.
+		// The threads stay on the sandbox that it was to replace. Its record keeps the log of the failure.
 		return box, errors.Join(b.sandboxes.recordBootTx(ctx, tx, box, Tree{Steps: made.boot}), b.sandboxes.markDeadTx(ctx, tx, box.ID))
 	}
 	sharing, err := b.threads.OnSandboxTx(ctx, tx, box.ID)
@@ -255,8 +256,8 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)
 }
 
-// recordReadyTx is record for a box that is ready: the threads of the sandbox that it replaces move to it, and their logs say with
-// which files.
+// recordReadyTx is record for a box that is ready. The threads of the replaced sandbox move to it, and their logs
+// name the files that it begins with.
 func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outcome) (Sandbox, error) {
 	box, err := b.sandboxes.markLiveTx(ctx, tx, box, made.ref)
 	if err != nil {
@@ -272,14 +273,14 @@ func (b *builds) recordReadyTx(ctx context.Context, tx pgx.Tx, box Sandbox, made
 	switch {
 	case err != nil:
 		return box, err
-	case moved == 0: // the threads were deleted meanwhile, so nobody would use it
+	case moved == 0: // the threads were deleted in the meantime, so nobody would use it
 		return Sandbox{ID: box.ID, Status: StatusDead}, b.sandboxes.markDeadTx(ctx, tx, box.ID)
 	}
 	return box, b.sandboxes.keepNamedTx(ctx, tx, box, said)
 }
 
-// moveTx moves the threads of a sandbox to the one that replaces it, all together, or the one thread for which that was built. It
-// returns how many.
+// moveTx moves threads from a sandbox to its replacement and returns their number: all of them together, or only the
+// thread for which the replacement was built.
 func (b *builds) moveTx(ctx context.Context, tx pgx.Tx, box Sandbox, said entry.SandboxResumed) (moved int, err error) {
 	var logs []stream.Ref
 	if box.ReplacesFor != "" {
@@ -302,7 +303,7 @@ func (b *builds) logTx(ctx context.Context, tx pgx.Tx, threadID, id string, step
 	}
 	th, err := b.threads.GetTx(ctx, tx, threadID)
 	if fault.CodeOf(err) == fault.NotFound {
-		return nil // deleted meanwhile with its log, which must not undo the result of the build
+		return nil // deleted in the meantime with its log, which must not undo the result of the build
 	} else if err != nil {
 		return err
 	}

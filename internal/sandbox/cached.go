@@ -21,36 +21,36 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// An environment is built once: the files of the first box, as they are after its setup, are kept by drivers that can, and later
-// boxes begin with them. They are not used any more when anything changes from which they were made: the recipe, the commit of a ref,
-// or the value of a secret that the setup receives. A box that begins with somebody's saved files is built from the beginning, and
-// its files are not kept.
+// An environment is built once. Drivers that support it keep the files of the first box as they are after its setup,
+// and later boxes begin with them. The files are no longer used if one of their sources changes: the recipe, the
+// commit of a ref, or the value of a secret that the setup receives. A box that begins with saved files is built from
+// the beginning, and its files are not kept.
 //
-// Before cached files are used, git in the new box asks for the commits of all refs, with the credentials and through the policy of
-// the environment. So whoever lost access to a repository does not get it from the cache.
+// Before cached files are used, git in the new box reads the commits of all refs, with the environment's credentials and
+// through its policy. So a user who has lost access to a repository does not get it from the cache.
 
 const (
-	// cacheVersion changes when other things are kept than before.
+	// cacheVersion changes with the kinds of files that are kept.
 	cacheVersion = 1
-	// refsTimeout limits how long asking for the commits of one repository takes.
+	// refsTimeout limits a request for the commits of one repository.
 	refsTimeout = time.Minute
 )
 
 // cached is the use of the cached environment in the preparation of one box. The zero value uses none.
 type cached struct {
-	layers   Layered // nil: the driver keeps none, or none may be used
+	layers   Layered // nil: the driver does not keep layers, or none may be used
 	rebuilds int32
 	logger   *slog.Logger
 
-	// key is the layer's; empty if the commits are not known. refs are what repositories answered, by their folders.
+	// key is the key of the layer; empty if the commits are not known. refs are the repositories' answers, by folder.
 	key  string
 	refs map[string]string
 }
 
-// layerNote is what is noted with a layer.
+// layerNote is the note of a layer.
 type layerNote struct {
 	Key string `json:"key"`
-	// Commits are the commits that were cloned, by their folders.
+	// Commits are the cloned commits, by folder.
 	Commits map[string]string `json:"commits"`
 }
 
@@ -67,7 +67,7 @@ func (b *builds) cached(d Driver, env Environment, restored *restoring) cached {
 // cacheable reports whether building a box of the recipe takes more than creating it.
 func (r Recipe) cacheable() bool { return len(r.checkouts()) > 0 || r.Setup != "" }
 
-// take has the box begin with the cached environment, and reports whether there is one. If there is none, keep makes it.
+// take replaces the box's files with the cached environment, and reports whether there is one. If not, keep makes one.
 func (c *cached) take(p *preparing) bool {
 	if c.layers == nil || !p.recipe.cacheable() {
 		return false
@@ -86,7 +86,7 @@ func (c *cached) take(p *preparing) bool {
 	case fault.CodeOf(err) == fault.NotFound:
 		return false
 	case err != nil:
-		// What keeps it from being used may keep another one from being made.
+		// The cause may also prevent a new layer.
 		c.logger.WarnContext(p.ctx, "a cached environment cannot be used; the sandbox is built from the beginning", "ref", p.ref, "error", fault.From(err).Detail())
 		c.key = ""
 		return false
@@ -98,7 +98,7 @@ func (c *cached) take(p *preparing) bool {
 	return true
 }
 
-// keep keeps the files of the box for the next one. That it fails is only noted.
+// keep keeps the files of the box for the next one. A failure is only logged.
 func (c *cached) keep(p *preparing) {
 	if c.key == "" {
 		return
@@ -114,7 +114,7 @@ func (c *cached) keep(p *preparing) {
 	p.boot = append(p.boot, step)
 }
 
-// tryKeep keeps the files of the box, unless they are not what the key says.
+// tryKeep keeps the files of the box, unless they do not match the key.
 func (c *cached) tryKeep(p *preparing) error {
 	for _, repo := range p.recipe.checkouts() {
 		if commit := p.commits[repo.Folder]; commit == "" || commit != repo.Ref && !strings.Contains(c.refs[repo.Folder], commit) {
@@ -128,8 +128,8 @@ func (c *cached) tryKeep(p *preparing) error {
 	return c.layers.KeepLayer(p.ctx, p.ref, c.key, note)
 }
 
-// state finds out for a diagnosis, whose box was built from the beginning, whether the next sandbox begins with cached files. If there
-// are none, it keeps those of the box.
+// state finds out whether the next sandbox begins with cached files. It is for a diagnosis, whose box was built from the
+// beginning. If there are no cached files, it keeps those of the box.
 func (c *cached) state(p *preparing, labels Labels) (Check, error) {
 	if c.layers == nil {
 		return Check{Result: CheckSkipped, Message: "the driver keeps no built environments"}, nil
@@ -157,17 +157,17 @@ func (c *cached) state(p *preparing, labels Labels) (Check, error) {
 	return Check{Message: "the next sandbox begins with what was built just now"}, nil
 }
 
-// findKey computes the key of the layer from everything that the files depend on. It is empty if some repository does not say at what
-// commit its ref is.
+// findKey computes the key of the layer from everything that the files depend on. It is empty if the commit of some ref
+// is not known.
 func (c *cached) findKey(p *preparing) {
 	c.refs = map[string]string{}
 	for _, repo := range p.recipe.checkouts() {
 		refs, err := p.refsOf(repo)
 		if err != nil {
-			return // cloning it says why
+			return // cloning it reports the error
 		}
 		if refs == "" && !wholeCommit.MatchString(repo.Ref) {
-			return // it is an expression, whose commit only a clone knows
+			return // an expression, whose commit only a clone knows
 		}
 		c.refs[repo.Folder] = refs
 	}
@@ -183,7 +183,7 @@ func (c *cached) findKey(p *preparing) {
 	}{
 		cacheVersion, c.rebuilds, p.recipe.Image, p.recipe.Setup, p.recipe.Directory, p.recipe.checkouts(), c.refs, p.recipe.Git, p.recipe.egress(), nil,
 	}
-	if p.recipe.Setup != "" { // a repository's own setup receives none
+	if p.recipe.Setup != "" { // a repository's own setup receives no secrets
 		of.Secrets = p.received.Revisions
 	}
 	text, err := json.Marshal(of)
@@ -194,7 +194,7 @@ func (c *cached) findKey(p *preparing) {
 	c.key = hex.EncodeToString(sum[:])
 }
 
-// wholeCommit matches the full name of a commit.
+// wholeCommit matches the full id of a commit.
 var wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // refNames returns the names under which a ref of a recipe may be found.
@@ -208,8 +208,8 @@ func refNames(ref string) []string {
 	return []string{"refs/heads/" + ref, "refs/tags/" + ref, "refs/tags/" + ref + "^{}"}
 }
 
-// refsOf returns the commits of what a repository's ref may mean, as git prints them: for a whole commit nothing, because it is one.
-// An error means that the repository cannot be read.
+// refsOf returns the commits that a repository's ref may refer to, as git prints them. It returns none for a full commit
+// id. An error means that the repository cannot be read.
 func (p *preparing) refsOf(repo Repository) (refs string, err error) {
 	if dir, local := localRepo(repo.URL); local {
 		refs, err = p.repositories.refs(p.ctx, dir, repo.Ref)
@@ -222,7 +222,7 @@ func (p *preparing) refsOf(repo Repository) (refs string, err error) {
 	return refs, err
 }
 
-// remoteRefs has git in the box ask the repository.
+// remoteRefs asks the repository with git in the box.
 func (p *preparing) remoteRefs(repo Repository) (string, error) {
 	var out, complaint tail
 	argv := append([]string{"git", "ls-remote", "--quiet", "--", repo.URL}, refNames(repo.Ref)...)

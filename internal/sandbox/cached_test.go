@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// stamped is the setup of an environment whose boxes show which run of it made them.
+// stamped is a setup that marks a box with the run of the setup that made its files.
 const stamped = `cat /proc/sys/kernel/random/uuid > ~/stamp`
 
 // newCaching returns a driver that keeps built environments.
@@ -31,7 +31,8 @@ func newCaching(t *testing.T, change ...func(*local.Config)) *local.Driver {
 	return d
 }
 
-// stamp returns the run of the setup with which a new thread's box begins, and whether the log says that it is a cached one.
+// stamp returns the run of the setup that made a new thread's box, and whether the log says that the box came from
+// the cache.
 func stamp(b *bench, env string) (run string, cached bool) {
 	b.t.Helper()
 	th := b.thread(env)

@@ -18,7 +18,8 @@ import (
 
 // Repository is a git repository that is cloned into a new box.
 type Repository struct {
-	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the server.
+	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the
+	// server.
 	URL string `json:"url"`
 	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
 	Ref string `json:"ref,omitempty"`
@@ -38,8 +39,8 @@ type GitCredential struct {
 	Secret string `json:"secret"`
 	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one, and by ssh to git.
 	User string `json:"user,omitempty"`
-	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may show by ssh. Defaults to those that the server knows of
-	// well-known hosts.
+	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may present by ssh. Defaults to the keys of
+	// well-known hosts that the server knows.
 	HostKeys []string `json:"host_keys,omitempty"`
 }
 
@@ -49,7 +50,7 @@ const DefaultGitUser, DefaultSSHUser = "x-access-token", "git"
 const (
 	// maxRepositories and maxGitCredentials limit a recipe.
 	maxRepositories, maxGitCredentials = 20, 20
-	// maxHostKeys limits those of one host.
+	// maxHostKeys limits the keys of one host.
 	maxHostKeys = 10
 	// maxDepth limits the depth of a clone.
 	maxDepth = 1 << 30
@@ -123,15 +124,15 @@ func within(folder, other string) bool {
 	return other == "." || folder == other || strings.HasPrefix(folder, other+"/")
 }
 
-// localFolder reports whether a path may be that of a folder below the working tree; the empty one may.
+// localFolder reports whether a path can be a folder below the working tree. The empty path can.
 func localFolder(folder string) bool {
 	return folder == "" || len(folder) <= 200 && filepath.IsLocal(folder) && !strings.HasPrefix(folder, "-") && !strings.ContainsAny(folder, "\x00\n")
 }
 
-// hostName is the form of the names of hosts.
+// hostName is the form of host names.
 var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
-// hostKey is the form of fingerprints of hosts' keys.
+// hostKey is the form of the fingerprints of hosts' keys.
 var hostKey = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 // checkGit validates the credentials of a recipe.
@@ -193,8 +194,8 @@ func checkRepo(field, refField, repo, ref string) error {
 		"write it as https://host/path or git@host:path, or as an absolute path on the server")
 }
 
-// Remote returns the address at https:// of the repository that is cloned as the working tree itself, and its host; empty if none is, or
-// if it is elsewhere.
+// Remote returns the https:// URL of the repository that is the working tree itself, and its host. Both are empty if
+// there is none, or if its URL is not of that kind.
 func (r Recipe) Remote() (remote, host string) {
 	for _, repo := range r.checkouts() {
 		if repo.Folder != "." {
@@ -218,15 +219,16 @@ func (r Recipe) HasCredential(host string) bool {
 	return slices.ContainsFunc(r.Git, func(c GitCredential) bool { return c.Host == host })
 }
 
-// scpAddress is the form of addresses by ssh that have no scheme: git@host:path.
+// scpAddress is the form of ssh addresses without a scheme: git@host:path.
 var scpAddress = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*@[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9/~._][^\x00-\x20\x7f]*$`)
 
-// GitPath is the path of the server's door at which git in boxes reaches repositories at https://HOST/PATH: GitPath + HOST +
-// "/" + PATH. By ssh, that is a path below the home directory of the user there, and one that begins with GitRoot is absolute.
+// GitPath is the path of the server's door for git in boxes. The door serves https://HOST/PATH at GitPath + HOST +
+// "/" + PATH. By ssh, PATH is relative to the user's home directory on the host, and a PATH that begins with GitRoot
+// is absolute.
 const GitPath, GitRoot = "/git/", "@root/"
 
-// rewrites returns the configuration of git with which it uses the server's door for the hosts of credentials. It has no
-// secret.
+// rewrites returns the git configuration that sends requests for the credentials' hosts to the server's door. It
+// contains no secret.
 func rewrites(door string, credentials []GitCredential) (args []string) {
 	for _, c := range credentials {
 		to := "url." + door + GitPath + c.Host + "/"

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// newLocal is a driver of real boxes on this machine.
+// newLocal returns a driver of real boxes on this machine.
 func newLocal(t *testing.T, change ...func(*local.Config)) *local.Driver {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -41,7 +41,7 @@ func newLocal(t *testing.T, change ...func(*local.Config)) *local.Driver {
 	return d
 }
 
-// repository is a git repository at dir with two commits, a branch and a tag.
+// repository makes a git repository at dir with two commits, a branch and a tag, and returns the first commit.
 func repository(t *testing.T, dir string) (first string) {
 	t.Helper()
 	run(t, "", "git", "init", "--quiet", "--initial-branch=main", dir)
@@ -181,8 +181,8 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 	t.Run("runs nothing on this machine", func(t *testing.T) {
 		evil, trace := filepath.Join(root, "evil"), filepath.Join(outside, "ran")
 		repository(t, evil)
-		// Every way that a repository has to make git start a program when it is read; the last ones
-		// make git fetch what is missing.
+		// Every way in which a repository can make git start a program when it is read. The last ones make git fetch
+		// missing objects.
 		for name, value := range map[string]string{
 			"core.fsmonitor": "touch " + trace, "core.pager": "touch " + trace, "core.hooksPath": evil, "core.sshCommand": "touch " + trace,
 			"core.repositoryformatversion": "1", "extensions.partialClone": "origin", "remote.origin.promisor": "true",

@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// cloud is a provider whose boxes are directories, and which a test makes slow or broken.
+// cloud is a provider whose boxes are directories. A test can make it slow or broken.
 type cloud struct {
 	t *testing.T
 
@@ -135,8 +135,7 @@ func (c *cloud) List(_ context.Context, want sandbox.Labels) (list []sandbox.Box
 	return list, nil
 }
 
-// What the resolver asks of a driver only for repositories of this machine, or never: the tests of those
-// use a real driver.
+// The resolver calls these methods only for repositories of this machine, or never. Tests of those use a real driver.
 
 func (c *cloud) Start(context.Context, string, sandbox.Command) error { return errors.ErrUnsupported }
 func (c *cloud) Upload(context.Context, string, string, fs.FileMode, io.Reader) error {

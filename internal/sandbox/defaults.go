@@ -25,8 +25,8 @@ const maxDefaults = 256 << 10
 // cloned, and the other fields are about editors and other containers.
 var notUsed = []string{"image", "build", "dockerComposeFile", "features", "containerEnv", "remoteEnv", "workspaceFolder", "postStartCommand", "onCreateCommand", "updateContentCommand"}
 
-// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because no member of
-// the house has reviewed it.
+// ownSetup returns the setup of the first repository; without argv if it has none. It gets no secrets, because no
+// member of the house has reviewed it.
 func (p *preparing) ownSetup() (own script, err error) {
 	list := p.recipe.checkouts()
 	if len(list) == 0 {
@@ -123,7 +123,8 @@ func commandOf(raw json.RawMessage, outermost bool) (string, error) {
 	return "", fmt.Errorf("it is neither a text, a list of texts, nor an object of these")
 }
 
-// withoutComments returns JSON without the comments and the commas before closing brackets that files for people may have.
+// withoutComments returns JSON without the comments and the commas before closing brackets that files for people may
+// have.
 func withoutComments(text []byte) []byte {
 	var out bytes.Buffer
 	for i := 0; i < len(text); i++ {

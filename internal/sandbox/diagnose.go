@@ -23,16 +23,16 @@ type Check struct {
 	Name     string
 	Result   CheckResult
 	Duration time.Duration
-	// Message says what was found, and Next what to do about it. Output is the end of a script's output. Each may be
+	// Message describes the result, and Next the remedy. Output is the end of a script's output. Each may be
 	// empty.
 	Message, Next, Output string
 }
 
-// CheckResult is what a step of a diagnosis found.
+// CheckResult is the result of a step of a diagnosis.
 type CheckResult string
 
-// The results. A warning does not keep the environment from building sandboxes. A step is skipped if there is nothing to do, or
-// if one before it failed.
+// The results. A warning does not keep the environment from building sandboxes. A step is skipped if there is nothing
+// to do, or if one before it failed.
 const (
 	CheckOK      CheckResult = "ok"
 	CheckWarning CheckResult = "warning"
@@ -48,14 +48,15 @@ const (
 	checkRemove = time.Minute
 )
 
-// Diagnose finds out whether an environment can build a sandbox now. It builds one, checks from inside what the sandbox
+// Diagnose finds out whether an environment can build a sandbox now. It builds one, checks from inside which hosts it
 // reaches, and deletes it. It calls to with each finished step, in order. The error is nil if all steps were done,
 // however they ended.
 //
-// The sandbox itself is built from the beginning. With rebuild, the next sandboxes are too, or begin with what this one was
-// built with: what was cached before is not used any more.
+// The sandbox itself is built from the beginning. With rebuild, older cached files are no longer used: the next
+// sandboxes begin with the files of this one, or are built from the beginning too.
 //
-// The sandbox has a record while it exists, so that it is found and deleted if the server is killed. No thread gets it.
+// The sandbox has a record while it exists, so it is found and deleted even if the server is killed. No thread gets
+// it.
 func (r *Resolver) Diagnose(ctx context.Context, scope db.Scope, id string, rebuild bool, to func(Check) error) error {
 	find := r.Environment
 	if rebuild {
@@ -82,7 +83,7 @@ type diagnosis struct {
 	to     func(Check) error
 	failed bool
 
-	// What the steps found for those after them.
+	// The results of steps that later steps use.
 	recipe    Recipe
 	driver    Driver
 	own       bool // the box is in the house's own account
@@ -92,7 +93,7 @@ type diagnosis struct {
 	preparing preparing
 }
 
-// diagnosing is a step: what it found, or why it could not be done.
+// diagnosing is a step. do returns its result, or the reason why it could not be done.
 type diagnosing struct {
 	name  string
 	limit time.Duration
@@ -125,7 +126,7 @@ func (d *diagnosis) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// steps are all but the last.
+// steps returns all steps except the last.
 func (d *diagnosis) steps() []diagnosing {
 	script := d.builds.preparation.stepTime
 	steps := []diagnosing{
@@ -196,7 +197,7 @@ func (d *diagnosis) findDriver(ctx context.Context) (Check, error) {
 		return Check{}, err
 	}
 	d.driver = driver
-	// Listing also proves that a provider takes the credentials.
+	// Listing also proves that a provider accepts the credentials.
 	_, err = driver.List(ctx, Labels{Installation: d.builds.installation, House: d.scope.House, Environment: d.env.ID})
 	c := Check{Message: d.recipe.driver()}
 	if d.own {
@@ -274,7 +275,7 @@ func (d *diagnosis) create(ctx context.Context) (Check, error) {
 	return Check{}, err
 }
 
-// prepared returns a step of the preparation as one of the diagnosis.
+// prepared returns a step of the preparation as a step of the diagnosis.
 func (d *diagnosis) prepared(do func() error) func(context.Context) (Check, error) {
 	return func(ctx context.Context) (c Check, err error) {
 		d.preparing.ctx, d.preparing.steps = ctx, nil
@@ -289,24 +290,24 @@ func (d *diagnosis) prepared(do func() error) func(context.Context) (Check, erro
 	}
 }
 
-// cache finds out whether the next sandbox begins with what was built before.
+// cache finds out whether the next sandbox begins with cached files.
 func (d *diagnosis) cache(ctx context.Context) (Check, error) {
 	d.preparing.ctx = ctx
 	return d.preparing.cached.state(&d.preparing, d.builds.spec(d.box, d.env, d.recipe, "").Labels)
 }
 
-// tryHosts asks each of its arguments by https, at the same time, and prints which answered. The first is asked by http, and must
-// not answer: it is a cloud's metadata service.
+// tryHosts requests each of its arguments by https, all at once, and prints which ones answered. It requests the
+// first one by http, and that must not answer: it is a cloud's metadata service.
 const tryHosts = `command -v curl >/dev/null || { echo "no curl"; exit 0; }
 echo "inside $(curl -s -m 5 -o /dev/null -w '%{http_code}' "http://$1/")"; shift
 for host; do
 	( if curl -s -m 15 -o /dev/null "https://$host/"; then echo "yes $host"; else echo "no $host"; fi ) &
 done; wait`
 
-// metadata is the address at which clouds give a machine its credentials.
+// metadata is the address where clouds give a machine its credentials.
 const metadata = "169.254.169.254"
 
-// checkEgress checks from inside the sandbox what it reaches.
+// checkEgress checks from inside the sandbox which hosts it reaches.
 func (d *diagnosis) checkEgress(ctx context.Context) (Check, error) {
 	policy := d.maxima.egress(d.drivers.egress(d.recipe))
 	c := Check{Message: policy.String()}
@@ -349,7 +350,7 @@ func (d *diagnosis) checkEgress(ctx context.Context) (Check, error) {
 	return c, nil
 }
 
-// hostsToTry returns some hosts that a policy allows by https: of its own those with names, and one of each set.
+// hostsToTry returns some hosts that a policy allows by https: named ones from its own list, and one from each set.
 func hostsToTry(p egress.Policy) (hosts []string) {
 	if p.Mode != egress.Listed {
 		return nil
@@ -375,8 +376,8 @@ func (d *diagnosis) checkDoor(ctx context.Context) (Check, error) {
 	return Check{Message: h.Door()}, err
 }
 
-// remove deletes the box and its record. If that fails, the record stays as that of a dead sandbox, whose box every sweep tries to
-// destroy.
+// remove deletes the box and its record. If that fails, the record stays as a dead sandbox, and every sweep tries to
+// destroy its box.
 func (d *diagnosis) remove(ctx context.Context) (Check, error) {
 	if d.unlock != nil {
 		defer d.unlock()

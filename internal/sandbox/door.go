@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Door returns the origin at which programs in the sandbox reach the server's doors for them, such as http://arbe.internal:
-// streams, and models. They need a thread token of the sandbox's house. It is empty if they cannot reach any door.
+// Door returns the origin of the server's doors for programs in the sandbox, such as http://arbe.internal. The doors
+// serve streams and models, and need a thread token of the sandbox's house. It is empty if no door can be reached.
 func (p Handle) Door() string {
 	if driver, ok := p.driver.(Doored); ok {
 		return driver.Door()
@@ -22,8 +22,8 @@ func (p Handle) Door() string {
 // doorTime limits a check of the door.
 const doorTime = 20 * time.Second
 
-// checkDoor asks the door $1 for a stream without a credential, with whichever program exists, and prints the answer. Its
-// host is $2 and its port $3, for bash.
+// checkDoor requests a stream from the door $1 without a credential, with whichever program exists, and prints the
+// answer. For bash, the door's host is $2 and its port $3.
 const checkDoor = `
 url=$1/api/stream/door
 if command -v curl >/dev/null; then curl -sS -m 15 -o /dev/null -w 'status %{http_code}' "$url"
@@ -33,11 +33,12 @@ elif command -v node >/dev/null; then node -e 'fetch(process.argv[1]).then(r => 
 elif command -v bash >/dev/null; then bash -c 'exec 3<>"/dev/tcp/$1/$2" && printf "GET /api/stream/door HTTP/1.0\r\nHost: %s\r\n\r\n" "$1" >&3 && head -n 1 <&3' - "$2" "$3"
 else echo no program; fi 2>&1`
 
-// unauthorized is how programs report that the door asked them for a credential, as it asks everyone without one.
+// unauthorized matches how programs report that the door asked for a credential, as it does if there is none.
 var unauthorized = regexp.MustCompile(`\b401\b`)
 
-// CheckDoor checks from inside the sandbox that [Handle.Door] leads to this server. The error is a [fault.Unavailable] that
-// quotes what a program in the sandbox said, or a [fault.Precondition] if there is no door, or no program that could try.
+// CheckDoor checks from inside the sandbox that [Handle.Door] leads to this server. The error is a
+// [fault.Unavailable] that quotes a program in the sandbox, or a [fault.Precondition] if there is no door or no
+// program that can request it.
 func (p Handle) CheckDoor(ctx context.Context) error {
 	origin, err := url.Parse(p.Door())
 	if err != nil || origin.Host == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// A sandbox whose driver has no way of its own reaches the server's doors where the internet does.
+// A sandbox whose driver is not Doored reaches the server's doors at its public address.
 func TestTheDoorFromInside(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

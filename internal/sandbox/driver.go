@@ -1,13 +1,14 @@
 // Package sandbox gives a thread its sandbox. It resolves the right one (live: use it; dead: replace it; none: create
 // one), runs commands in it, and knows which sandboxes may be deleted.
 //
-// A box is what a [Driver] creates for a sandbox at a provider. Drivers are leaf packages below this one, and nothing
+// A box is created by a [Driver] at a provider, for a sandbox. Drivers are leaf packages below this one, and nothing
 // above this package names one. The test suite for drivers is in sandboxtest.
 //
-// Each type here uses only those before it: [Account] says how houses bring keys of their own to a provider; [Recipe] describes
-// what a box is built from, and [Maxima] how much it may ask for; [Environments] stores recipes; [Machines] tracks which machines
-// are there; [Sandboxes] stores the records of boxes; trees saves what is in them; builds builds the box of a record, with what was
-// saved of the one that it replaces; [Reaper] destroys boxes; [Resolver] finds the sandbox of a thread.
+// Each type here uses only those before it. [Account] describes how houses bring their own keys to a provider.
+// [Recipe] describes how a box is built, and [Maxima] the operator's limits. [Environments] stores recipes.
+// [Machines] tracks which machines are up. [Sandboxes] stores the records of boxes. trees saves their files. builds
+// builds the box of a record, with the saved files of the box that it replaces. [Reaper] destroys boxes. [Resolver]
+// finds the sandbox of a thread.
 package sandbox
 
 import (
@@ -23,7 +24,7 @@ import (
 
 // Driver creates and uses boxes at one provider. A box is one machine with one working tree.
 //
-// Methods are safe for concurrent use, also for one box. A ref is what Create returned. If its box is gone, every
+// Methods are safe for concurrent use, also for one box. A ref comes from Create. If its box is gone, every
 // method but Probe, Destroy and List fails with [fault.NotFound]. Errors are [*fault.Error]s that people may read.
 type Driver interface {
 	// Create creates a box and returns when commands can run in it. It is idempotent by Spec.ID: a second call with the
@@ -60,12 +61,12 @@ type Driver interface {
 	// it out of quarantine. Repeating it is harmless.
 	Quarantine(ctx context.Context, ref string) (place string, err error)
 
-	// List returns the boxes whose labels match want, of which an empty field matches everything.
+	// List returns the boxes whose labels match want. An empty field of want matches everything.
 	List(ctx context.Context, want Labels) ([]Box, error)
 
-	// Close ends what must not outlive this server and releases the driver. For a local driver that is everything that
-	// runs in its boxes, except launched commands; the files stay for the next start. No method may be called after
-	// Close.
+	// Close ends everything that must not outlive this server and releases the driver. For a local driver that is all
+	// that runs in its boxes, except launched commands; the files stay for the next start. No method may be called
+	// after Close.
 	Close(ctx context.Context) error
 }
 
@@ -77,16 +78,16 @@ type Bound interface {
 	Machine() string
 }
 
-// Gated is a [Driver] whose boxes reach what their policies allow, and nothing else.
+// Gated is a [Driver] whose boxes reach only what their policies allow.
 type Gated interface {
 	Driver
 
-	// SetEgress replaces the policy of a box. It holds for the next connection, and ends those that it does not allow. It
-	// does nothing if the box has this policy.
+	// SetEgress replaces the policy of a box. The policy applies to new connections, and ends existing ones that it
+	// does not allow. SetEgress does nothing if the box already has this policy.
 	SetEgress(ctx context.Context, ref string, p egress.Policy) error
 
-	// OnRefusal has a function called with the refused connections of boxes, from any goroutine, but not with more than some
-	// each second.
+	// OnRefusal makes the driver call f with refused connections of boxes, from any goroutine. The driver drops some
+	// if there are many in a second.
 	OnRefusal(f func(Refusal))
 }
 
@@ -94,32 +95,32 @@ type Gated interface {
 type Dialer interface {
 	Driver
 
-	// Asleep reports whether a box does not run, so that what ran in it has ended. It starts nothing.
+	// Asleep reports whether a box is not running, so that the programs in it have ended. It starts nothing.
 	Asleep(ctx context.Context, ref string) (bool, error)
 
-	// Dial connects to a port of the box's own loopback, over IPv4, or else IPv6. It may start a box that does not run. If
-	// nothing accepts the connection, the error is [ErrNobodyListens]. ctx limits only the connecting; the connection
-	// lasts until either side or the box ends it. It leads to programs of the box and to nothing else, whatever is in the box:
-	// on ports on which the server itself listens inside, nothing listens.
+	// Dial connects to a port on the box's own loopback, over IPv4, or else IPv6. It may start a stopped box. If
+	// nothing accepts the connection, the error is [ErrNobodyListens]. ctx limits only the connecting. The connection
+	// lasts until either side or the box ends it. It reaches only programs of the box. On the ports on which the
+	// server itself listens inside the box, the error is [ErrNobodyListens] too.
 	Dial(ctx context.Context, ref string, port uint16) (Conn, error)
 }
 
 // Conn is a connection to a port of a box. It need not support deadlines.
 type Conn interface {
 	net.Conn
-	// CloseWrite ends what is sent. The other direction goes on.
+	// CloseWrite ends this direction. The other one stays open.
 	CloseWrite() error
 }
 
 // ErrNobodyListens is the error of [Dialer].Dial for a port on which no program of the box listens.
 var ErrNobodyListens = fault.New(fault.Unavailable, "nothing listens on this port in the sandbox", "start the program that does, and try again").WithReason(fault.NobodyListens)
 
-// Doored is a [Driver] that leads its boxes to this server's doors itself.
+// Doored is a [Driver] that connects its boxes to this server's doors itself.
 type Doored interface {
 	Driver
 
-	// Door returns the origin, such as http://arbe.internal, at which programs in every box reach the server's doors for
-	// them, whatever the box's policy; empty if they cannot.
+	// Door returns the origin at which programs in every box reach the server's doors, whatever the box's policy,
+	// such as http://arbe.internal. It is empty if they cannot reach them.
 	Door() string
 }
 
@@ -127,20 +128,20 @@ type Doored interface {
 type Offline interface {
 	Driver
 
-	// Offline reports whether nothing in its boxes reaches a network other than their own loopback, and so not the server's
-	// doors either.
+	// Offline reports whether boxes have no network other than their own loopback, and therefore cannot reach the
+	// server's doors.
 	Offline() bool
 }
 
-// Imaged is a [Driver] that gets the images of its boxes itself.
+// Imaged is a [Driver] that fetches the images of its boxes itself.
 type Imaged interface {
 	Driver
 
-	// Pull gets an image, so that creating a box from it needs nobody else. An image that is there is not fetched again.
+	// Pull fetches an image, so that creating a box from it needs no other host. It does not fetch an image again.
 	Pull(ctx context.Context, image string) error
 }
 
-// Stating is a [Driver] that states what its boxes guarantee. Of one that does not, nothing is known.
+// Stating is a [Driver] that states the guarantees of its boxes. Other drivers guarantee nothing.
 type Stating interface {
 	Driver
 
@@ -148,48 +149,49 @@ type Stating interface {
 	Guarantees() Guarantees
 }
 
-// Guarantees are what a driver states about its boxes. What is false is not promised: it may hold by what the provider does
-// on its own, but nobody may rely on it.
+// Guarantees are a driver's statements about its boxes. A false field means that nobody may rely on the property,
+// even if the provider happens to have it.
 type Guarantees struct {
-	// MemoryLimit: Limits.MemoryMB, PIDs and CPUs are enforced.
+	// MemoryLimit means that Limits.MemoryMB, PIDs and CPUs are enforced.
 	MemoryLimit bool
-	// DiskLimit: Limits.DiskMB is enforced.
+	// DiskLimit means that Limits.DiskMB is enforced.
 	DiskLimit bool
-	// KillsAll: a time-out or cancellation ends everything that the command started, however it hides.
+	// KillsAll means that a time-out or cancellation ends everything that the command started, however it hides.
 	KillsAll bool
-	// NoNetwork: a box has no network except its own loopback, unless its policy allows one.
+	// NoNetwork means that a box has only its own loopback, unless its policy allows a network.
 	NoNetwork bool
-	// OwnKernel: a box has its own kernel, so that it shows and reaches nothing of a machine's.
+	// OwnKernel means that a box has its own kernel, so it neither shows nor reaches anything of its machine.
 	OwnKernel bool
-	// OwnShare: a box cannot use up what its machine has in limited number, such as pseudo-terminals.
+	// OwnShare means that a box cannot use up limited resources of its machine, such as pseudo-terminals.
 	OwnShare bool
-	// OutlastsLeftovers: whatever a command leaves in the background, its box serves the next commands.
+	// OutlastsLeftovers means that a box runs its next commands whatever earlier ones left in the background.
 	OutlastsLeftovers bool
-	// SecretsSeparate: no command can read the environment or memory of another that was given an environment.
+	// SecretsSeparate means that no command can read the environment or memory of another one that was given an
+	// environment.
 	SecretsSeparate bool
-	// Ports: the driver is a [Dialer] that reaches every program in a box that listens on its loopback.
+	// Ports means that the driver is a [Dialer] that reaches every program that listens on the loopback of a box.
 	Ports bool
-	// Layers: the driver is a [Layered] one.
+	// Layers means that the driver is [Layered].
 	Layers bool
-	// StopsIdle: the provider may stop a box in which nobody runs commands, which ends what runs in the background.
+	// StopsIdle means that the provider may stop a box without commands, which ends its background processes.
 	StopsIdle bool
 	// UserID is the user id of commands inside; negative if the image decides.
 	UserID int
 }
 
-// Layered is a [Driver] that keeps the files of prepared boxes as layers, with which other boxes begin. It states
-// [Guarantees].Layers. A layer belongs to the house and the environment that the labels of its box name, and boxes with
-// other ones never get it. The driver may drop any layer at any time, as when space is short.
+// Layered is a [Driver] that keeps the files of prepared boxes as layers. Other boxes can begin with them. It states
+// [Guarantees].Layers. A layer belongs to the house and the environment in the labels of its box, and no box with
+// other ones ever gets it. The driver may drop any layer at any time, for example if space is short.
 type Layered interface {
 	Driver
 
-	// KeepLayer keeps the files of a box under a key, with a note of some KiB. It ends what runs in the box, whose next use
-	// starts it again. A layer that is there stays as it is. For more layers than there is room for, the error is a
-	// [fault.Exhausted]; the box is not affected.
+	// KeepLayer keeps the files of a box under a key, with a note of some KiB. It ends the processes of the box,
+	// whose next use starts it again. An existing layer stays as it is. If there is no room for another layer, the
+	// error is a [fault.Exhausted], and the box is not affected.
 	KeepLayer(ctx context.Context, ref, key string, note []byte) error
 
-	// TakeLayer replaces the files of a new box with those of a layer, and returns it. A layer that is not there, or that is
-	// too old, is a [fault.NotFound]. The box is as it was then, and after any other error.
+	// TakeLayer replaces the files of a new box with those of a layer, and returns the layer. A layer that does not
+	// exist or is too old is a [fault.NotFound]. After any error, the box is unchanged.
 	TakeLayer(ctx context.Context, ref, key string) (Layer, error)
 
 	// Layers lists the layers whose labels match. They have no Thread.
@@ -205,25 +207,25 @@ type Layer struct {
 	Labels Labels
 	Note   []byte
 	MadeAt time.Time
-	// Size is how much space it takes up, in bytes.
+	// Size is the disk space that it uses, in bytes.
 	Size int64
 }
 
-// Measured is a [Bound] driver that knows what its boxes and layers take up of its machine's disk.
+// Measured is a [Bound] driver that measures the disk space of its boxes and layers.
 type Measured interface {
 	Bound
 
-	// Occupied returns what they take up, by house. It must be quick.
+	// Occupied returns the used space by house. It must be quick.
 	Occupied(ctx context.Context) (map[string]Occupied, error)
 }
 
-// Occupied is what a house takes up of a machine's disk, in bytes.
+// Occupied is the disk space that a house uses on a machine, in bytes.
 type Occupied struct {
-	// Boxes is what boxes take up, by [Spec].ID.
+	// Boxes is the space of boxes, by [Spec].ID.
 	Boxes map[string]int64
-	// Layers is what all layers take up together.
+	// Layers is the space of all layers together.
 	Layers int64
-	// Most is what the house may take up; 0 for no limit.
+	// Most is the house's limit; 0 for no limit.
 	Most int64
 }
 
@@ -268,9 +270,9 @@ type Launcher interface {
 	// command that has ended succeeds.
 	Interrupt(ctx context.Context, ref, id string) error
 
-	// End ends a launched command and everything it started. It sends SIGTERM, and kills what is left after the
+	// End ends a launched command and everything it started. It sends SIGTERM, and kills the rest after the
 	// patience; without patience it kills at once. It returns when they have ended. Ending a command that has ended
-	// kills what it left, as far as the driver can tell what that is, and succeeds.
+	// kills its leftovers, as far as the driver can find them, and succeeds.
 	End(ctx context.Context, ref, id string, patience time.Duration) error
 
 	// Forget deletes the record of a launched command. It does not end the command. Forgetting an unknown command
@@ -282,8 +284,8 @@ type Launcher interface {
 type Terminals interface {
 	Launcher
 
-	// Resize changes the size of the terminal of a launched command, which its programs are told. The driver need not have
-	// launched it. After the command has ended, and without a terminal, the error is a [fault.Precondition].
+	// Resize changes the size of the terminal of a launched command, and signals its programs. The driver need not
+	// have launched it. After the command has ended, and without a terminal, the error is a [fault.Precondition].
 	Resize(ctx context.Context, ref, id string, size TerminalSize) error
 
 	// HangUp sends SIGHUP to a launched command and its process group, as when the connection to a terminal is lost. A
@@ -291,8 +293,8 @@ type Terminals interface {
 	HangUp(ctx context.Context, ref, id string) error
 }
 
-// RecordSize is how many bytes of a record are kept in any case. It is limited, because a record is on the server's disk
-// instead of the box's.
+// RecordSize is how many bytes of a record are always kept. It is limited, because the record is on the server's
+// disk, not the box's.
 const RecordSize = 16 << 20
 
 // Record is a piece of the record of a launched command.
@@ -300,7 +302,7 @@ type Record struct {
 	Next int64     // the position after it
 	Time time.Time // when it was recorded
 	Kind RecordKind
-	// Data is what the command wrote. It is valid only during the call that delivers it.
+	// Data is output of the command. It is valid only during the call that delivers it.
 	Data []byte
 	// ExitCode and OutOfMemory are set for RecordExit, with the meaning that they have in [Result].
 	ExitCode    int
@@ -334,13 +336,13 @@ type Spec struct {
 	// driver's own base is used.
 	Image  string
 	Limits Limits
-	// Egress says what the box may reach. A driver that is not [Gated] cannot keep to it.
+	// Egress says which hosts the box may reach. A driver that is not [Gated] cannot enforce it.
 	Egress egress.Policy
 }
 
-// Labels say to whom a box belongs, so that it can be found. At the provider they are called arbe.installation,
-// arbe.house, arbe.thread and arbe.environment. Installations (databases) that share a provider's account see each
-// other's boxes; the first label keeps each from deleting those of another.
+// Labels say who owns a box, so that it can be found. At the provider they are called arbe.installation, arbe.house,
+// arbe.thread and arbe.environment. Installations (databases) that share a provider's account see each other's boxes;
+// the first label keeps each from deleting those of another.
 type Labels struct{ Installation, House, Thread, Environment string }
 
 // Match reports whether labels have every field that want sets.
@@ -356,7 +358,7 @@ type Limits struct {
 	DiskMB   int     `json:"disk_mb,omitempty"`   // all it may write, in MiB
 	PIDs     int     `json:"pids,omitempty"`      // processes and threads at once
 	CPUs     float64 `json:"cpus,omitempty"`      // cores
-	// Idle is after how long without a command the box is stopped, as far as the driver stops boxes.
+	// Idle is how long the box may be without a command before the driver stops it, if it stops boxes.
 	Idle time.Duration `json:"idle,omitempty"`
 }
 
@@ -377,7 +379,7 @@ type Command struct {
 	// Env is added to the box's own small environment (PATH, HOME, USER, LANG, TERM). Values reach the command's
 	// environment only, never an argument list or a file, because they may be secrets.
 	Env map[string]string
-	// Stdin is what it reads; nil is an empty input.
+	// Stdin is its input; nil is an empty input.
 	Stdin io.Reader
 	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A writer that fails
 	// stops receiving and does not stop the command.
@@ -388,12 +390,12 @@ type Command struct {
 	// Complete is for Launch: no output is dropped. When its record is longer than [RecordSize], or than Extend
 	// allowed, the command waits as long as more than some MiB of it are not released; see [Launcher].
 	Complete bool
-	// Input is for Launch: the standard input is what is written to [Launcher].Input. Otherwise it is empty.
+	// Input is for Launch: [Launcher].Input writes the standard input. Otherwise it is empty.
 	Input bool
-	// Terminal is for Launch by [Terminals]: the command gets a pseudo-terminal as its standard input, output and error,
-	// which controls its session, so that Ctrl-C written to its input interrupts the job in the foreground. Input and Merged
-	// must be set. The input's end does not end the terminal, and any driver may open it, also one that is opened later over
-	// the same boxes. Defaults to none.
+	// Terminal is for Launch by [Terminals]. The command gets a pseudo-terminal as its standard input, output and
+	// error. It is the controlling terminal of its session, so a Ctrl-C in the input interrupts the foreground job.
+	// Input and Merged must be set. Closing the input does not end the terminal. Any driver over the same boxes may
+	// open it, even one that is opened later. Defaults to none.
 	Terminal *Terminal
 	// Timeout limits the command; zero means no limit.
 	Timeout time.Duration
@@ -402,7 +404,7 @@ type Command struct {
 // Terminal describes the terminal of a command.
 type Terminal struct {
 	TerminalSize
-	// Kind is what TERM says. Defaults to the box's.
+	// Kind is the value of TERM. Defaults to the box's.
 	Kind string
 }
 
@@ -413,10 +415,10 @@ type TerminalSize struct{ Rows, Columns uint16 }
 type Result struct {
 	ExitCode int
 	Duration time.Duration
-	// TimedOut: Command.Timeout passed; ExitCode is 124.
+	// TimedOut means that Command.Timeout passed; ExitCode is 124.
 	TimedOut bool
-	// OutOfMemory: the box's memory limit killed the command or a process that it started, as far as the driver can
-	// tell.
+	// OutOfMemory means that the box's memory limit killed the command or a process that it started, as far as the
+	// driver can tell.
 	OutOfMemory bool
 }
 
@@ -425,7 +427,7 @@ type Box struct {
 	Ref    string
 	ID     string
 	Labels Labels
-	// CreatedAt is when the provider says it was made.
+	// CreatedAt is its creation time, according to the provider.
 	CreatedAt time.Time
 	// Quarantined is set while the box is in quarantine.
 	Quarantined bool

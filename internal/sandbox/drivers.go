@@ -10,15 +10,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// drivers are the drivers of this server by name. They are safe for concurrent use.
+// drivers are this server's drivers by name. It is safe for concurrent use.
 type drivers struct {
 	mu    sync.RWMutex
 	ready map[string]Driver
-	// unavailable are the drivers that this server cannot use, and why. Another server may, or this one later.
+	// unavailable are the drivers that this server cannot use, with the reasons. Another server may have them, or
+	// this one later.
 	unavailable map[string]error
 	// wanted is called with the name of an unavailable driver that somebody wants to use.
 	wanted func(name string)
-	// accounts are those of houses.
+	// accounts are the houses' own accounts.
 	accounts *accounts
 }
 
@@ -29,7 +30,7 @@ func (d *drivers) all() map[string]Driver {
 	return maps.Clone(d.ready)
 }
 
-// add makes a driver ready, or says why it still is not.
+// add makes a driver ready, or records why it still is not.
 func (d *drivers) add(name string, driver Driver, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -69,8 +69,9 @@ func (r *Resolver) OnRefusal(f func(Refusal)) {
 	r.refusals.to = f
 }
 
-// AllowHosts lets the sandboxes of an environment reach further hosts, written as in [egress.Policy].Hosts: those on this
-// machine at once, and all others from their next command on. With a thread, its log says who did that.
+// AllowHosts lets the sandboxes of an environment reach further hosts, written as in [egress.Policy].Hosts. On this
+// machine this applies at once, elsewhere from the next command on. If a thread is given, its log says who allowed
+// them.
 func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, hosts []string, threadID string) (env Environment, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		if env, err = environmentFrom(r.Environments.q.LockEnvironment(ctx, tx, id)); err != nil {
@@ -79,7 +80,7 @@ func (r *Resolver) AllowHosts(ctx context.Context, scope db.Scope, id string, ho
 		var drafts []entry.Draft
 		for _, host := range hosts {
 			env.Recipe.Egress = env.Recipe.Egress.With(host)
-			// The id is derived, so that a thread has the entry once, however often the call is repeated.
+			// The id is derived, so the thread gets the entry once, however often the call is repeated.
 			sum := sha256.Sum256([]byte(id + "\x00" + host))
 			drafts = append(drafts, entry.NewDraft("allowed."+hex.EncodeToString(sum[:16]), scope.Agent, entry.HostAllowed{EnvironmentID: id, Host: host}))
 		}

@@ -24,7 +24,7 @@ type Environment struct {
 	Recipe          Recipe
 	CreatedAt       time.Time
 
-	// rebuilds is how often somebody had it built again from the beginning.
+	// rebuilds counts how often somebody had it rebuilt from the beginning.
 	rebuilds int32
 }
 
@@ -68,8 +68,8 @@ func (e *Environments) Environment(ctx context.Context, scope db.Scope, id strin
 	return env, err
 }
 
-// GitCredential returns an environment's credential for repositories at a host, with the user that it names. Without one, the error is a
-// [fault.Forbidden].
+// GitCredential returns an environment's credential for repositories on a host, with its user name. Without one, the
+// error is a [fault.Forbidden].
 func (e *Environments) GitCredential(ctx context.Context, scope db.Scope, id, host string) (GitCredential, error) {
 	env, err := e.Environment(ctx, scope, id)
 	if err != nil {
@@ -127,7 +127,7 @@ func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id
 	return changed, err
 }
 
-// rebuild has the next sandboxes of an environment, on all machines, built from the beginning.
+// rebuild makes the next sandboxes of an environment, on all machines, be built from the beginning.
 func (e *Environments) rebuild(ctx context.Context, scope db.Scope, id string) (env Environment, err error) {
 	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
 		env, err = environmentFrom(e.q.RebuildEnvironment(ctx, tx, id))

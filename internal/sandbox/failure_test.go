@@ -123,7 +123,7 @@ func TestASandboxWhoseServerWasKilledWhileItMadeIt(t *testing.T) {
 	b := setup(t)
 	env := b.environment(sandbox.Recipe{Setup: "echo made >> made"})
 	th := b.thread(env)
-	// What is left: the row, and a box in the middle of its preparation.
+	// The remains of a crash: the row, and a box in the middle of its preparation.
 	b.exec("insert into sandboxes (id, house_id, environment_id, provider) values ('left', $1, $2, 'cloud')", b.scope.House, env)
 	b.exec("update threads set sandbox_id = 'left' where id = $1", th)
 	ref, err := b.cloud.Create(t.Context(), sandbox.Spec{ID: "left", Labels: sandbox.Labels{House: b.scope.House, Thread: th, Environment: env}})
@@ -133,7 +133,7 @@ func TestASandboxWhoseServerWasKilledWhileItMadeIt(t *testing.T) {
 	if _, err := b.cloud.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "echo half > made"}}); err != nil {
 		t.Fatal(err)
 	}
-	b.boxes.Sweep(t.Context()) // of the next start
+	b.boxes.Sweep(t.Context()) // the next server's first sweep
 
 	box, made := b.sh(th, "cat made")
 	if box.ID != "left" || made != "made\n" || b.cloud.live() != 1 {
@@ -189,7 +189,7 @@ func TestADatabaseThatDropsItsConnectionsWhileASandboxIsMade(t *testing.T) {
 	if r := receive(t, result); r.err != nil && fault.CodeOf(r.err) != fault.Unavailable {
 		t.Errorf("the command says %s", detail(r.err))
 	}
-	// A connection that broke unnoticed may yet be the next command's too.
+	// The next command may also get a connection that broke unnoticed.
 	again := b.try(th, "cat made")
 	for deadline := time.Now().Add(patience); fault.CodeOf(again.err) == fault.Unavailable && time.Now().Before(deadline); {
 		again = b.try(th, "cat made")

@@ -61,7 +61,8 @@ func (p Handle) Launcher() (Launcher, bool) {
 	return l, ok && l.Launches()
 }
 
-// Dialer returns what reaches the ports of programs in the sandbox. If its driver cannot, the error is a [fault.Precondition].
+// Dialer returns the dialer for the ports of programs in the sandbox. If its driver has none, the error is a
+// [fault.Precondition].
 func (p Handle) Dialer() (Dialer, error) {
 	d, ok := p.driver.(Dialer)
 	if s, states := p.driver.(Stating); ok && states && s.Guarantees().Ports {

@@ -21,9 +21,9 @@ const (
 	lockKey = "hashtextextended('arbe.sandbox.' || $1, 0)"
 )
 
-// locks are this server's advisory locks on the boxes that it builds, so that no other server builds them too. One connection
-// holds all of them, because builds take long and there may be many. It is outside the pool, whose connections are needed for
-// other work. A connection that breaks releases its locks.
+// locks are this server's advisory locks on the boxes that it builds, so that no other server builds them too. One
+// connection holds all of them, because builds take long and there may be many. It is not from the pool, because
+// other work needs the pool's connections. A connection that breaks releases its locks.
 //
 // It is safe for concurrent use.
 type locks struct {

@@ -20,9 +20,9 @@ const (
 	MachineAwayAfter = 10 * time.Second
 )
 
-// Machines tracks which machines are up. Some sandboxes are bound to a machine, and only that machine's servers can reach
-// them (see [Bound]), so work on them goes there. A machine is up while one of its servers reports regularly. After a long
-// time without a report it counts as gone, and its sandboxes as dead. It is safe for concurrent use.
+// Machines tracks which machines are up. Some sandboxes are bound to a machine, and only that machine's servers can
+// reach them (see [Bound]), so work on them goes there. A machine is up while one of its servers reports regularly.
+// After a long time without a report it counts as gone, and its sandboxes as dead. It is safe for concurrent use.
 type Machines struct {
 	db        *db.DB
 	drivers   *drivers
@@ -41,8 +41,8 @@ func (m *Machines) MachineIDs() []string { return m.drivers.machines() }
 // MachineGone returns how long a machine must be without a report before its sandboxes count as dead.
 func (m *Machines) MachineGone() time.Duration { return m.goneAfter }
 
-// TouchMachines records that a server of this server's machines is up. It must be called regularly, because a machine without
-// reports counts as away and later as gone.
+// TouchMachines records that a server of this server's machines is up. It must be called regularly, because a machine
+// without reports counts as away and later as gone.
 func (m *Machines) TouchMachines(ctx context.Context) error {
 	return m.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
 		for _, id := range m.MachineIDs() {

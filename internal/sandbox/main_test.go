@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an event.
 const patience = 3 * time.Minute
 
 // bench is a database with one house, and one server's resolver on it.
@@ -42,7 +42,7 @@ type bench struct {
 
 func (b *bench) driver(name string) sandbox.Driver { return b.drivers[name] }
 
-// setup makes a bench whose environments are built in a cloud.
+// setup returns a bench whose environments are built in a cloud.
 func setup(t *testing.T) *bench {
 	t.Helper()
 	c := newCloud(t)
@@ -67,7 +67,7 @@ func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRo
 	return b
 }
 
-// server is one more server's resolver on the database.
+// server returns another server's resolver on the database.
 func (b *bench) server(drivers map[string]sandbox.Driver, repoRoots ...string) *sandbox.Resolver {
 	return sandbox.NewResolver(sandbox.Config{
 		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: drivers, RepoRoots: repoRoots, Logger: slog.New(slog.DiscardHandler),
@@ -75,7 +75,7 @@ func (b *bench) server(drivers map[string]sandbox.Driver, repoRoots ...string) *
 	})
 }
 
-// installation is a resolver that labels its boxes with an installation.
+// installation returns a resolver that labels its boxes with an installation.
 func (b *bench) installation(id string) *sandbox.Resolver {
 	return sandbox.NewResolver(sandbox.Config{
 		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: map[string]sandbox.Driver{"cloud": b.cloud},
@@ -83,7 +83,7 @@ func (b *bench) installation(id string) *sandbox.Resolver {
 	})
 }
 
-// house makes a house with its owner, and is the owner's eyes on it.
+// house makes a house with its owner, and returns the owner's scope.
 func (b *bench) house() (s db.Scope) {
 	b.t.Helper()
 	err := b.owner.QueryRow(b.t.Context(), `
@@ -118,7 +118,7 @@ func (b *bench) thread(environment string) string {
 	return th.ID
 }
 
-// ran is what a command came to.
+// ran is the result of a command.
 type ran struct {
 	box    sandbox.Sandbox
 	output string
@@ -126,7 +126,7 @@ type ran struct {
 	err error
 }
 
-// try runs a line of shell on a thread's sandbox.
+// try runs a shell command in a thread's sandbox.
 func (b *bench) try(thread, line string) ran {
 	return tryOn(b.t.Context(), b, b.boxes, thread, "", line)
 }
@@ -138,7 +138,7 @@ func tryOn(ctx context.Context, b *bench, boxes *sandbox.Resolver, thread, envir
 	return r
 }
 
-// execOn runs a command on a thread's sandbox.
+// execOn runs a command in a thread's sandbox.
 func execOn(ctx context.Context, boxes *sandbox.Resolver, scope db.Scope, thread, environment string, cmd sandbox.Command) (box sandbox.Sandbox, result sandbox.Result, err error) {
 	err = boxes.Use(ctx, scope, thread, environment, func(p sandbox.Handle) (err error) {
 		box = p.Sandbox
@@ -150,7 +150,7 @@ func execOn(ctx context.Context, boxes *sandbox.Resolver, scope db.Scope, thread
 	return box, result, err
 }
 
-// sh runs a line of shell that must succeed, and returns the sandbox and what was printed.
+// sh runs a shell command that must succeed, and returns the sandbox and the output.
 func (b *bench) sh(thread, line string) (sandbox.Sandbox, string) {
 	b.t.Helper()
 	r := b.try(thread, line)
@@ -160,7 +160,7 @@ func (b *bench) sh(thread, line string) (sandbox.Sandbox, string) {
 	return r.box, r.output
 }
 
-// logged are the payloads of one kind in a thread's log.
+// logged returns the payloads of one kind in a thread's log.
 func logged[P entry.Payload](b *bench, thread string) (list []P) {
 	b.t.Helper()
 	entries, _, err := b.log.Read(b.t.Context(), stream.Ref{House: b.scope.House, Name: "arbe-thread-" + thread}, stream.Range{})
@@ -175,7 +175,7 @@ func logged[P entry.Payload](b *bench, thread string) (list []P) {
 	return list
 }
 
-// on is the id of the sandbox a thread is on.
+// on returns the id of a thread's sandbox.
 func (b *bench) on(thread string) string {
 	b.t.Helper()
 	th, err := b.threads.Get(b.t.Context(), b.scope, thread)
@@ -185,7 +185,7 @@ func (b *bench) on(thread string) string {
 	return th.Sandbox
 }
 
-// share puts a thread on another one's sandbox, as a task does that works on its parent's tree.
+// share puts a thread on another thread's sandbox, like a task that works on its parent's tree.
 func (b *bench) share(thread, with string) {
 	b.t.Helper()
 	b.exec("update threads set sandbox_id = (select sandbox_id from threads where id = $2) where id = $1", thread, with)
@@ -198,7 +198,7 @@ func (b *bench) exec(statement string, args ...any) {
 	}
 }
 
-// rows is how many sandboxes the database knows.
+// rows returns the number of sandboxes in the database.
 func (b *bench) rows() (n int) {
 	b.t.Helper()
 	if err := b.owner.QueryRow(b.t.Context(), "select count(*) from sandboxes").Scan(&n); err != nil {
@@ -207,7 +207,7 @@ func (b *bench) rows() (n int) {
 	return n
 }
 
-// status is what the database says of a sandbox.
+// status returns a sandbox's status in the database.
 func (b *bench) status(id string) sandbox.Status {
 	b.t.Helper()
 	box, err := b.boxes.Sandbox(b.t.Context(), b.scope, id)
@@ -217,7 +217,7 @@ func (b *bench) status(id string) sandbox.Status {
 	return box.Status
 }
 
-// deleteThread deletes a thread, and returns the sandboxes it was on.
+// deleteThread deletes a thread, and returns its sandboxes.
 func (b *bench) deleteThread(id string) (boxes []string) {
 	b.t.Helper()
 	err := b.DB.In(b.t.Context(), b.scope, func(tx pgx.Tx) (err error) {

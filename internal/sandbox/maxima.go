@@ -11,8 +11,8 @@ import (
 
 // Maxima are the operator's limits: no recipe and no command gets more. A zero field means no limit.
 //
-// A recipe that exceeds them cannot be saved. If the operator lowers a maximum later, recipes are reduced when a sandbox is
-// built from them, and the thread's log says so.
+// A recipe that exceeds them cannot be saved. If the operator lowers a maximum later, recipes are reduced when a
+// sandbox is built from them, and the thread's log says so.
 type Maxima struct {
 	Limits
 	// CommandTime limits one command, or one step of a preparation.
@@ -21,7 +21,7 @@ type Maxima struct {
 	Egress egress.Mode
 }
 
-// egress restricts a policy to what the operator allows.
+// egress restricts a policy to the operator's maximum.
 func (m Maxima) egress(p egress.Policy) egress.Policy {
 	switch {
 	case m.Egress == egress.None:
@@ -41,8 +41,8 @@ func (m Maxima) Bound(l Limits) Limits {
 	return l
 }
 
-// bound is like Bound, but also returns what was reduced. A new field of [Limits] needs a line here; otherwise it would have
-// no maximum.
+// bound is like Bound, but also returns the reductions. A new field of [Limits] needs a line here; otherwise it would
+// have no maximum.
 func (m Maxima) bound(l Limits) (Limits, []excess) {
 	var over []excess
 	whole := func(name string, value *int, most int) {
@@ -61,7 +61,7 @@ func (m Maxima) bound(l Limits) (Limits, []excess) {
 	return l, over
 }
 
-// reduce caps a recipe at the maxima, and returns what was reduced.
+// reduce caps a recipe at the maxima, and returns the reductions.
 func (m Maxima) reduce(r Recipe) (Recipe, []excess) {
 	var over []excess
 	r.Limits, over = m.bound(r.Limits)
@@ -93,8 +93,8 @@ func (m Maxima) time(d time.Duration) time.Duration {
 	return d
 }
 
-// timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. It refuses a limit that
-// is too large, because the command would end earlier than its author expects.
+// timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. It refuses a limit
+// that is too large, because the command would end earlier than its author expects.
 func (m Maxima) timeout(asked time.Duration, r Recipe) (time.Duration, error) {
 	if asked == 0 {
 		return m.time(r.commandTimeout()), nil
@@ -105,7 +105,7 @@ func (m Maxima) timeout(asked time.Duration, r Recipe) (time.Duration, error) {
 	return asked, nil
 }
 
-// describe lists what was reduced, one per line.
+// describe lists reductions, one per line.
 func describe(over []excess) string {
 	var lines []string
 	for _, e := range over {

@@ -18,7 +18,7 @@ func TestTheOperatorsMaxima(t *testing.T) {
 	greedy := sandbox.Recipe{
 		Driver: "cloud", Limits: sandbox.Limits{MemoryMB: 1 << 20, DiskMB: 1 << 20, PIDs: 100_000, CPUs: 1024}, CommandTimeout: 24 * time.Hour,
 	}
-	before := b.thread(b.environment(greedy)) // the operator says nothing yet
+	before := b.thread(b.environment(greedy)) // the operator has set no maxima yet
 	maxima := sandbox.Maxima{Limits: sandbox.Limits{MemoryMB: 1024, DiskMB: 2048, PIDs: 100, CPUs: 1.5}, CommandTime: time.Hour}
 	b.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: map[string]sandbox.Driver{"cloud": b.cloud}, Maxima: maxima,

@@ -16,12 +16,12 @@ import (
 // Woken is a sandbox that [Resolver.Wake] has made ready.
 type Woken struct {
 	Sandbox string
-	// Started: it did not run before, so that nothing runs in it but what its environment starts.
+	// Started means that it was not running before, so only what its environment starts runs in it.
 	Started bool
 }
 
-// Wake makes the sandbox of a thread ready for [Resolver.Dial]. It resolves the sandbox as a command does, and starts it if it does
-// not run.
+// Wake makes the sandbox of a thread ready for [Resolver.Dial]. It resolves the sandbox as a command does, and starts it
+// if it is not running.
 func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w Woken, err error) {
 	slept := r.slept(ctx, scope, threadID)
 	err = r.Use(ctx, scope, threadID, "", func(h Handle) error {
@@ -35,10 +35,11 @@ func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w
 	return w, reachable(err)
 }
 
-// wakeTime limits what is run to start a sandbox.
+// wakeTime limits the command that starts a sandbox.
 const wakeTime = time.Minute
 
-// slept returns the thread's live sandbox if it does not run; otherwise empty. What keeps it from being found out is for its use to say.
+// slept returns the thread's live sandbox if it is not running, or "". It ignores errors, because using the sandbox
+// reports them.
 func (r *Resolver) slept(ctx context.Context, scope db.Scope, threadID string) string {
 	box, err := r.live(ctx, scope, threadID)
 	if err != nil {
@@ -58,8 +59,8 @@ func (r *Resolver) slept(ctx context.Context, scope db.Scope, threadID string) s
 	return box.ID
 }
 
-// Dial connects to a port of the thread's sandbox; see [Dialer]. The sandbox counts as used until the connection is closed. Dial
-// starts and builds none: without a live sandbox that runs, the error has the reason [fault.NoSandbox].
+// Dial connects to a port of the thread's sandbox; see [Dialer]. The sandbox counts as used until the connection is
+// closed. Dial neither starts nor builds a sandbox: if none is running, the error has the reason [fault.NoSandbox].
 func (r *Resolver) Dial(ctx context.Context, scope db.Scope, threadID string, port uint16) (Conn, error) {
 	box, err := r.live(ctx, scope, threadID)
 	if err != nil {
@@ -98,7 +99,7 @@ func (r *Resolver) dial(ctx context.Context, scope db.Scope, h Handle, port uint
 	return &usedConn{conn, sync.OnceFunc(ended)}, nil
 }
 
-// live returns the sandbox of a thread, which this server reaches.
+// live returns a thread's live sandbox, which this server must reach.
 func (r *Resolver) live(ctx context.Context, scope db.Scope, threadID string) (box Sandbox, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.threads.GetTx(ctx, tx, threadID)
@@ -121,7 +122,7 @@ func noSandbox() error {
 	return fault.New(fault.Precondition, "the thread has no sandbox", "run a command in the thread, which builds one").WithReason(fault.NoSandbox)
 }
 
-// reachable explains why this server does not reach a sandbox.
+// reachable explains why this server cannot reach a sandbox.
 func reachable(err error) error {
 	if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere {
 		return fault.New(fault.Unavailable, "the sandbox is on the machine of another server, and only that one reaches its ports",

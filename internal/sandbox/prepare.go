@@ -90,7 +90,7 @@ type preparing struct {
 	received secret.Received
 	// restoring has the files that the box begins with; nil if it begins with the recipe's only.
 	restoring *restoring
-	// cached is what of this was done before, for another box.
+	// cached is the use of a cached environment, whose files another box prepared.
 	cached cached
 
 	// steps are the recipe's steps, and boot all steps.
@@ -99,7 +99,7 @@ type preparing struct {
 	commits map[string]string
 }
 
-// script is what one step runs.
+// script is the command of one step.
 type script struct {
 	name     string
 	argv     []string
@@ -111,14 +111,14 @@ type script struct {
 func (p *preparing) do(s script) error {
 	var out tail
 	p.watch.step(s.name)
-	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails, nor does watch
+	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // neither it nor watch ever fails
 	live := s.received.Redactor.Live(func(b []byte) { _, _ = p.watch.Write(b) })
 	both := &shared{w: io.MultiWriter(whole, live)}
 	defer p.refusals.during(p.ref, both.refused)()
 	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
 	maps.Copy(env, s.received.Env)
 	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
-	both.mu.Lock() // a refusal may come now
+	both.mu.Lock() // a refusal may still arrive
 	whole.Flush()
 	live.Flush()
 	both.mu.Unlock()
@@ -159,8 +159,8 @@ func (p *preparing) configureGit() error {
 	return p.quiet("git config", append([]string{"/bin/sh", "-ec", configure, "git"}, rewrites(doored.Door(), p.recipe.Git)...)...)
 }
 
-// cloneScript clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. The bundle of a repository of the server's
-// machine is deleted afterwards, so origin is the recipe's address $2 instead of it.
+// cloneScript clones $1 into the folder $5, at the ref $3 and with a depth of $4 commits. $1 may be a bundle of a
+// repository on the server's machine. The bundle is deleted later, so origin is set to the recipe's address $2.
 const cloneScript = `set -e
 if [ -n "$4" ] && [ -n "$3" ]; then
 	git init --quiet -- "$5"; cd "$5"

@@ -9,7 +9,7 @@ import (
 
 const (
 	// progressEvery is the time between two pieces of a build's live output, and progressMost the size of the largest
-	// piece in bytes. Of output that comes faster, watchers see the end.
+	// piece in bytes. If output comes faster, watchers see only its end.
 	progressEvery = 100 * time.Millisecond
 	progressMost  = 64 << 10
 )
@@ -52,8 +52,8 @@ func (p *progress) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// flush publishes what is pending. When the build has ended, it publishes nothing more, because the entry holds the end
-// of the output.
+// flush publishes the pending output. When the build has ended, it publishes nothing more, because the entry holds the
+// end of the output.
 func (p *progress) flush() {
 	p.sending.Lock()
 	defer p.sending.Unlock()

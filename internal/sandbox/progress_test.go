@@ -14,11 +14,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Who watches a thread sees what its sandbox's build prints, while it runs.
+// A thread's watchers see the output of its sandbox's build while it runs.
 func TestABuildIsWatched(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// The setup ends when somebody has seen what it printed.
+	// The setup ends when a watcher has seen its output.
 	seen := t.TempDir() + "/seen"
 	th := b.thread(b.environment(sandbox.Recipe{Setup: "echo installing; while [ ! -e " + seen + " ]; do sleep 0.01; done"}))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -14,7 +14,7 @@ import (
 
 func withEnvironment(id string) thread.Change { return thread.Change{Environment: &id} }
 
-// together runs f n times at once.
+// together calls f n times concurrently.
 func together(n int, f func(i int) ran) []ran {
 	results := make([]ran, n)
 	var all sync.WaitGroup
@@ -53,7 +53,7 @@ func TestFirstCommandsAtTheSameTime(t *testing.T) {
 		arrived.Add(n)
 		b.cloud.creating = func(context.Context, sandbox.Spec) error {
 			arrived.Done()
-			arrived.Wait() // every one of them is being made
+			arrived.Wait() // all of them are being created
 			return nil
 		}
 		var threads []string
@@ -172,7 +172,7 @@ func TestThreadsThatFindTheirSandboxDeadAtTheSameTime(t *testing.T) {
 
 func TestAHouseWithSlowSandboxesDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
-	const many = 40 // more than a server makes at once
+	const many = 40 // more than a server builds at once
 	b := setup(t)
 	slow := b.scope
 	creating, released := make(chan struct{}, many), make(chan struct{})
@@ -203,7 +203,7 @@ func TestAHouseWithSlowSandboxesDoesNotHoldUpAnother(t *testing.T) {
 		th := b.thread(env)
 		go func() { results <- tryOn(t.Context(), &slowly, b.boxes, th, "", "true") }()
 	}
-	for range 16 { // half of what a server makes at once
+	for range 16 { // half of what a server builds at once
 		receive(t, creating)
 	}
 	for range 5 {

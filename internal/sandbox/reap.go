@@ -27,21 +27,22 @@ type Reaper struct {
 	locks        *locks // those of builds
 	trees        *trees
 	quiet        time.Duration // [Config.SaveAfter]
-	// named is what this server's log has said: the refs of quarantined boxes, and the last complaints about others.
+	// named holds what this server has already logged: the refs of quarantined boxes, and the last complaints about
+	// others.
 	named sync.Map
-	// turns are those of houses whose sandboxes are tended, tended the houses that have or wait for one, and rests are of sandboxes with
-	// which something failed.
+	// turns are the turns of houses whose sandboxes are tended. tended are the houses that have a turn or wait for
+	// one. rests are the pauses of sandboxes after a failure.
 	turns  *slots
 	tended sync.Map
 	rests  rests
-	// asking are the turns of houses to ask providers for all of their sandboxes.
+	// asking are the turns of houses that ask providers for all of their sandboxes.
 	asking *slots
 }
 
-// Destroy saves a sandbox's files, deletes its box, and returns the sandbox, now dead. Destroying a dead sandbox succeeds. If the files
-// cannot be saved, nothing is deleted, and the error is a [fault.Precondition]. After a crash in between, [Reaper.Sweep] finds the box.
-// If only another machine reaches the box, Destroy marks the record dead and returns an [*OtherMachineError], unless that machine is
-// gone too; the files are saved there.
+// Destroy saves a sandbox's files, deletes its box, and returns the sandbox, now dead. Destroying a dead sandbox
+// succeeds. If the files cannot be saved, nothing is deleted, and the error is a [fault.Precondition]. After a crash
+// in between, [Reaper.Sweep] finds the box. If only another machine reaches the box, Destroy marks the record dead and
+// returns an [*OtherMachineError], and that machine saves the files. If that machine is gone, there is no error.
 func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbox, error) {
 	box, err := r.sandboxes.Sandbox(ctx, scope, id)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbo
 	}
 	if box.Status == StatusLive && !r.sandboxes.elsewhere(box) {
 		unsaved, err := r.trees.save(ctx, box)
-		if err != nil && fault.CodeOf(err) != fault.NotFound { // the box is gone
+		if err != nil && fault.CodeOf(err) != fault.NotFound { // NotFound: the box is gone
 			return box, fault.New(fault.CodeOf(err), "the files could not be saved: "+fault.From(err).Message, "try again, or delete the sandbox without saving: arbe sandbox delete --discard").Because(err)
 		}
 		if unsaved != "" {
@@ -103,7 +104,7 @@ func (r *Reaper) saveDead(ctx context.Context, box Sandbox) error {
 }
 
 // destroy is [Reaper.Destroy] if allowed returns true. allowed is called while the record is locked, so that no thread
-// gets the sandbox meanwhile.
+// gets the sandbox in the meantime.
 func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed func(context.Context, pgx.Tx) (bool, error)) (box Sandbox, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if box, err = r.sandboxes.lockTx(ctx, tx, id); err != nil {
@@ -129,7 +130,7 @@ func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed
 	}
 	driver, err := r.drivers.of(ctx, box)
 	if err != nil && box.OwnAccount && fault.From(err).Reason() == fault.SecretMissing {
-		return box, nil // nobody reaches the box any more, so that its record can only be given up
+		return box, nil // nobody can reach the box, so only its record can be given up
 	}
 	if err != nil {
 		return box, err
@@ -149,8 +150,8 @@ func (r *Reaper) leaveToMachine(ctx context.Context, scope db.Scope, machine str
 }
 
 const (
-	// askedAtOnce is about how many sandboxes this server asks providers at the same time, because houses share the operator's account;
-	// askedMost is about how many of a house, and askTimeout how long that may take.
+	// askedAtOnce is roughly how many sandboxes this server asks providers about concurrently, because houses share
+	// the operator's account. askedMost limits the sandboxes of one house, and askTimeout the time for them.
 	askedAtOnce, askedMost, askTimeout = 8, 1000, 30 * time.Second
 )
 
@@ -221,10 +222,10 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 	return alive, err
 }
 
-// Sweep finishes what a crash left between a record and its box. It runs at the start of a server and then regularly, and logs
-// its errors.
+// Sweep finishes work on records and boxes that a crash interrupted. It runs at the start of a server and then
+// regularly. It logs its errors.
 //
-// It saves the files of a box whose record is dead, if that was not done, and destroys it. It destroys a box whose
+// It destroys a box whose record is dead, after saving its files if that was not done. It destroys a box whose
 // build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
 // quarantined boxes once after each start. Cached files of environments that no longer exist are deleted.
@@ -234,11 +235,11 @@ func (r *Reaper) Sweep(ctx context.Context) {
 	}
 }
 
-// sweepTime is how long the sweep of a driver's boxes may take, because a server waits for it at its start, and boxes whose files are
-// saved can be slow on purpose. Later sweeps go on with the rest.
+// sweepTime limits the sweep of a driver's boxes, because a server waits for it at its start, and a box can make the
+// saving of its files slow on purpose. Later sweeps do the rest.
 const sweepTime = 20 * time.Second
 
-// swept is where boxes are swept: a driver, and of a house's own account the house.
+// swept is where boxes are swept: a driver and, for a house's own account, the house.
 type swept struct {
 	name   string
 	driver Driver
@@ -246,7 +247,7 @@ type swept struct {
 	own    bool
 }
 
-// sweepOperators is Sweep for the boxes of one driver that are the operator's.
+// sweepOperators is Sweep for a driver's boxes in the operator's account.
 func (r *Reaper) sweepOperators(ctx context.Context, name string, driver Driver, limit time.Duration) {
 	if err := r.sweepDriver(ctx, swept{name: name, driver: driver}, limit); err != nil {
 		r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)
@@ -254,7 +255,8 @@ func (r *Reaper) sweepOperators(ctx context.Context, name string, driver Driver,
 	r.sweepLayers(ctx, name, driver)
 }
 
-// sweepDriver is Sweep for the boxes of one driver. Of a house's own account, which may hold anything, it looks at those of the house.
+// sweepDriver is Sweep for the boxes of one driver. A house's own account may hold anything, so only boxes of that
+// house are swept there.
 func (r *Reaper) sweepDriver(ctx context.Context, in swept, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -313,9 +315,9 @@ func (r *Reaper) quarantine(ctx context.Context, log *slog.Logger, driver Driver
 		"files", place, "house", b.Labels.House, "thread", b.Labels.Thread, "created", b.CreatedAt)
 }
 
-// saveUnsaved is [Reaper.saveDead] for a sandbox that was used after it was saved.
+// saveUnsaved is [Reaper.saveDead] for a sandbox that was used after it was last saved.
 func (r *Reaper) saveUnsaved(ctx context.Context, box Sandbox) error {
-	// The time for the sweep of a provider would be too short.
+	// The time limit of a sweep would be too short.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
 	defer cancel()
 	tree, err := r.sandboxes.Tree(ctx, db.Scope{House: box.House}, box.ID)

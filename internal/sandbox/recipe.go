@@ -43,15 +43,15 @@ type Recipe struct {
 	Start string `json:"start,omitempty"`
 	// Directory is where commands and scripts start, below the working tree. Defaults to the working tree.
 	Directory string `json:"directory,omitempty"`
-	// Labels are words of the house about the environment. They mean nothing to arbe.
+	// Labels describe the environment for the house. They mean nothing to arbe.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Secrets are the secrets of the house that the setup script and each command receive as environment variables. They are
-	// stored beside the config.
+	// Secrets are the secrets of the house that the setup script and each command receive as environment variables.
+	// They are stored separately from the config.
 	Secrets []secret.Binding `json:"-"`
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
-	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to [egress.Listed], and
-	// then its Sets to all; with a driver that is not [Gated], an empty policy is [egress.Open].
+	// Egress says which hosts the box may reach. A change applies to its next command. Its Mode defaults to
+	// [egress.Listed], and then its Sets to all; with a driver that is not [Gated], an empty policy is [egress.Open].
 	Egress egress.Policy `json:"egress,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
@@ -93,7 +93,7 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, of which each is two, are removed first,
+	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, each written as two, are removed first,
 	// because \\u0000 is not a NUL byte.
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
@@ -123,7 +123,7 @@ func (r Recipe) checkRest() error {
 // ownVariables are the environment variables that each command has from its box.
 var ownVariables = []string{"PATH", "HOME", "USER", "LANG", "TERM", "GIT_TERMINAL_PROMPT"}
 
-// checkSecrets validates what a recipe binds.
+// checkSecrets validates the secrets that a recipe binds.
 func checkSecrets(bindings []secret.Binding) error {
 	seen := map[string]bool{}
 	for _, b := range bindings {

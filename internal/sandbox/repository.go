@@ -19,7 +19,7 @@ import (
 type repositories struct{ roots []string }
 
 // bundle calls upload with all branches and tags of the repository at path, as a git bundle, and returns upload's
-// error. A repository of which any part is not below a root is a [fault.Forbidden], and one that cannot be read a
+// error. A repository with any part outside the roots is a [fault.Forbidden], and one that cannot be read a
 // [fault.Precondition]. Git reads the repository on this machine, but runs nothing that the repository asks to run.
 func (r repositories) bundle(ctx context.Context, path string, upload func(io.Reader) error) error {
 	path, err := r.allowed(ctx, path)
@@ -90,7 +90,7 @@ func (r repositories) belowRoot(path string) bool {
 }
 
 // containment walks through a repository's own files, and fails if they lead git to anything that is not below a root.
-// Git quotes parts of what links lead to in its error messages, and puts the objects of alternates into the bundle.
+// Git quotes parts of links' targets in its error messages, and puts the objects of alternates into the bundle.
 type containment struct {
 	ctx          context.Context
 	repositories repositories
@@ -165,7 +165,7 @@ func (c containment) alternates(file string) error {
 	return nil
 }
 
-// git returns a git command on this machine that reads the repository at path and no other. It runs nothing that the
+// git returns a git command on this machine that reads only the repository at path. It runs nothing that the
 // repository's own configuration asks for: no hooks, no monitor, and no transport, which a repository with missing
 // objects would use to fetch them.
 func git(ctx context.Context, path string, args ...string) *exec.Cmd {

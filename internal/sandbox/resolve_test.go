@@ -228,7 +228,7 @@ func TestTheEndOfASandbox(t *testing.T) {
 			want   sandbox.Status
 		}{{first, sandbox.StatusLive}, {second, sandbox.StatusDead}} {
 			for _, left := range b.deleteThread(step.thread) {
-				for range 2 { // a job may be worked twice
+				for range 2 { // a job may run twice
 					if err := b.boxes.Reap(t.Context(), b.scope, left); err != nil {
 						t.Error(err)
 					}
@@ -255,7 +255,7 @@ func TestTheEndOfASandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 { // of this start and of the next
+		for range 2 { // at this start and at the next
 			b.boxes.Sweep(t.Context())
 			left, _ := b.cloud.List(t.Context(), sandbox.Labels{})
 			if len(left) != 5 {

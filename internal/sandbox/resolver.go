@@ -29,9 +29,11 @@ type Config struct {
 	// later, with [Resolver.DriverStarted].
 	Drivers     map[string]Driver
 	Unavailable map[string]error
-	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to nil.
+	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to
+	// nil.
 	Wanted func(driver string)
-	// Accounts are what drivers state of keys that houses bring, by the names of drivers. They need Secrets. Defaults to none.
+	// Accounts describe how houses bring their own keys, by the names of drivers. They need Secrets. Defaults to
+	// none.
 	Accounts map[string]Account
 	// RepoRoots are directories of this machine whose git repositories recipes may name. The operator chooses them.
 	// Defaults to none.
@@ -42,7 +44,7 @@ type Config struct {
 	// MachineGone is how long a machine must be without a report before its sandboxes count as dead. Defaults to 24
 	// hours.
 	MachineGone time.Duration
-	// Maxima limit what recipes and commands may ask for. Defaults to no limits.
+	// Maxima limit the requests of recipes and commands. Defaults to no limits.
 	Maxima Maxima
 	// Secrets are the secrets that recipes bind. Required if any recipe binds one.
 	Secrets *secret.Secrets
@@ -81,7 +83,7 @@ type Resolver struct {
 	door    string // [Config.Door]
 	builds  *builds
 	logger  *slog.Logger
-	// refusals has whoever reports the connections that drivers refuse.
+	// refusals has the function that reports the connections that drivers refuse.
 	refusals *refusals
 }
 
@@ -170,7 +172,7 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 	}
 }
 
-// Handle returns a sandbox by its id, for continuing what was started in it. A dead sandbox is a [fault.NotFound], and
+// Handle returns a sandbox by its id, to continue earlier work in it. A dead sandbox is a [fault.NotFound], and
 // one that only another machine reaches an [*OtherMachineError].
 func (r *Resolver) Handle(ctx context.Context, scope db.Scope, id string) (Handle, error) {
 	var box Sandbox
@@ -264,9 +266,9 @@ func (r *Resolver) firstTx(ctx context.Context, tx pgx.Tx, threadID, environment
 	return box, r.threads.PutOnSandboxTx(ctx, tx, threadID, box.ID)
 }
 
-// nextTx returns the sandbox that replaces a dead one: a pending one, or one that is ready, to which this thread then moves, too. Every
-// thread on the dead one moves when its replacement is ready, all together: if only the thread that noticed got it, they would no
-// longer share files. Until then they stay on the dead one, so that nothing is lost if the build fails.
+// nextTx returns the replacement of a dead sandbox. It is pending, or it is ready and this thread moves to it. When
+// the replacement becomes ready, all threads on the dead sandbox move together, because threads that share files must
+// keep sharing them. Until then they stay on the dead one, so nothing is lost if the build fails.
 func (r *Resolver) nextTx(ctx context.Context, tx pgx.Tx, threadID string, dead Sandbox) (Sandbox, error) {
 	if _, err := r.Sandboxes.lockTx(ctx, tx, dead.ID); err != nil {
 		return Sandbox{}, changedIfGone(err)
@@ -293,9 +295,9 @@ func (r *Resolver) nextTx(ctx context.Context, tx pgx.Tx, threadID string, dead 
 	return next, nil
 }
 
-// Renew gives a thread a new sandbox that begins with the files of its old one, ready for commands. Other threads stay
-// on the old one. It does nothing if the thread is no longer on that sandbox. If only another machine reaches it, which
-// is there, the error is an [*OtherMachineError].
+// Renew gives a thread a new sandbox that begins with the files of its old one, ready for commands. Other threads
+// stay on the old one. It does nothing if the thread is no longer on that sandbox. If only another machine reaches
+// the old one, and that machine is up, the error is an [*OtherMachineError].
 func (r *Resolver) Renew(ctx context.Context, scope db.Scope, threadID, from string) error {
 	for away := false; ; {
 		var next Sandbox
@@ -305,7 +307,7 @@ func (r *Resolver) Renew(ctx context.Context, scope db.Scope, threadID, from str
 		})
 		if other, elsewhere := errors.AsType[*OtherMachineError](err); elsewhere && !away {
 			if away, err = r.MachineAway(ctx, other.Machine); away && err == nil {
-				continue // with what was saved
+				continue // with the saved files
 			}
 			return cmp.Or[error](err, other)
 		}

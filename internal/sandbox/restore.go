@@ -21,12 +21,12 @@ import (
 type restoring struct {
 	from Tree
 	open func(ctx context.Context, artifactID string) (io.ReadCloser, error)
-	// parts says what became of each part.
+	// parts says how the restore of each part ended.
 	parts []entry.TreePart
 }
 
-// restore returns what a replacement begins with; nil for a sandbox without a predecessor. It first saves a live
-// predecessor, if this server reaches it.
+// restore returns the files that a replacement begins with; nil for a sandbox that replaces none. It first saves a
+// live predecessor, if this server reaches it.
 func (t *trees) restore(ctx context.Context, box Sandbox) (*restoring, error) {
 	if box.Replaces == "" {
 		return nil, nil
@@ -65,7 +65,7 @@ func (t *trees) saves(ctx context.Context, box Sandbox) bool {
 	return err == nil
 }
 
-// open returns a function that opens what was saved.
+// open returns a function that opens saved artifacts.
 func (t *trees) open(scope db.Scope) func(context.Context, string) (io.ReadCloser, error) {
 	return func(ctx context.Context, id string) (io.ReadCloser, error) {
 		if t.artifacts == nil {
@@ -158,7 +158,7 @@ func (p *preparing) noteCommit(repo Repository) error {
 	return err
 }
 
-// restorePart restores one part. The error is only one after which the preparation may succeed when it is repeated.
+// restorePart restores one part. It returns an error only if repeating the preparation may succeed.
 func (p *preparing) restorePart(part SavedPart) error {
 	p.watch.step(at(part.Folder, "restore the files"))
 	began := time.Now()
@@ -175,7 +175,8 @@ func (p *preparing) restorePart(part SavedPart) error {
 	return nil
 }
 
-// bring brings one part into the sandbox, and adds to what it lacks. problem says why that is not possible.
+// bring brings one part into the sandbox, and extends the list of its missing files. problem says why that is not
+// possible.
 func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 	if part.Commit == "" && part.Artifact == "" {
 		return part.Missing, nil
@@ -197,7 +198,7 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 	if part.Commit == "" {
 		files, err := gzip.NewReader(cmd.Stdin)
 		if err != nil {
-			return "what was saved cannot be read", nil //nolint:nilerr // it will not be better another time
+			return "what was saved cannot be read", nil //nolint:nilerr // a retry would not help
 		}
 		free, end := p.besideCheckouts(files)
 		defer func() { part.lacks(end()) }()
@@ -213,7 +214,7 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 	switch {
 	case err != nil:
 		return "", err
-	case read.err != nil: // the store of artifacts failed, and not the patch
+	case read.err != nil: // the artifact store failed, not the patch
 		return "", read.err
 	case result.ExitCode == commitGone:
 		return "the commit " + part.Commit[:min(len(part.Commit), 7)] + " is not in the repository any more", nil
@@ -227,9 +228,9 @@ func (p *preparing) bring(part *SavedPart) (problem string, err error) {
 	return "", nil
 }
 
-// besideCheckouts returns an archive without what is where repositories are going to be cloned: the environment may have another one than
-// when the files were saved, and the programs of a sandbox say what is among them. end ends the copying, and says how many files it left
-// out.
+// besideCheckouts returns an archive without the files in the folders of repositories that are cloned later. The
+// environment may clone others than when the files were saved, and programs of a sandbox choose the contents of the
+// archive. end stops the copying, and returns how many files were left out.
 func (p *preparing) besideCheckouts(files io.Reader) (free io.Reader, end func() (left int)) {
 	var folders []string
 	for _, repo := range p.recipe.checkouts() {
@@ -250,7 +251,7 @@ func (p *preparing) besideCheckouts(files io.Reader) (free io.Reader, end func()
 	}
 }
 
-// lacks adds to what a part lacks.
+// lacks adds files to the description of what a part is missing.
 func (s *SavedPart) lacks(inTheWay int) {
 	if inTheWay == 0 {
 		return
@@ -281,19 +282,19 @@ func firstLine(text string) string {
 	return entry.OneLine(line, 200)
 }
 
-// failed notes that a part did not come back.
+// failed records that a part was not restored.
 func (r *restoring) failed(part SavedPart, problem string) {
 	told := part.told()
 	told.Problem = problem
 	r.parts = append(r.parts, told)
 }
 
-// told is a part as the log tells it.
+// told returns the part's entry for the log.
 func (s SavedPart) told() entry.TreePart {
 	return entry.TreePart{Folder: s.Folder, Commit: s.Commit, Files: s.Files, Commits: s.Commits, ArtifactID: s.Artifact, Missing: s.Missing}
 }
 
-// saved returns what the new sandbox counts as saved: what came back.
+// saved returns what counts as saved for the new sandbox: the restored parts.
 func (r *restoring) saved() (t Tree) {
 	if r == nil {
 		return t
@@ -308,7 +309,7 @@ func (r *restoring) saved() (t Tree) {
 	return t
 }
 
-// words say in a log what became of the files.
+// words returns the log entry about the restored files.
 func (r *restoring) words(box Sandbox) entry.SandboxResumed {
 	said := entry.SandboxResumed{SandboxID: box.ID, PreviousSandboxID: box.Replaces, Left: box.ReplacesFor != "", Tree: r.parts}
 	if len(r.from.Saved) > 0 {

@@ -19,7 +19,7 @@ type Sandbox struct {
 	ID, House, Environment string
 	// Provider is the driver that created it, and Ref the box's name there.
 	Provider, Ref string
-	// OwnAccount: the box is in the house's own account at the provider, instead of the operator's.
+	// OwnAccount means that the box is in the house's own account at the provider, instead of the operator's.
 	OwnAccount bool
 	// Machine is the machine to which it is bound; empty if every server reaches it, or while it is being built,
 	// because any server may build it.
@@ -27,8 +27,8 @@ type Sandbox struct {
 	Status  Status
 	// Ephemeral sandboxes are deleted when no running thread is on them.
 	Ephemeral bool
-	// Replaces is the sandbox with whose working tree it begins; empty for none. ReplacesFor is the one thread that moves from that
-	// one; empty for all of its threads. They move when this one is ready.
+	// Replaces is the sandbox whose working tree it begins with; empty for none. ReplacesFor is the single thread
+	// that moves from that sandbox; empty for all of its threads. They move when this one is ready.
 	Replaces, ReplacesFor  string
 	CreatedAt, DestroyedAt time.Time
 }
@@ -36,7 +36,7 @@ type Sandbox struct {
 // Status is the known state of a box.
 type Status string
 
-// The statuses: waiting or being built, usable, and gone for good.
+// The statuses: not built yet, usable, and gone for good.
 const (
 	StatusPending Status = "pending"
 	StatusLive    Status = "live"
@@ -50,7 +50,8 @@ type Sandboxes struct {
 	machines *Machines
 	logger   *slog.Logger
 	q        *query.Queries
-	// touched is when this server last noted that a sandbox is in use, by its id, and touchEach the time between two such notes.
+	// touched is when this server last recorded that a sandbox is in use, by its id. touchEach is the time between
+	// two such records.
 	touched   sync.Map
 	touchEach time.Duration
 }
@@ -66,7 +67,7 @@ func (s *Sandboxes) Sandbox(ctx context.Context, scope db.Scope, id string) (box
 
 // Filter selects sandboxes. The zero value selects all.
 type Filter struct {
-	// Prefix is how their ids begin, and Driver who created them.
+	// Prefix is the beginning of their ids, and Driver the driver that created them.
 	Prefix, Driver string
 	// Existing leaves out dead ones.
 	Existing bool
@@ -94,27 +95,29 @@ func (s *Sandboxes) ListSandboxes(ctx context.Context, scope db.Scope, f Filter,
 	return list, err
 }
 
-// Use is who uses a sandbox.
+// Use describes the use of a sandbox.
 type Use struct {
 	EnvironmentName string
-	// UsedAt is when something last ran in it, to within half a minute, and SavedAt when its working tree was saved; zero for never.
+	// UsedAt is when something last ran in it, to within half a minute. SavedAt is when its working tree was saved.
+	// Zero is never.
 	UsedAt, SavedAt time.Time
-	// ThreadCount is how many threads are on it. Threads are at most five of them, those with the latest activity first; direct
-	// messages are only counted.
+	// ThreadCount is the number of threads on it. Threads has at most five of them, the most recently active first.
+	// Direct messages are counted but not listed.
 	ThreadCount int
 	Threads     []UsingThread
-	// DiskBytes is what it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+	// DiskBytes is the space that it uses on its machine's disk, as of the last few minutes; 0 if that is not
+	// known.
 	DiskBytes int64
 }
 
-// Disk is what a house takes up of the disks of machines, in bytes, to within some minutes.
+// Disk is the disk space of machines that a house uses, in bytes, as of the last few minutes.
 type Disk struct {
 	Sandboxes, Cached int64
-	// Most is what it may take up of one machine's disk; 0 for no limit.
+	// Most is its limit on one machine's disk; 0 for no limit.
 	Most int64
 }
 
-// Disk returns what the scope's house takes up.
+// Disk returns the disk space of the scope's house.
 func (s *Sandboxes) Disk(ctx context.Context, scope db.Scope) (disk Disk, err error) {
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
 		row, err := s.q.HouseDisk(ctx, tx, scope.House)
@@ -127,7 +130,7 @@ func (s *Sandboxes) Disk(ctx context.Context, scope db.Scope) (disk Disk, err er
 // UsingThread is a thread on a sandbox. Its name may be empty.
 type UsingThread struct{ ID, Name string }
 
-// Uses returns who uses sandboxes of the scope's house, by their ids.
+// Uses returns the uses of sandboxes of the scope's house, by their ids.
 func (s *Sandboxes) Uses(ctx context.Context, scope db.Scope, ids ...string) (uses map[string]Use, err error) {
 	uses = make(map[string]Use, len(ids))
 	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
@@ -151,14 +154,14 @@ func (s *Sandboxes) getTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, e
 
 // lockTx is getTx, and locks the record until the transaction ends.
 //
-// A sandbox must be locked before its threads, so that two threads that find their sandbox dead at the same time cannot
-// deadlock.
+// A sandbox must be locked before its threads. Otherwise two threads that find their sandbox dead at the same time
+// could deadlock.
 func (s *Sandboxes) lockTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, error) {
 	return sandboxFrom(s.q.LockSandbox(ctx, tx, id))
 }
 
-// insertTx inserts a pending sandbox to be built from an environment. of says in whose account it is, whether it is ephemeral, and what
-// it replaces.
+// insertTx inserts a pending sandbox to be built from an environment. of says whether it is in the house's own
+// account, whether it is ephemeral, and which sandbox it replaces.
 func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment, of Sandbox) (Sandbox, error) {
 	return sandboxFrom(s.q.InsertSandbox(ctx, tx, query.InsertSandboxParams{
 		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(), OwnAccount: of.OwnAccount, Ephemeral: of.Ephemeral,
@@ -166,8 +169,8 @@ func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment, of
 	}))
 }
 
-// replacementTx returns what replaces a sandbox for a thread, or for all if threadID is empty: the one that is ready, or the one that
-// is being built. Without one, the error is a [fault.NotFound].
+// replacementTx returns the replacement of a sandbox for a thread, or for all threads if threadID is empty. The
+// replacement is ready or being built. Without one, the error is a [fault.NotFound].
 func (s *Sandboxes) replacementTx(ctx context.Context, tx pgx.Tx, id, threadID string) (Sandbox, error) {
 	return sandboxFrom(s.q.ReplacementOf(ctx, tx, id, threadID))
 }
@@ -183,7 +186,7 @@ func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string) error 
 	return s.q.MarkSandboxDead(ctx, tx, id)
 }
 
-// deleteTx deletes a sandbox that was never built. Its thread then has none, so that the next command may name another
+// deleteTx deletes a sandbox that was never built. Its thread then has none, so the next command may name another
 // environment.
 func (s *Sandboxes) deleteTx(ctx context.Context, tx pgx.Tx, id string) error {
 	return s.q.DeleteSandbox(ctx, tx, id)

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// maxSaved limits what is saved of one folder, in bytes.
+	// maxSaved limits the saved size of one folder, in bytes.
 	maxSaved = 64 << 20
-	// saveTimeout limits how long saving one folder takes.
+	// saveTimeout limits the saving of one folder.
 	saveTimeout = 3 * time.Minute
 )
 
@@ -43,10 +43,10 @@ type trees struct {
 	q            *query.Queries
 }
 
-// savePatch prints what the repository in the folder $2 has beyond the commit $1: a patch that git apply takes, with new files that
-// are not ignored. It works in a repository of its own that borrows the objects of the tree's. So it changes nothing there, and
-// nothing that the tree's configuration names runs. Its last line of errors describes the patch. It exits with 20 if the folder is no
-// repository with a commit.
+// savePatch prints the changes of the repository in the folder $2 since the commit $1: a patch for git apply, with
+// new files that are not ignored. It works in a separate repository that borrows the tree's objects. So it changes
+// nothing in the tree, and runs no program that the tree's configuration names. Its last line of errors describes the
+// patch. It exits with 20 if the folder is no repository with a commit.
 const savePatch = `LC_ALL=C; export LC_ALL
 cd -- "$2" 2>/dev/null || exit 20
 command -v git >/dev/null || exit 20
@@ -80,8 +80,8 @@ commits=$(g rev-list --count "$base..$head" 2>/dev/null || echo 0)
 g diff --cached --binary --no-color --no-ext-diff --no-textconv --no-renames --src-prefix=a/ --dst-prefix=b/ "$base" || exit 21
 echo "saved $base" $files $left $commits >&2`
 
-// saveFiles prints a tar archive of the folder $1 without what is easily made again, without the folders that follow, and without large
-// files. Its last line of errors says how many were left out.
+// saveFiles prints a tar archive of the folder $1. It leaves out files that are easy to recreate, the folders in the
+// further arguments, and large files. Its last line of errors says how many were left out.
 const saveFiles = `LC_ALL=C; export LC_ALL
 cd -- "$1" 2>/dev/null || { echo "saved - 0 0 0" >&2; exit 0; }
 shift
@@ -97,11 +97,12 @@ echo "saved - 0 $left 0" >&2
 // notRepository is the exit code of savePatch for a folder that is no repository.
 const notRepository = 20
 
-// described is the last line of errors of these scripts.
+// described matches the last line of errors of these scripts.
 var described = regexp.MustCompile(`(?m)^saved (-|[0-9a-f]{40,64}) +(\d{1,7}) +(\d{1,7}) +(\d{1,7})\s*\z`)
 
-// save saves the working tree of a live or dead sandbox whose box this server reaches. unsaved says what could not be saved, because of
-// what the tree is like; what was saved of it earlier is kept then. If something fails that may work later, nothing is recorded.
+// save saves the working tree of a live or dead sandbox whose box this server reaches. unsaved says what could not be
+// saved because of the tree itself; its earlier saved version is kept. If something fails that may work later,
+// nothing is recorded.
 func (t *trees) save(ctx context.Context, box Sandbox) (unsaved string, err error) {
 	if t.artifacts == nil || box.Ref == "" {
 		return "", nil
@@ -124,7 +125,7 @@ func (t *trees) save(ctx context.Context, box Sandbox) (unsaved string, err erro
 	if err != nil {
 		return "", err
 	}
-	t.sandboxes.touched.Delete(box.ID) // what runs from now on is not saved
+	t.sandboxes.touched.Delete(box.ID) // changes from now on are not saved
 	s := &saving{trees: t, scope: scope, box: box, driver: driver, before: before}
 	if s.began, err = t.now(ctx); err != nil {
 		return "", err
@@ -139,13 +140,13 @@ func (t *trees) save(ctx context.Context, box Sandbox) (unsaved string, err erro
 	return strings.Join(s.unsaved, "; "), err
 }
 
-// now returns the time of the database, whose clock the times of uses are by, too.
+// now returns the database's time, because the times of uses are by its clock.
 func (t *trees) now(ctx context.Context) (now time.Time, err error) {
 	err = t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error { return tx.QueryRow(ctx, "select now()").Scan(&now) })
 	return now, err
 }
 
-// saveUnknown saves the working tree of a box without a record for the thread of which it says that it is, if that exists.
+// saveUnknown saves the working tree of a box without a record, for the thread in its labels, if that thread exists.
 func (t *trees) saveUnknown(ctx context.Context, driver Driver, b Box) error {
 	if t.artifacts == nil || b.Labels.Thread == "" {
 		return nil
@@ -192,7 +193,7 @@ func (t *trees) alsoSaved(ctx context.Context, scope db.Scope, id string, part S
 	})
 }
 
-// saving is the saving of one tree.
+// saving saves one tree.
 type saving struct {
 	*trees
 	scope   db.Scope
@@ -202,20 +203,20 @@ type saving struct {
 	before  Tree
 	parts   []*savedPart
 	unsaved []string
-	// thread is the one whose artifacts these are, for a box without a record; empty for one with a record.
+	// thread is the thread that gets the artifacts of a box without a record; empty for a box with one.
 	thread string
 }
 
-// savedPart is a part that was saved, whose bytes are not yet those of an artifact.
+// savedPart is a saved part whose bytes are uploaded but not yet an artifact.
 type savedPart struct {
 	SavedPart
 	bytes *artifact.Upload
-	// name is the ending of its name, and left how many files it lacks.
+	// name is its file extension, and left the number of files that it lacks.
 	name string
 	left int
 }
 
-// all saves each repository of the environment, and what is beside them.
+// all saves each repository of the environment, and the files next to them.
 func (s *saving) all(ctx context.Context, checkouts []Repository) error {
 	var folders []string
 	for _, repo := range checkouts {
@@ -230,7 +231,7 @@ func (s *saving) all(ctx context.Context, checkouts []Repository) error {
 	return s.part(ctx, ".", folders, false)
 }
 
-// part saves one folder without those beside.
+// part saves one folder, except the folders in without.
 func (s *saving) part(ctx context.Context, folder string, without []string, repository bool) error {
 	p := &savedPart{SavedPart: SavedPart{Folder: folder, By: s.box.ID}}
 	err := errNoRepository
@@ -249,7 +250,7 @@ func (s *saving) part(ctx context.Context, folder string, without []string, repo
 	case err == nil && (p.bytes != nil || p.Commit != "" || !repository):
 		s.parts = append(s.parts, p)
 		return nil
-	case err == nil: // somebody deleted the repository, and left nothing
+	case err == nil: // somebody deleted the repository and its files
 		err = fault.New(fault.Precondition, "the repository is no longer in the sandbox", "clone it again")
 	case ctx.Err() != nil || code != fault.Invalid && code != fault.Exhausted && code != fault.Precondition:
 		return err
@@ -270,7 +271,7 @@ func (s *saving) part(ctx context.Context, folder string, without []string, repo
 // errNoRepository reports that a folder has no repository with a commit.
 var errNoRepository = errors.New("it is not a git repository")
 
-// at puts a folder before what is said of it, unless it is the whole tree.
+// at prefixes a message with its folder, unless the folder is the whole tree.
 func at(folder, said string) string {
 	if folder == "." {
 		return said
@@ -278,7 +279,7 @@ func at(folder, said string) string {
 	return folder + ": " + said
 }
 
-// patch saves what a repository has beyond the commit at which it was cloned.
+// patch saves the changes of a repository since the commit at which it was cloned.
 func (s *saving) patch(ctx context.Context, p *savedPart) error {
 	p.name = "patch"
 	argv := []string{"/bin/sh", "-c", savePatch, "save", s.before.commits[p.Folder], path.Join(Workspace, p.Folder)}
@@ -309,7 +310,7 @@ func (s *saving) files(ctx context.Context, p *savedPart, without []string) erro
 	return nil
 }
 
-// leaves adds to what a part lacks.
+// leaves adds files to the description of what a part is missing.
 func (p *savedPart) leaves(files int) {
 	if files > 0 {
 		p.left += files
@@ -317,7 +318,7 @@ func (p *savedPart) leaves(files int) {
 	}
 }
 
-// run runs a script that prints a part, and uploads what through makes of that.
+// run runs a script that prints a part. It passes the output to through, and uploads the result.
 func (s *saving) run(ctx context.Context, p *savedPart, argv []string, through func(to io.Writer, from io.Reader) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -332,7 +333,7 @@ func (s *saving) run(ctx context.Context, p *savedPart, argv []string, through f
 	both.Go(func() {
 		err := through(made, raw)
 		if err == nil {
-			_, err = io.Copy(io.Discard, raw) // what follows an archive, and how the script ended
+			_, err = io.Copy(io.Discard, raw) // the padding after an archive, until the script ends
 		}
 		raw.CloseWithError(err)
 		made.CloseWithError(err)
@@ -373,7 +374,7 @@ func (s *saving) upload(ctx context.Context, p *savedPart, from io.Reader) error
 	return err
 }
 
-// judge returns the error of a script that prints a part.
+// judge returns the error of a script that printed a part.
 func judge(result Result, err error, said *tail) error {
 	switch {
 	case err != nil:
@@ -389,7 +390,7 @@ func judge(result Result, err error, said *tail) error {
 	return nil
 }
 
-// record makes what was uploaded artifacts, and deletes those that they replace.
+// record turns the uploads into artifacts, and deletes the artifacts that they replace.
 func (s *saving) record(ctx context.Context) error {
 	return s.db.In(ctx, s.scope, func(tx pgx.Tx) error {
 		of := s.thread
@@ -397,7 +398,7 @@ func (s *saving) record(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(on) == 1 { // an artifact of a thread is deleted with it, which others might still need
+		if len(on) == 1 { // an artifact of a thread is deleted with it, but other threads might still need it
 			of = on[0]
 		}
 		now := Tree{}
@@ -433,7 +434,7 @@ func (p *savedPart) draft(box Sandbox, threadID string) artifact.Draft {
 	return d
 }
 
-// deleteOldTx deletes the artifacts of this sandbox that nothing names any more.
+// deleteOldTx deletes this sandbox's artifacts that are no longer named anywhere.
 func (s *saving) deleteOldTx(ctx context.Context, tx pgx.Tx, now Tree) error {
 	for _, old := range s.before.Saved {
 		if p, _ := now.of(old.Folder); old.Artifact == "" || old.By != s.box.ID || p.Artifact == old.Artifact {
@@ -446,7 +447,7 @@ func (s *saving) deleteOldTx(ctx context.Context, tx pgx.Tx, now Tree) error {
 	return nil
 }
 
-// discard deletes what was uploaded for nothing.
+// discard deletes unused uploads.
 func (s *saving) discard(ctx context.Context) {
 	for _, p := range s.parts {
 		if p.bytes != nil {
@@ -455,7 +456,7 @@ func (s *saving) discard(ctx context.Context) {
 	}
 }
 
-// bounded fails once more is written to it than may be saved.
+// bounded fails once more than left is written to it.
 type bounded struct {
 	to   io.Writer
 	left int

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// slots limits how many boxes one server builds concurrently, and shares the limit among houses. A box may take half an hour,
-// most of which depends on a slow registry or a setup script.
+// slots limits how many boxes one server builds concurrently, and shares the limit among houses. A box may take half an
+// hour, most of which depends on a slow registry or a setup script.
 //
 // A house gets another slot only while more slots are free than it has. One house alone therefore gets half of them and
-// leaves the other half; the next house gets half of those; and a house without a slot gets one as long as one is free. Among
-// eligible houses, the first to wait gets the next slot.
+// leaves the other half; the next house gets half of those; and a house without a slot gets one as long as one is free.
+// Among eligible houses, the first to wait gets the next slot.
 //
 // It is safe for concurrent use.
 type slots struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// startOnce runs the script $1 unless it has run since the box started. Process 1 is another one after each start, so the
-// time at which it began tells. Other commands wait up to a minute for the script. It uses what every shell has, because an
-// image may have little.
+// startOnce runs the script $1 unless it has run since the box started. The start time of process 1 identifies a
+// start of the box. Other commands wait up to a minute for the script. It uses only features of every shell, because
+// an image may have little.
 const startOnce = `read -r stat </proc/1/stat || exit 0
 script=$1; set -- ${stat##*) }
 at=/tmp/.arbe-start-${20}
@@ -22,7 +22,7 @@ n=0; while [ -d "$at" ] && [ ! -e "$at/done" ] && [ $n -lt 600 ]; do sleep 0.1; 
 
 func startArgv(r Recipe) []string { return []string{"/bin/sh", "-c", startOnce, "start", r.Start} }
 
-// start runs the start script of a box that has started since it ran last.
+// start runs the start script of a box, unless it has run since the box started.
 func (r *Resolver) start(ctx context.Context, p Handle) error {
 	if p.recipe.Start == "" {
 		return nil

@@ -22,8 +22,8 @@ type Surroundings struct {
 	CommandTime time.Duration
 }
 
-// Surroundings returns a thread's surroundings: of its sandbox or, if it has none, of the one that its first command would
-// get. If the thread has no environment, the error is a [fault.Precondition].
+// Surroundings returns a thread's surroundings: of its sandbox or, if it has none, of the one that its first command
+// would get. If the thread has no environment, the error is a [fault.Precondition].
 func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID string) (s Surroundings, err error) {
 	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.threads.GetTx(ctx, tx, threadID)

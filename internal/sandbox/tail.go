@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// tailSize is how much of the end of an output is kept, in bytes: the end has the error of a failed step.
+// tailSize is the size of the kept end of an output, in bytes. The end has the error of a failed step.
 const tailSize = 8 << 10
 
-// tail is a writer that keeps the end of its input. It is safe for concurrent use, because both outputs of a command may go
-// to one. The zero value is empty.
+// tail is a writer that keeps the end of its input. It is safe for concurrent use, because both outputs of a command
+// may go to one. The zero value is empty.
 type tail struct {
 	mu      sync.Mutex
 	kept    []byte

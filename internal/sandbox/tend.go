@@ -17,23 +17,23 @@ import (
 const (
 	// defaultSaveAfter is how long after its last use the working tree of a sandbox is saved.
 	defaultSaveAfter = 2 * time.Minute
-	// maxTendEach is the time between two looks for sandboxes that are not used.
+	// maxTendEach is the longest time between two looks for unused sandboxes.
 	maxTendEach = time.Minute
 	// sweepEach is the time between two sweeps of the boxes of this machine.
 	sweepEach = 5 * time.Minute
-	// machineSweepTime limits such a sweep, which nobody waits for.
+	// machineSweepTime limits such a sweep. It can be long, because nobody waits for it.
 	machineSweepTime = 30 * time.Minute
-	// tendedMost is how many sandboxes one look finds, and tendedAtOnce how many houses are tended at the same time.
+	// tendedMost is how many sandboxes one look finds, and tendedAtOnce how many houses are tended concurrently.
 	tendedMost, tendedAtOnce = 10_000, 8
-	// tendTime is how long a look stays with one house, and treeTime limits how long it stays with one sandbox.
+	// tendTime limits the time that a look spends on one house, and treeTime the time that it spends on one sandbox.
 	tendTime, treeTime = 3 * time.Minute, 10 * time.Minute
-	// longestRest is how long a sandbox is left alone at most after something failed.
+	// longestRest limits how long a sandbox is left alone after a failure.
 	longestRest = 15 * time.Minute
 )
 
-// Tend saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, and sweeps the boxes
-// of this machine, until end is called. Each server does this for the sandboxes that it reaches. Its first look comes late enough that
-// commands that outlived the last server have been found.
+// Tend saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, and
+// sweeps the boxes of this machine, until end is called. Each server does this for the sandboxes that it reaches. The
+// first look comes late enough for commands that outlived the last server to be found first.
 func (r *Resolver) Tend(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
@@ -54,13 +54,13 @@ func (r *Resolver) Tend(ctx context.Context) (end func()) {
 		r.Reaper.SaveIdle(ctx)
 		r.Reaper.ReapSpare(ctx)
 	}
-	// The next look does not wait for a house with which an earlier one still is.
+	// The next look does not wait for a house that an earlier look is still working on.
 	work.Go(func() { each(min(maxTendEach, r.Reaper.quiet), func() { work.Go(look) }) })
 	work.Go(func() { each(sweepEach, func() { r.Reaper.sweepMachine(ctx) }) })
 	return func() { cancel(); work.Wait() }
 }
 
-// sweepMachine is [Reaper.Sweep] for the boxes that are bound to this machine, which no other server sees.
+// sweepMachine is [Reaper.Sweep] for the boxes that are bound to this machine. No other server sees them.
 func (r *Reaper) sweepMachine(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		if r.drivers.machine(name) != "" {
@@ -69,7 +69,7 @@ func (r *Reaper) sweepMachine(ctx context.Context) {
 	}
 }
 
-// Measure records what sandboxes and cached environments take up of the disks of this server's machines.
+// Measure records the disk space that sandboxes and cached environments use on this server's machines.
 func (r *Reaper) Measure(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		measured, ok := driver.(Measured)
@@ -89,7 +89,7 @@ func (r *Reaper) Measure(ctx context.Context) {
 	}
 }
 
-// recordTx records what a house takes up of a machine's disk. A house that the database does not know is left out.
+// recordTx records the disk space that a house uses on a machine. It skips a house that the database does not know.
 func (r *Reaper) recordTx(ctx context.Context, tx pgx.Tx, house, machine string, o Occupied) error {
 	var there bool
 	if err := tx.QueryRow(ctx, "select exists (select from houses where id = $1)", house).Scan(&there); err != nil || !there {
@@ -105,8 +105,8 @@ func (r *Reaper) recordTx(ctx context.Context, tx pgx.Tx, house, machine string,
 	)
 }
 
-// SaveIdle saves the working trees of sandboxes that were used, and are not any more. Boxes that are stopped when they are idle keep
-// their files; a saved tree also survives the box.
+// SaveIdle saves the working trees of sandboxes that have become idle. A box that is stopped when idle keeps its
+// files, but a saved tree also survives the box.
 func (r *Reaper) SaveIdle(ctx context.Context) {
 	r.tend(ctx, r.sandboxes.q.UnsavedSandboxes, "the files of a sandbox could not be saved", r.saveIdle)
 }
@@ -119,7 +119,7 @@ func (r *Reaper) saveIdle(ctx context.Context, box Sandbox) error {
 	return r.saveWhole(ctx, box)
 }
 
-// saveWhole saves a tree. What could not be saved is an error; that the box is gone is none.
+// saveWhole saves a tree. Unsaved files are an error; a box that is gone is not.
 func (r *Reaper) saveWhole(ctx context.Context, box Sandbox) error {
 	unsaved, err := r.trees.save(ctx, box)
 	switch {
@@ -131,8 +131,8 @@ func (r *Reaper) saveWhole(ctx context.Context, box Sandbox) error {
 	return err
 }
 
-// ReapSpare deletes ephemeral sandboxes on which no thread runs and which nobody uses, once their files are saved. Their threads get
-// them back in the next one.
+// ReapSpare deletes ephemeral sandboxes that have no running thread and no other use, once their files are saved.
+// Their threads get the files back in the next sandbox.
 func (r *Reaper) ReapSpare(ctx context.Context) {
 	r.tend(ctx, r.sandboxes.q.SpareSandboxes, "a sandbox that no thread needs was not deleted", r.reapSpare)
 }
@@ -156,8 +156,9 @@ func (r *Reaper) reapSpare(ctx context.Context, box Sandbox) error {
 // finds is a query for sandboxes of all houses, each as house/id.
 type finds func(ctx context.Context, tx query.DBTX, machines []string, quiet float64, most int32) ([]string, error)
 
-// tend does something to the sandboxes that a query finds. Houses have turns of limited time, several at once, and what failed is left
-// alone for a while. So a house whose sandboxes take long, or fail each time, holds up no other.
+// tend calls do with the sandboxes that a query finds. Houses have turns of limited time, several at once, and a
+// sandbox whose turn failed is left alone for a while. So a house whose sandboxes are slow, or fail each time, delays
+// no other.
 func (r *Reaper) tend(ctx context.Context, find finds, failed string, do func(context.Context, Sandbox) error) {
 	var names []string
 	err := r.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
@@ -182,7 +183,7 @@ func (r *Reaper) tend(ctx context.Context, find finds, failed string, do func(co
 	var all sync.WaitGroup
 	for _, house := range houses {
 		if _, before := r.tended.LoadOrStore(house, true); before {
-			continue // an earlier look is with it
+			continue // an earlier look is still working on it
 		}
 		all.Go(func() {
 			defer r.tended.Delete(house)
@@ -197,7 +198,7 @@ func (r *Reaper) tend(ctx context.Context, find finds, failed string, do func(co
 	all.Wait()
 }
 
-// tendHouse is tend for the sandboxes of one house, as far as its time allows.
+// tendHouse is tend for the sandboxes of one house, within its time.
 func (r *Reaper) tendHouse(ctx context.Context, house string, ids []string, failed string, do func(context.Context, Sandbox) error) {
 	for began := time.Now(); len(ids) > 0 && time.Since(began) < tendTime && ctx.Err() == nil; ids = ids[1:] {
 		limited, cancel := context.WithTimeout(ctx, treeTime)
@@ -215,7 +216,7 @@ func (r *Reaper) tendHouse(ctx context.Context, house string, ids []string, fail
 	}
 }
 
-// complain logs what concerns a sandbox, unless that was the last of its kind.
+// complain logs a problem of a sandbox, unless it equals the last one of its kind.
 func (r *Reaper) complain(ctx context.Context, id, what string, err error) {
 	if last, _ := r.named.Swap(id+"\x00"+what, err.Error()); last == err.Error() || ctx.Err() != nil {
 		return
@@ -223,7 +224,8 @@ func (r *Reaper) complain(ctx context.Context, id, what string, err error) {
 	r.logger.WarnContext(ctx, what, "sandbox", id, "error", fault.From(err).Detail())
 }
 
-// rests are the times for which something is left alone, each time twice as long. The zero value has none. It is safe for concurrent use.
+// rests are pauses after failures. Each pause is twice as long as the last. The zero value has none. It is safe for
+// concurrent use.
 type rests struct {
 	mu   sync.Mutex
 	each map[string]rest
@@ -237,7 +239,7 @@ type rest struct {
 func (r *rests) begin(name string, first time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.each == nil || len(r.each) >= tendedMost { // of sandboxes that are gone, too
+	if r.each == nil || len(r.each) >= tendedMost { // it also has entries of sandboxes that are gone
 		r.each = map[string]rest{}
 	}
 	length := min(max(first, 2*r.each[name].length), longestRest)

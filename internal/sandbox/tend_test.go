@@ -15,7 +15,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// obstinate is a cloud in which saving one box takes as long as it may, and fails for those whose refs begin as its does.
+// obstinate is a cloud in which saving one box takes as long as it may, and saving boxes whose refs begin with its
+// ref fails.
 type obstinate struct {
 	*cloud
 	ref string
@@ -32,8 +33,8 @@ func (o *obstinate) Exec(ctx context.Context, ref string, cmd sandbox.Command) (
 	return o.cloud.Exec(ctx, ref, cmd)
 }
 
-// One house has a sandbox whose git takes its time, and more sandboxes that fail each time than one look used to find. The sandbox of
-// another house is saved meanwhile, although it was used later.
+// One house has a sandbox with a slow git, and more sandboxes that fail each time than one look used to find. Another
+// house's sandbox is saved in the meantime, although it was used later.
 func TestAHouseWhoseSandboxesAreNotSavedHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	o := &obstinate{cloud: newCloud(t), ref: "none"}
@@ -67,7 +68,7 @@ func TestAHouseWhoseSandboxesAreNotSavedHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What is saved of a box that its provider has deleted is not asked for again and again.
+// A box that its provider has deleted is not saved again and again.
 func TestASandboxThatIsGoneIsNotSavedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -82,7 +83,7 @@ func TestASandboxThatIsGoneIsNotSavedAgain(t *testing.T) {
 	}
 }
 
-// counted is a cloud that notes how many of its boxes are asked for at the same time.
+// counted is a cloud that counts concurrent requests about its boxes.
 type counted struct {
 	*cloud
 	now, most atomic.Int32
@@ -93,11 +94,11 @@ func (c *counted) Probe(ctx context.Context, ref string) (sandbox.Liveness, erro
 		c.most.Store(n)
 	}
 	defer c.now.Add(-1)
-	time.Sleep(5 * time.Millisecond) // as long as a provider takes
+	time.Sleep(5 * time.Millisecond) // as slow as a provider
 	return c.cloud.Probe(ctx, ref)
 }
 
-// All houses share the operator's account at a provider, so no member can have it asked as often as they like.
+// All houses share the operator's account at a provider, so a member cannot cause unlimited requests to it.
 func TestManyReconcileAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	c := &counted{cloud: newCloud(t)}

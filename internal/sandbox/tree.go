@@ -20,16 +20,16 @@ const maxTouchEach = 30 * time.Second
 
 // Tree is the known state of a sandbox's working tree, and how the sandbox was built.
 type Tree struct {
-	// UsedAt is when something last ran in the sandbox, to within half a minute, and SavedAt when its tree was saved. They are zero
-	// if that never happened.
+	// UsedAt is when something last ran in the sandbox, to within half a minute, and SavedAt when its tree was saved.
+	// They are zero if that never happened.
 	UsedAt, SavedAt time.Time
 	// Saved lists the saved parts.
 	Saved []SavedPart
 	// Steps are the steps in which the sandbox was built.
 	Steps []entry.PreparationStep
 
-	// commits holds the cloned commits of repositories, by folder. The server recorded them, so that a program in the sandbox
-	// cannot change the base of a patch.
+	// commits holds the cloned commits of repositories, by folder. The server recorded them, so that a program in the
+	// sandbox cannot change the base of a patch.
 	commits map[string]string
 }
 
@@ -143,8 +143,8 @@ func (s *Sandboxes) recordSavedTx(ctx context.Context, tx pgx.Tx, box Sandbox, a
 	return s.q.RecordSaved(ctx, tx, query.RecordSavedParams{SandboxID: box.ID, HouseID: box.House, SavedAt: at, Saved: saved})
 }
 
-// keepNamedTx keeps the artifacts of parts that did not come back into a replacement, because its log names them. Otherwise
-// saving the replaced sandbox again could delete them.
+// keepNamedTx keeps the artifacts of parts that did not come back into a replacement, because its log names them.
+// Otherwise saving the replaced sandbox again could delete them.
 func (s *Sandboxes) keepNamedTx(ctx context.Context, tx pgx.Tx, replacement Sandbox, said entry.SandboxResumed) error {
 	failed := func(p entry.TreePart) bool { return p.Problem != "" && p.ArtifactID != "" }
 	if !slices.ContainsFunc(said.Tree, failed) {

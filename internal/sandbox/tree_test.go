@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// grown is a bench with real boxes, and a thread whose environment clones a repository.
+// grown returns a bench with real boxes, and a thread whose environment clones a repository.
 func grown(t *testing.T, recipe sandbox.Recipe) (b *bench, th, repo string) {
 	t.Helper()
 	root := t.TempDir()
@@ -78,7 +78,7 @@ func TestTheTreeOfARepositoryComesBack(t *testing.T) {
 			t.Errorf("a thread is on %s", b.on(thread))
 		}
 	}
-	b.destroy(box.ID) // again: what came back was never committed, and still comes back
+	b.destroy(box.ID) // again: the restored files were never committed, and are still restored
 	if _, again := b.sh(th, "cat new; git rev-parse HEAD"); again != "new\n"+base {
 		t.Errorf("the third sandbox has %q", again)
 	}
@@ -178,14 +178,15 @@ func TestAServerThatWasKilledWhileATreeMoved(t *testing.T) {
 	b, th, _ := grown(t, sandbox.Recipe{})
 	old, _ := b.sh(th, "echo new > new")
 
-	// Between saving and destroying the box: the record is dead, and the box still exists.
+	// A crash between saving and destroying the box: the record is dead, and the box still exists.
 	b.boxes.SaveIdle(t.Context())
 	b.exec("update sandboxes set status = 'dead', destroyed_at = now() where id = $1", old.ID)
 	b.sh(th, "test -e new") // the next server has not even swept
 	b.boxes.Sweep(t.Context())
 	next := b.on(th)
 
-	// Between creating the box and the end of restoring: the record is pending, and the box exists without its files.
+	// A crash between creating the box and the end of restoring: the record is pending, and the box exists without
+	// its files.
 	b.sh(th, "echo newer > new")
 	b.destroy(next)
 	env := b.envOf(next)
@@ -303,8 +304,8 @@ func (b *bench) envOf(box string) string {
 	return got.Environment
 }
 
-// An environment may clone another repository than when files were saved, and programs of a sandbox decide what the files
-// are.
+// An environment may clone other repositories than when the files were saved, and programs in a sandbox choose the
+// saved files.
 func TestFilesAreWhereARepositoryIsNow(t *testing.T) {
 	t.Parallel()
 	b, _, repo := grown(t, sandbox.Recipe{})

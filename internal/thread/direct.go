@@ -11,11 +11,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A direct message is a thread that is listed for its people only: one person who speaks to a bot, or two who speak to each other.
-// It is not secret. Houses are what keeps things from people, so everyone in the house who has its id may read it.
+// A direct message is a thread that is listed only for its people: one person who speaks to a bot, or two people who
+// speak to each other. It is not secret. Houses are the privacy boundary, so everyone in the house who has its id may
+// read it.
 
-// Direct returns the latest open direct message of the scope's agent to the draft's ParentAgent, or between them if both are people.
-// If there is none, it creates one from the draft. Several calls at once return the same thread. Errors: those of [Threads.Create],
+// Direct returns the latest open direct message between the scope's agent and the draft's ParentAgent. If there is
+// none, it creates one from the draft. Concurrent calls return the same thread. Errors: those of [Threads.Create],
 // and a [fault.Invalid] if the draft has no ParentAgent.
 func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Thread, err error) {
 	if d.ParentAgent == "" {
@@ -47,8 +48,8 @@ func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Th
 	return found, err
 }
 
-// peopleTx returns the people for whom a thread is listed: of a direct message those who speak in it, of the child of one the same,
-// and otherwise nil, which is all of the house.
+// peopleTx returns the people for whom a thread is listed. For a direct message it returns those who speak in it, for
+// a child those of its parent, and for any other thread nil, which means the whole house.
 func (t *Threads) peopleTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (people []string, err error) {
 	if d.ParentThread != "" {
 		parent, err := t.GetTx(ctx, tx, d.ParentThread)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// SetStatusTx changes a thread's status as arbe itself would: the tests bring threads into each status with it.
+// SetStatusTx changes a thread's status as arbe itself would. Tests use it to bring threads into each status.
 func (t *Threads) SetStatusTx(ctx context.Context, tx pgx.Tx, id string, to Status, author, reason string) error {
 	th, err := t.LockTx(ctx, tx, id)
 	if err != nil || th.Status == to {

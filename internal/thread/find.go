@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// MaxFound is how many entries a search returns at most, and maxNamed how many threads by their names.
+	// MaxFound limits the entries of a search's result, and maxNamed the threads found by name.
 	MaxFound, maxNamed = 100, 5
-	// findTimeout limits a search in the database: a word that most of a large house's entries have takes long.
+	// findTimeout limits a search in the database. A word that occurs in most of a large house's entries takes long.
 	findTimeout = "2s"
-	// canceled is what Postgres says of a statement that took too long.
+	// canceled is the SQLSTATE of a statement that took too long.
 	canceled = "57014"
 )
 
-// EntryTypes are the types that a search can ask for.
+// EntryTypes are the types that a search can select.
 var EntryTypes = []string{"message", "answer", "command", "output"}
 
-// Find is a search, as people write it: words, and filters between them.
+// Find is a search as people write it: words, with filters between them.
 type Find struct {
-	// Words are what an entry must have, all of them, in any order and case; an entry also has a word if one of its words begins
-	// with it.
+	// Words must all occur in an entry, in any order and case. A word also matches the beginning of a word in the
+	// entry.
 	Words []string
 	// From is an author: a name, a handle, an id, or "me". In is a thread: a name or an id.
 	From, In string
 	// Types are some of [EntryTypes]; empty for all.
 	Types []string
-	// Failed says that only the output of commands is wanted that failed.
+	// Failed selects only the output of failed commands.
 	Failed bool
-	// After and Before limit when it was written; zero for no limit.
+	// After and Before limit when the entry was written; zero for no limit.
 	After, Before time.Time
 }
 
-// ParseFind reads a search: words, "quoted words", and the filters from: in: type: is:failed after: before:. A word that only
-// looks like a filter, such as http://x, is a word.
+// ParseFind reads a search: words, "quoted words", and the filters from: in: type: is:failed after: before:. A word
+// that only looks like a filter, such as http://x, is a word.
 func ParseFind(text string) (f Find, err error) {
 	if len(text) > MaxSearch {
 		return f, fault.Newf(fault.Invalid, "search for fewer words", "a search may have at most %d bytes", MaxSearch)
@@ -102,10 +102,11 @@ func fieldsOf(text string) []string {
 // Named is a thread that a search found by its name.
 type Named struct{ Thread, Name string }
 
-// Find returns the latest entries of a house that a search finds: chats, commands and their results, by the first 64 KiB of
-// their texts, usually within a second after they were written; [Threads.Unsearchable] says how many are not found yet. It returns
-// the threads whose names have the search's words as they are written, too. A search without words is a [fault.Invalid], and one
-// that the database cannot answer in two seconds is a [fault.Exhausted].
+// Find returns the latest entries of a house that match a search: chats, commands and their results, by the first 64
+// KiB of their texts. Usually it finds an entry within a second after it was written; [Threads.Unsearchable] counts
+// those that it does not find yet. It also returns the threads whose names contain the search's words as they are
+// written. A search without words is a [fault.Invalid]. A search that takes the database more than two seconds is a
+// [fault.Exhausted].
 func (t *Threads) Find(ctx context.Context, scope db.Scope, f Find, limit int) (found []Found, named []Named, err error) {
 	words, err := wordsOf(f.Words)
 	if err != nil {
@@ -143,7 +144,7 @@ func (t *Threads) Find(ctx context.Context, scope db.Scope, f Find, limit int) (
 	return found, named, err
 }
 
-// kindOf is the type of an entry among [EntryTypes].
+// kindOf returns the type of an entry among [EntryTypes].
 func kindOf(e entry.Entry, author string) string {
 	switch {
 	case e.Type == entry.Command{}.Type():

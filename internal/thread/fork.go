@@ -108,7 +108,7 @@ func (t *Threads) forked(ctx context.Context, tx pgx.Tx, source string, f Fork) 
 // forkName returns the title of a fork without a name.
 func forkName(source Thread) string {
 	const prefix = "Fork of "
-	name := entry.Visible(source.Name, func(rune) string { return "" }) // older names may have more than [entry.Name] takes
+	name := entry.Visible(source.Name, func(rune) string { return "" }) // older names may contain characters that [entry.Name] refuses
 	if name == "" {
 		name = source.ID
 	}

@@ -245,15 +245,15 @@ func TestForkingAgain(t *testing.T) {
 	})
 }
 
-// TestForksWhateverIsDeleted forks, writes and deletes at random, and compares every thread with what it must
-// say, however it is read.
+// TestForksWhateverIsDeleted forks, writes and deletes at random. It compares every thread with its expected content,
+// in every way of reading it.
 func TestForksWhateverIsDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to repeat it
-	want := map[string][]string{}       // what each thread says, by its id
+	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // logged, to repeat a run
+	want := map[string][]string{}       // the expected content of each thread, by its id
 	var living []string
 	add := func(id string, says []string) {
 		living = append(living, id)
@@ -351,7 +351,7 @@ func (b *bench) fork(t *testing.T, source string, f thread.Fork) thread.Thread {
 	return made
 }
 
-// talk says texts in a thread, each under an id that is the text, and returns the thread.
+// talk appends texts to a thread as chats, each with the text as its id, and returns the thread.
 func (b *bench) talk(t *testing.T, th thread.Thread, texts ...string) thread.Thread {
 	t.Helper()
 	for _, text := range texts {
@@ -370,7 +370,7 @@ func (b *bench) remove(t *testing.T, id string) {
 	}))
 }
 
-// isCode is what a log says: the texts of its chats, and "forked" where it was.
+// isCode returns a log as words: the texts of its chats, and "forked" for each fork entry.
 func isCode(log []entry.Entry) string {
 	var words []string
 	for _, e := range log {
@@ -383,7 +383,7 @@ func isCode(log []entry.Entry) string {
 	return strings.Join(words, " ")
 }
 
-// wants asserts that err is a fault of code that says so, and what to do next.
+// wants asserts that err is a fault with this code and text, and with a next step.
 func wants(t *testing.T, err error, code fault.Code, says string) {
 	t.Helper()
 	if f := fault.From(err); err == nil || f.Code != code || !strings.Contains(f.Message, says) || f.Next == "" {

@@ -50,7 +50,7 @@ func (b *bench) thread(t *testing.T, d thread.Draft) thread.Thread {
 	return th
 }
 
-// get is the thread as it is now, and its log.
+// get returns the current thread and its log.
 func (b *bench) get(t *testing.T, id string) (thread.Thread, []entry.Entry) {
 	t.Helper()
 	th, err := b.threads.Get(t.Context(), b.scope, id)

@@ -12,17 +12,17 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// maxQueue limits how many messages and changes of them may wait for an agent so that people see and change them, and maxTaken so that
-// its runner takes them, which is the way to have fewer.
+// maxQueue limits the waiting messages and changes that people can see and change. maxTaken is the limit for a runner
+// that takes them, because taking is the way to have fewer.
 const maxQueue, maxTaken = 20_000, 500_000
 
-// QueueTx returns what waits for the agent of a driven thread, without the texts; see [Threads.QueuedTx]. If it is too much, the error
-// is a [fault.Exhausted].
+// QueueTx returns the messages that wait for the agent of a driven thread, without their texts; see
+// [Threads.QueuedTx]. If there are too many, the error is a [fault.Exhausted].
 func (t *Threads) QueueTx(ctx context.Context, tx pgx.Tx, th Thread) (*entry.Queue, error) {
 	return t.queueTx(ctx, tx, th, maxQueue)
 }
 
-// LongQueueTx is QueueTx for who takes from the queue. It allows for much more.
+// LongQueueTx is QueueTx for a caller that takes from the queue. Its limit is much higher.
 func (t *Threads) LongQueueTx(ctx context.Context, tx pgx.Tx, th Thread) (*entry.Queue, error) {
 	return t.queueTx(ctx, tx, th, maxTaken)
 }
@@ -62,7 +62,7 @@ func (t *Threads) QueuedTx(ctx context.Context, tx pgx.Tx, th Thread, w entry.Qu
 	return w, nil
 }
 
-// UnreadTx reports whether something waits for the agent of a driven thread that may begin a run.
+// UnreadTx reports whether a message that may begin a run waits for the agent of a driven thread.
 func (t *Threads) UnreadTx(ctx context.Context, tx pgx.Tx, th Thread) (bool, error) {
 	q, err := t.QueueTx(ctx, tx, th)
 	if fault.CodeOf(err) == fault.Exhausted {
@@ -78,10 +78,10 @@ func (t *Threads) UnreadTx(ctx context.Context, tx pgx.Tx, th Thread) (bool, err
 	return t.q.BeginsRun(ctx, tx, th.House, th.StreamID, seqs)
 }
 
-// Logged is an entry of a thread, and what became of it.
+// Logged is an entry of a thread, with its later fate.
 type Logged struct {
 	entry.Entry
-	// Cancelled: it is a message that was cancelled while it waited for the agent.
+	// Cancelled means that it is a message that was cancelled while it waited for the agent.
 	Cancelled bool
 }
 
@@ -96,7 +96,7 @@ func (t *Threads) FindEntryTx(ctx context.Context, tx pgx.Tx, th Thread, id stri
 	return logged, err == nil, err
 }
 
-// TakeTx records that nothing that was said up to a position waits any more.
+// TakeTx records that no message up to a position waits any more.
 func (t *Threads) TakeTx(ctx context.Context, tx pgx.Tx, th Thread, through int64) error {
 	return t.q.TakeQueue(ctx, tx, min(through, th.Tail), th.ID)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// RecordInHouseTx appends an entry by the scope's agent to the primary thread of the scope's house, in the transaction that
-// changes the rows which the entry is about. If that log is closed, it appends nothing, because an error would let a member
-// who closes the log prevent their own removal.
+// RecordInHouseTx appends an entry by the scope's agent to the primary thread of the scope's house, in the transaction
+// that changes the rows that the entry is about. If that log is closed, it appends nothing, because an error would let
+// a member who closes the log prevent their own removal.
 func (t *Threads) RecordInHouseTx(ctx context.Context, tx pgx.Tx, scope db.Scope, what entry.Payload) error {
 	primary, err := t.q.PrimaryThread(ctx, tx, scope.House)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && primary == "" {

@@ -12,36 +12,39 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Run is what the row of a driven thread says of its last run. The log has the full report.
+// Run describes the last run of a driven thread, as recorded in its row. The log has the full report.
 type Run struct {
 	// Epoch counts the runs of the thread; 0 before the first one.
 	Epoch     int64
 	StartedAt time.Time
-	// HeartbeatAt is when its runner last said that it is alive; zero if it has not.
+	// HeartbeatAt is the time of its runner's last heartbeat; zero before the first.
 	HeartbeatAt time.Time
-	// From is where the log ended when it began, or when it ended, if it has. Through is the last chat that was given to the agent, in this run or an
-	// earlier one, as far as the runners said.
+	// From is the position of the end of the log when it began or, once it has ended, when it ended. Through is the
+	// last chat that the agent has received, in this run or an earlier one, as reported by the runners.
 	From, Through int64
-	// Entries is how many entries it has written, and Bytes their size, as of its last heartbeat.
+	// Entries is the number of entries that it has written, and Bytes their size, as of its last heartbeat.
 	Entries, Bytes int64
-	// EndedAt is when it ended; zero while it goes on. Result is the beginning of the last text of its agent, or of why it failed.
+	// EndedAt is when it ended; zero before that. Result is the beginning of its agent's last text, or of the reason
+	// for its failure.
 	EndedAt time.Time
 	Result  string
-	// Doing is what its runner said in its last heartbeat that it does, in a few words, and Tool the tool that it called last.
+	// Doing says in a few words what its runner was doing at the last heartbeat. Tool is the tool that it called
+	// last.
 	Doing, Tool string
-	// CostMicros is what its models cost as of that heartbeat, or of its end, in millionths of a US dollar. CostUnknown: some calls
-	// count nothing in it, because the price of their model is not known.
+	// CostMicros is the cost of its model calls as of that heartbeat, or of its end, in millionths of a US dollar.
+	// CostUnknown means that some calls are not counted, because their model has no known price.
 	CostMicros  int64
 	CostUnknown bool
-	// Overdue: who delegated it was told that it takes too long, and is not woken by its end.
+	// Overdue means that its delegator was told that it takes too long. Its end wakes no bot.
 	Overdue bool
 }
 
-// Terminal reports whether a driven thread rests after a run.
+// Terminal reports whether a driven thread is idle after a run.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Cancelled }
 
-// BeginRunTx begins the next run of a driven thread, whose row the caller has locked, and returns the thread as it is then. The
-// log records it in the same transaction. A thread that runs, or that nobody drives, is a [fault.Precondition].
+// BeginRunTx begins the next run of a driven thread, whose row the caller has locked, and returns the updated thread.
+// The log records it in the same transaction. A thread that is running, or that nobody drives, is a
+// [fault.Precondition].
 func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason string) (Thread, error) {
 	if err := th.may(Running); err != nil {
 		return th, err
@@ -57,23 +60,25 @@ func (t *Threads) BeginRunTx(ctx context.Context, tx pgx.Tx, th Thread, reason s
 	return t.GetTx(ctx, tx, th.ID)
 }
 
-// End is how a run ends.
+// End describes how a run ends.
 type End struct {
 	To Status
-	// Reason is what the entry of the change says, and Result the last text of the agent, or why the run failed; both may be empty.
+	// Reason is for the entry that records the change. Result is the agent's last text, or why the run failed. Both
+	// may be empty.
 	Reason, Result string
-	// Through is the last chat that was given to the agent; 0 if that is not known.
+	// Through is the last chat that the agent has received; 0 if that is not known.
 	Through int64
 	// CostMicros and CostUnknown are as in [Run].
 	CostMicros  int64
 	CostUnknown bool
 }
 
-// maxResult is how much of the result of a run a thread's row has, in characters.
+// maxResult is the length of a run's result in the thread's row, in characters.
 const maxResult = 300
 
-// EndRunTx ends the run of a thread that is running, whose row the caller has locked. It returns the entry that records it, which
-// the caller appends to the thread's log in the same transaction, behind those that say why. It ends all tokens of the thread.
+// EndRunTx ends the run of a running thread, whose row the caller has locked. It returns the entry that records the
+// end. The caller appends it to the thread's log in the same transaction, after the entries that explain it. It ends
+// all tokens of the thread.
 func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, e End) (entry.Draft, error) {
 	if err := th.may(e.To); err != nil {
 		return entry.Draft{}, err
@@ -90,11 +95,11 @@ func (t *Threads) EndRunTx(ctx context.Context, tx pgx.Tx, th Thread, e End) (en
 	return th.changed(e.To, "", entry.StatusChanged{Reason: e.Reason, Epoch: th.Run.Epoch}), nil
 }
 
-// Progress is what the runner of a run says of itself.
+// Progress is a runner's report about its run.
 type Progress struct {
-	// Through is the last chat that was given to the agent; 0 if that is not known.
+	// Through is the last chat that the agent has received; 0 if that is not known.
 	Through int64
-	// Entries and Bytes are what it has written since the last progress.
+	// Entries and Bytes count what it has written since the last report.
 	Entries, Bytes int64
 	// The others are as in [Run].
 	Doing, Tool string
@@ -116,7 +121,7 @@ func (t *Threads) MoveRunTx(ctx context.Context, tx pgx.Tx, id string, epoch int
 	return err
 }
 
-// RunningAfter returns up to most running threads of all houses behind a thread, in the order of their ids.
+// RunningAfter returns up to most running threads of all houses, in the order of their ids, after an id.
 func (t *Threads) RunningAfter(ctx context.Context, after string, most int) (list []Thread, err error) {
 	err = t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		rows, err := t.q.RunningThreads(ctx, tx, after, int32(most))
@@ -138,24 +143,24 @@ func (t *Threads) BusyChildrenTx(ctx context.Context, tx pgx.Tx, parent string) 
 	return t.q.BusyChildren(ctx, tx, &parent)
 }
 
-// AwaitedBesideTx returns how many of the threads that the same agent delegated from the same thread it waits for, beside one.
+// AwaitedBesideTx counts the other threads that the same agent delegated from the same parent and waits for.
 func (t *Threads) AwaitedBesideTx(ctx context.Context, tx pgx.Tx, th Thread) (int64, error) {
 	return t.q.AwaitedBeside(ctx, tx, &th.ParentThread, &th.AskedBy, th.ID)
 }
 
-// AwaitTx notes that who delegated a thread waits for the end of its run, and for how long.
+// AwaitTx records that the delegator of a thread waits for the end of its run, and for how long.
 func (t *Threads) AwaitTx(ctx context.Context, tx pgx.Tx, id string, patience time.Duration) error {
 	return t.q.AwaitRun(ctx, tx, patience.Seconds(), id)
 }
 
-// EndWaitTx notes that who delegated a thread waits no longer for the end of its run. first is false if the time for that has not
-// come, or somebody has noted it before.
+// EndWaitTx records that the delegator of a thread no longer waits for the end of its run. first is false if the
+// wait's time has not passed, or if somebody has already recorded its end.
 func (t *Threads) EndWaitTx(ctx context.Context, tx pgx.Tx, id string) (first bool, err error) {
 	n, err := t.q.EndWait(ctx, tx, id)
 	return n > 0, err
 }
 
-// Overdue returns up to most threads of all houses for which who delegated them has waited long enough, the longest first.
+// Overdue returns up to most threads of all houses whose wait has passed its deadline, the longest overdue first.
 func (t *Threads) Overdue(ctx context.Context, most int) (list []Thread, err error) {
 	err = t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		rows, err := t.q.OverdueThreads(ctx, tx, int32(most))
@@ -167,7 +172,7 @@ func (t *Threads) Overdue(ctx context.Context, most int) (list []Thread, err err
 	return list, err
 }
 
-// LockChildrenTx lets one transaction at a time end runs below a thread.
+// LockChildrenTx makes transactions that end runs below a thread take turns.
 func (t *Threads) LockChildrenTx(ctx context.Context, tx pgx.Tx, parent string) error {
 	return t.q.LockChildren(ctx, tx, parent)
 }

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// MaxSearch is the longest text to search for, in bytes, and maxTerms the most words of it.
+	// MaxSearch is the length of the longest search text, in bytes, and maxTerms the largest number of words in it.
 	MaxSearch = 1000
 	maxTerms  = 20
-	// around is how many bytes of an entry's text a snippet has before and after the first word that was searched for.
+	// around is how many bytes of text a snippet has before and after the first word that was searched for.
 	around = 120
 )
 
@@ -32,7 +32,7 @@ type Found struct {
 	Snippet string
 }
 
-// wordsOf returns a query of Postgres for entries that have all of some words.
+// wordsOf returns a Postgres query for entries that contain all of the terms.
 func wordsOf(terms []string) (string, error) {
 	text := strings.Join(terms, " ")
 	switch {
@@ -49,8 +49,8 @@ func wordsOf(terms []string) (string, error) {
 	return strings.Join(quoted, " & "), nil
 }
 
-// Unsearchable returns how many entries of a house no search finds yet, because servers are still making them
-// searchable, after many were written.
+// Unsearchable returns how many entries of a house no search finds yet. After many entries were written, servers take
+// a while to make them searchable.
 func (t *Threads) Unsearchable(ctx context.Context, scope db.Scope) (n int64, err error) {
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		n, err = t.q.CountUnsearchable(ctx, tx, scope.House)
@@ -68,7 +68,7 @@ func snippet(text string, terms []string) string {
 			at = i
 		}
 	}
-	// Lower case may have another length, so that at is only about where the word is.
+	// Lower case may have another length, so at is only approximate.
 	from, to := max(at-around, 0), min(max(at, 0)+2*around, len(text))
 	if from > len(text) {
 		from = 0

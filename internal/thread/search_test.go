@@ -66,7 +66,7 @@ func TestASearchUsesTheIndex(t *testing.T) {
 		_, err := owner.Exec(t.Context(), statement)
 		must(t, err)
 	}
-	for range 8 { // beyond the fifth, Postgres may keep a plan for all words
+	for range 8 { // after five executions, Postgres may switch to a generic plan
 		must(t, b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
 			rows, err := query.New().FindEntries(t.Context(), tx, query.FindEntriesParams{Words: "'zeb':* & 'house':*", Most: 10})
 			if err != nil || len(rows) != 1 {
@@ -102,7 +102,7 @@ func TestASearchFindsNothingOfOtherHouses(t *testing.T) {
 					t.Errorf("%+v: %s finds %d entries (%v)", scope, words, len(rows), err)
 				}
 			}
-			// The word of a house is none that somebody can search for, and no words are not all.
+			// Nobody can search for the word of a house, and a query without words does not match everything.
 			for _, words := range []string{"' " + house + "'", "'" + house + "'", "'<b>'"} {
 				rows, err := query.New().FindEntries(t.Context(), tx, query.FindEntriesParams{Words: words, Most: 10})
 				if err != nil || len(rows) > 0 {

@@ -49,8 +49,8 @@ func initialStatus(driver string) Status {
 }
 
 // changeStatus changes a thread's status and records it in the thread's log in the same transaction. The caller has
-// locked the row, so that th has the current status. author is the agent who did it, or empty for arbe itself; what may say
-// more. A transition that is not allowed is a [fault.Precondition].
+// locked the row, so that th has the current status. author is the agent who did it, or empty for arbe itself; what may
+// say more. A transition that is not allowed is a [fault.Precondition].
 func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author string, what entry.StatusChanged) error {
 	if err := th.may(to); err != nil {
 		return err

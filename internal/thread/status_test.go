@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// steps has every step that there is, as the comment of Status draws them.
+// steps lists every transition, as in the comment of Status.
 var steps = map[thread.Status][]thread.Status{
 	thread.Open:      {thread.Closed},
 	thread.Closed:    {thread.Open},

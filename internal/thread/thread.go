@@ -1,5 +1,5 @@
-// Package thread manages the rows of threads: parent, title, tags, environment, driver and status. What happens in a
-// thread is in its log, which package stream keeps.
+// Package thread manages the rows of threads: parent, title, tags, environment, driver and status. A thread's history
+// is in its log, which package stream keeps.
 //
 // The rule to remember: a row and the entry that records its change are written in one transaction, so that neither is
 // ever there without the other. Methods whose names end in Tx work in the caller's transaction.
@@ -36,17 +36,17 @@ type Thread struct {
 	Name     string
 	// ParentThread and ParentAgent are its parent. At most one is set; a root thread has neither.
 	ParentThread, ParentAgent string
-	// People are the persons for whom it is listed, if it is a direct message; empty for a thread that all of the house list.
-	// Whoever has its id may read it all the same.
+	// People are the people for whom it is listed, if it is a direct message; empty for a thread that is listed for
+	// the whole house. Anyone in the house who has its id may read it anyway.
 	People []string
 	// Agent is the bot that drives it; empty for a chat.
 	Agent string
-	// Answering is the bot that answers what people say in it without mentioning anybody; empty for none. Settled reports that the
-	// first message, or a person, has said so.
+	// Answering is the bot that answers messages that mention nobody; empty for none. Settled means that the first
+	// message or a person has decided this.
 	Answering string
 	Settled   bool
-	// AskedBy is who delegated it to that bot; empty for every other thread. Root is the entry of a person because of which a bot
-	// created it; empty if no bot did.
+	// AskedBy is the agent that delegated it; empty for a thread that was not delegated. Root is the person's entry
+	// that made a bot create it; empty if no bot did.
 	AskedBy, Root string
 	// Run is the last run of that bot.
 	Run Run
@@ -66,11 +66,11 @@ type Thread struct {
 	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second, because an
 	// append to the log does not wait for an update of the row.
 	ActiveAt time.Time
-	// LastSaid is its last chat or command; nil if there is none. Running is the oldest of its commands and turns that have
-	// not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
+	// LastSaid is its last chat or command; nil if there is none. Running is the oldest of its commands and turns that
+	// have not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
 	Running  *Work
-	// OpenApprovals is how many calls of tools wait for a person's approval in it. It follows the log, too.
+	// OpenApprovals is the number of tool calls that wait for a person's approval in it. It follows the log, too.
 	OpenApprovals int
 }
 
@@ -107,16 +107,16 @@ type Draft struct {
 	// ID makes a retry harmless, because within a house it always stands for the same thread. It is not the thread's
 	// id, which is unique among all houses. If it is empty, each call creates another thread.
 	ID string
-	// Name defaults to the name of the ParentAgent; a direct message is then called as its first message, once there is one.
+	// Name defaults to the name of the ParentAgent. A direct message is then renamed after its first message.
 	Name                      string
 	ParentThread, ParentAgent string
 	Agent, Environment        string
-	// AskedBy is who delegates it to the Agent.
+	// AskedBy is the agent that delegates it to Agent.
 	AskedBy string
 	Tags    []string
 	Pinned  bool
-	// Root is the entry of a person because of which a bot creates it, and RootMost how many threads may have this root; a
-	// further one is a [fault.Exhausted]. Root defaults to "": no bot creates it.
+	// Root is the person's entry that made a bot create it, and RootMost limits the threads with this root; a further
+	// one is a [fault.Exhausted]. Root defaults to "": no bot creates it.
 	Root     string
 	RootMost int
 }
@@ -187,7 +187,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		} else if err != nil {
 			return Thread{}, err
 		}
-		if name == "" { // so that lists say whom it is with
+		if name == "" { // so that lists show the other side's name
 			row.Name = db.Null(agent)
 		}
 	}
@@ -200,7 +200,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	return t.insert(ctx, tx, row)
 }
 
-// boundRootTx returns a [fault.Exhausted] if a draft would be one thread too many for its root.
+// boundRootTx returns a [fault.Exhausted] if the draft would exceed its root's limit of threads.
 func (t *Threads) boundRootTx(ctx context.Context, tx pgx.Tx, house string, d Draft) error {
 	if d.Root == "" {
 		return nil
@@ -387,7 +387,7 @@ func (t *Threads) WithChildren(ctx context.Context, scope db.Scope, ids []string
 	return parents, err
 }
 
-// Change describes a change of a thread. It leaves unchanged what is nil.
+// Change describes a change of a thread. Nil fields are left unchanged.
 type Change struct {
 	// Name and Environment are removed by an empty string.
 	Name, Environment *string
@@ -431,13 +431,14 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 	return changed, err
 }
 
-// BeginWithTx records that a thread begins with a bot, which then answers in it without being mentioned, unless a person has decided
-// about that. It changes nothing in the house's own thread, in one that is driven or a fork, and in a direct message.
+// BeginWithTx records that a thread begins with a bot. The bot then answers in it without being mentioned, unless a
+// person has already decided this. It changes nothing in the house's own thread, a driven thread, a fork or a direct
+// message.
 func (t *Threads) BeginWithTx(ctx context.Context, tx pgx.Tx, id, bot string) error {
 	return t.q.SettleAnswering(ctx, tx, bot, id)
 }
 
-// checkAnswering checks that an agent is a bot of the house that answers in threads; "" is none.
+// checkAnswering checks that an agent is a bot of the house that answers in threads. "" means none and is valid.
 func (t *Threads) checkAnswering(ctx context.Context, tx pgx.Tx, house, agent string) error {
 	if agent == "" {
 		return nil
@@ -527,8 +528,8 @@ func cleanTags(tags []string) ([]string, error) {
 	return clean, nil
 }
 
-// explainReference turns the violation of a foreign key into an error that names the field, because only the name of the
-// constraint tells which reference leads to nothing in this house.
+// explainReference turns a foreign key violation into an error that names the field, because only the constraint's
+// name says which reference is wrong.
 func explainReference(err error) error {
 	for constraint, field := range map[string]string{
 		"threads_house_id_agent_id_fkey":         "agent_id",

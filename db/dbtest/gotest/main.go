@@ -1,9 +1,10 @@
-// Command gotest runs go test with one Postgres for all packages, prints what failed, and lists the slowest tests.
+// Command gotest runs go test with one Postgres for all packages, prints the output of failed tests, and lists the
+// slowest tests.
 //
 //	go run ./db/dbtest/gotest -race ./internal/stream/... -- ./internal/rpc ./web
 //
-// Each group of arguments up to -- is one go test without vet, and they run one after the other. ARBE_TEST_DATABASE_URL
-// names another Postgres, as for [dbtest]. It exits with 1 if a test failed.
+// Each group of arguments up to -- is one go test without vet. The groups run one after another.
+// ARBE_TEST_DATABASE_URL names another Postgres, as for [dbtest]. It exits with 1 if a test failed.
 //
 // [dbtest]: ..
 package main
@@ -29,7 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// listed is how many of the slowest tests are listed.
+// listed is the number of slowest tests to list.
 const listed = 20
 
 func main() {
@@ -82,11 +83,11 @@ func splitGroups(args []string) func(yield func([]string) bool) {
 	}
 }
 
-// goTest runs one go test and reports whether all passed. It does not vet: make check does that once, and here each of
-// the two flavours, with the race detector and without, would be vetted by itself.
+// goTest runs one go test and reports whether all tests passed. It does not vet: make check does that once, and here
+// the builds with and without the race detector would each be vetted.
 func goTest(ctx context.Context, args []string, r *report) (passed bool, err error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that tests remove what they made
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that tests remove their files
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
 	if slices.Contains(args, "-race") {
@@ -110,14 +111,14 @@ func goTest(ctx context.Context, args []string, r *report) (passed bool, err err
 type event struct {
 	Action      string
 	Package     string
-	ImportPath  string // of what was compiled, in the actions build-output and build-fail
+	ImportPath  string // the package that was compiled, for the actions build-output and build-fail
 	Test        string
 	Elapsed     float64 // in seconds
 	Output      string
 	FailedBuild string
 }
 
-// report gathers what tests say, and prints it if they fail.
+// report collects the output of tests, and prints that of failed ones.
 type report struct {
 	out  io.Writer
 	said map[string]*bytes.Buffer // by package and test
@@ -131,7 +132,7 @@ func (r *report) read(events io.Reader) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				r.out.Write(line) // what go itself says
+				r.out.Write(line) // output of go itself
 			} else {
 				r.add(e)
 			}
@@ -171,10 +172,10 @@ func (r *report) add(e event) {
 	}
 }
 
-// printUnfinished prints what a package that failed said, and the tests that it did not finish, such as a panic or the
-// goroutines of a test that took too long.
+// printUnfinished prints the output of a failed package and of the tests that it did not finish, such as a panic or
+// the goroutines of a test that took too long.
 func (r *report) printUnfinished(pkg string) {
-	for _, key := range slices.Backward(slices.Sorted(maps.Keys(r.said))) { // the package's own words come last
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(r.said))) { // the package's own output comes last
 		if strings.HasPrefix(key, pkg+" ") {
 			r.said[key].WriteTo(r.out)
 			delete(r.said, key)

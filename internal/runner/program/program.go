@@ -1,4 +1,4 @@
-// Package program has the runner's program, built for each processor, as arbe puts it into sandboxes.
+// Package program embeds the runner's program for each processor. arbe uploads it to sandboxes.
 package program
 
 import (
@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// A runner and a server that differ by a version understand each other. Therefore not each change of an entry changes the programs,
-// which are large in the repository.
+// Runners and servers that differ by a version understand each other. So a change of an entry does not always change
+// the programs, which take much room in the repository.
 //
 //go:generate go run ../../sandbox/build -later internal/entry,internal/fault arbe-runner ../../../cmd/arbe-runner
 
-// The programs are compressed, because each server puts few of them into its sandboxes, and arbe is smaller so.
+// The programs are compressed, because a server unpacks few of them, and arbe becomes smaller.
 //
 //go:embed arbe-runner_amd64.gz
 var amd64 []byte
@@ -29,7 +29,7 @@ var programs = map[string]func() []byte{
 	"arm64": sync.OnceValue(func() []byte { return unpack(arm64) }),
 }
 
-// Runner returns the program for a processor in Go's names; nil if there is none for it. The caller must not change it.
+// Runner returns the program for a processor, by its Go name; nil if there is none. The caller must not change it.
 func Runner(goarch string) []byte {
 	if unpacked, ok := programs[goarch]; ok {
 		return unpacked()
@@ -45,5 +45,5 @@ func unpack(packed []byte) []byte {
 			return text
 		}
 	}
-	panic(fmt.Sprintf("program: the embedded runner is damaged: %v", err)) // it is part of this program
+	panic(fmt.Sprintf("program: the embedded runner is damaged: %v", err)) // cannot happen: it is embedded in this program
 }

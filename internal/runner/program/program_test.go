@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/runner/program"
 )
 
-// maxSize is what a sandbox is given at most.
+// maxSize is the largest program that is put into a sandbox.
 const maxSize = 8_000_000
 
 func TestProgramIsBuiltFromItsSources(t *testing.T) {

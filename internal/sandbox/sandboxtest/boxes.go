@@ -128,7 +128,7 @@ func boxes(s *suite, t *testing.T) {
 		if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Live {
 			t.Errorf("before: %s, %v", live, err)
 		}
-		for range 2 { // deleting again succeeds, so that a caller may repeat it after a lost answer
+		for range 2 { // deleting again succeeds, so a caller may repeat it after a lost answer
 			if err := d.Destroy(t.Context(), b.ref); err != nil {
 				t.Fatal(err)
 			}
@@ -173,8 +173,8 @@ func boxes(s *suite, t *testing.T) {
 	})
 }
 
-// neighbours: two boxes share nothing, and many commands fit into one. A box must not even use up what the machine has
-// in limited number, because its neighbours would fail.
+// neighbours: two boxes share nothing, and many commands fit into one box. A box must not use up the machine's
+// limited resources, because its neighbours would then fail.
 func neighbours(s *suite, t *testing.T) {
 	a, b := s.newBox(t, small), s.newBox(t, small)
 	t.Run("neither sees the other's files", func(t *testing.T) {

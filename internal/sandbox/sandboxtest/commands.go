@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// exitCodes: exit codes are those of a shell.
+// exitCodes: exit codes follow the shell's conventions.
 func exitCodes(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	for _, code := range []int{0, 1, 2, 42, 124, 125, 126, 127, 128, 254, 255} {
@@ -41,7 +41,7 @@ func exitCodes(s *suite, t *testing.T) {
 		"/workspace/dir":       126,
 		"/workspace/garbage":   126, // not a program
 		"/workspace/../plain ": 127,
-		"zoom":                 127, // names like the words of failures, which must not mislead a driver
+		"zoom":                 127, // names that look like failure messages must not mislead a driver
 		"EOF":                  127,
 		"signal: killed":       127,
 		"permission denied":    127,
@@ -57,8 +57,8 @@ func exitCodes(s *suite, t *testing.T) {
 	}
 }
 
-// ownWords: what a command writes does not affect how it ends. A driver that reads its runtime's error messages could
-// take the command's own words for them.
+// ownWords: a command's output does not affect its result. A driver that reads its runtime's error messages could
+// mistake the command's output for them.
 func ownWords(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	for _, code := range []int{1, 2, 255} {

@@ -22,7 +22,7 @@ import (
 )
 
 // files: uploads and downloads are exact and stay inside the box. Otherwise a link that a command made would lead the
-// server to files of its own machine.
+// server to files on its own machine.
 func files(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	upload := func(path string, mode fs.FileMode, content io.Reader) error {
@@ -41,7 +41,7 @@ func files(s *suite, t *testing.T) {
 			t.Fatal(err)
 		}
 		user := s.guarantees.UserID
-		if user < 0 { // the image's
+		if user < 0 { // the image decides
 			user, _ = strconv.Atoi(strings.TrimSpace(b.sh(t, "id -u").stdout))
 		}
 		want := fmt.Sprintf("751 %d %d\n3\n", user, user)

@@ -31,7 +31,7 @@ func hostReads(s *suite, t *testing.T) {
 		{name: "no block devices", script: "find /dev -type b"},
 		{name: "no kernel memory or log", script: "ls /dev/mem /dev/kmem /dev/port /dev/kmsg /dev/fuse /dev/kvm 2>/dev/null; true", kernel: true},
 		{
-			// What is not listed here is about the machine, or is new and has to be looked at.
+			// An entry that is not listed here is about the machine, or is new and must be reviewed.
 			name: "/proc shows nothing of the machine that programs do not need",
 			script: `cd /proc; for f in *; do case $f in
 				[0-9]*|self|thread-self|mounts|net|sys|sysrq-trigger) ;; # of the process, or of the box
@@ -88,7 +88,7 @@ func processes(s *suite, t *testing.T) {
 	b.verify(t, []check{
 		{name: "only its own are visible", script: "set -- /proc/[0-9]*; echo $#", stdout: "2\n"}, // process 1 and this shell
 		{name: "killing process 1 does nothing", script: "kill -9 1; kill -TERM 1; test -d /proc/1 && echo there", stdout: "there\n"},
-		// It counts directories, because an orphan that runs and one that nobody reaped both have one.
+		// It counts directories, because running orphans and unreaped ones both have one.
 		{name: "orphans are reaped", script: "for i in 1 2 3; do (setsid sh -c true &); done; for i in $(seq 600); do set -- /proc/[0-9]*; test $# -eq 2 && break; sleep 0.05; done; echo $#", stdout: "2\n"},
 	})
 	t.Run("process 1 cannot be limited", func(t *testing.T) {

@@ -78,7 +78,7 @@ func secrets(s *suite, t *testing.T) {
 			}
 			b.sh(t, "sleep 1.5")
 			if got := b.sh(t, "wc -c < seen"); got.stdout == "0\n" || got.ExitCode != 0 {
-				if env == nil { // commands without an environment can read each other's
+				if env == nil { // commands without an environment can read each other's environments
 					t.Errorf("it read nothing at all: this test tests nothing (%+v)", got)
 				}
 			}

@@ -162,8 +162,8 @@ func input(s *suite, t *testing.T) {
 	})
 }
 
-// lifecycle: a command's processes end with it when they must, and Exec always returns promptly. The processes hide in every
-// way available to a program, because a driver that follows only its children would miss some.
+// lifecycle: a command's processes end with it when they must, and Exec always returns promptly. The processes hide in
+// every way available to a program, because a driver that follows only its children would miss some.
 func lifecycle(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	// sleepers counts the processes that sleep for n seconds, a number that only one check uses.

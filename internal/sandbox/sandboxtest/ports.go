@@ -18,8 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// echo is a program that returns everything that a connection sends, once the connection's input has ended. It listens on $1,
-// in a given address family, before it goes into the background.
+// echo is a program that reads a connection to its end and then returns everything. It listens on $1, in a given
+// address family, before it goes into the background.
 const echo = `perl -MSocket -e '
 	my ($family, $address) = $ARGV[0] eq "6" ? (PF_INET6, pack_sockaddr_in6($ARGV[1], "\0" x 15 . "\1")) : (PF_INET, pack_sockaddr_in($ARGV[1], INADDR_LOOPBACK));
 	socket(L, $family, SOCK_STREAM, 0) or die $!; setsockopt(L, SOL_SOCKET, SO_REUSEADDR, 1); bind(L, $address) or die $!; listen(L, 50) or die $!;
@@ -85,7 +85,7 @@ func ports(s *suite, t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		for _, port := range []uint16{uint16(l.Addr().(*net.TCPAddr).Port), 53, 54} { // inside, 53 and 54 are the server's own
+		for _, port := range []uint16{uint16(l.Addr().(*net.TCPAddr).Port), 53, 54} { // inside, the server itself uses 53 and 54
 			if _, err := dial(t, port); !errors.Is(err, sandbox.ErrNobodyListens) {
 				t.Errorf("port %d: the error is %v", port, err)
 			}

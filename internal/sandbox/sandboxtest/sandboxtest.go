@@ -1,14 +1,14 @@
 //go:build linux
 
-// Package sandboxtest is the suite that every sandbox driver passes: what a box must allow and what it must prevent, checked
-// on live boxes through [sandbox.Driver] only.
+// Package sandboxtest is the suite that every sandbox driver must pass. It checks on live boxes, through
+// [sandbox.Driver] only, what a box must allow and what it must prevent.
 //
-// Each file is a category. Categories create their own boxes and run in parallel. The checks of a category run one after
-// another in one box, so that each also shows that the previous ones left it usable. Most checks are a line of shell with its
-// exact output.
+// Each file is a category. Categories create their own boxes and run in parallel. The checks of a category run one
+// after another in one box, so that each also shows that the previous ones left it usable. Most checks are a line of
+// shell with its exact output.
 //
-// A driver states its guarantees ([sandbox.Stating]), and the suite checks them. Checks of other properties are reported as
-// skipped, not as passed.
+// A driver states its guarantees ([sandbox.Stating]), and the suite checks them. Checks of other properties are
+// reported as skipped, not as passed.
 package sandboxtest
 
 import (
@@ -30,8 +30,8 @@ import (
 // Guarantees are a driver's statements about its boxes, and the test's own knowledge about them.
 type Guarantees struct {
 	sandbox.Guarantees
-	// SharedHost means that boxes run on the test's machine, which the driver protects, so that the suite tests isolation
-	// from inside.
+	// SharedHost means that boxes run on the test's machine. The driver protects the machine, so the suite tests
+	// isolation from inside.
 	SharedHost bool
 }
 
@@ -84,7 +84,7 @@ func Run(t *testing.T, sharedHost bool, newDriver func(t *testing.T) sandbox.Dri
 	})
 }
 
-// canary is a value in the server's environment that must not be found in any box, just like secrets of the server there.
+// canary is a value in the server's environment. Like the server's secrets there, it must not be found in any box.
 const canary = "canary-5f1c9b7e"
 
 type suite struct {
@@ -171,8 +171,8 @@ func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
 	return outcome{result, stdout.String(), stderr.String()}
 }
 
-// launch runs a command by launching it, as a server does: the time limit applies to the start, and again to the command from
-// its start on.
+// launch launches a command, as a server does. The time limit applies to the start, and then again to the command
+// itself.
 func (b *box) launch(ctx context.Context, ref string, cmd sandbox.Command) (result sandbox.Result, err error) {
 	limit, stdout, stderr := cmd.Timeout, cmd.Stdout, cmd.Stderr
 	cmd.Timeout, cmd.Stdout, cmd.Stderr = 0, nil, nil

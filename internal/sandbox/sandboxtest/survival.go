@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// RunSurvival checks that processes in a box continue when its driver is closed, and that the next driver adopts them. Each
-// call of open opens a driver over the same boxes.
+// RunSurvival checks that processes in a box continue when its driver is closed, and that the next driver adopts them.
+// Each call of open opens a driver over the same boxes.
 func RunSurvival(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 	s := &suite{driver: open(t)}
 	closeDriver := func() {

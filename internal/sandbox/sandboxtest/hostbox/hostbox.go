@@ -1,11 +1,11 @@
 //go:build linux
 
-// Package hostbox makes boxes for the doubles of providers: machines in which commands really run. A box is a process
-// namespace and a directory that is its root, in which the programs of this machine are read-only. It is for tests only, and
-// protects nobody: its root is this machine's root.
+// Package hostbox makes boxes for doubles of providers. A box is a machine in which commands really run: a process
+// namespace with a directory as its root, in which the programs of this machine are read-only. It is for tests only,
+// and protects nothing: root in a box is root on this machine.
 //
-// The test's own program is the first process of each box, and its sudo. A program that imports this package becomes one of
-// them if it is started as such.
+// The test's own program is the first process of each box, and its sudo. A program that imports this package takes
+// one of these roles if it is started in it.
 package hostbox
 
 import (
