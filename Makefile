@@ -71,7 +71,7 @@ RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair 
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
-	go run ./db/dbtest/gotest -race -timeout 30m $(RACED) -- -timeout 30m ./cmd/arbe $$others
+	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./cmd/arbe $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
