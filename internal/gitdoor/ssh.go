@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -129,7 +130,7 @@ func (d *Door) passSSH(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		git.input.Close()
 	}()
 	if _, err := git.output.Peek(1); err != nil {
-		if failed := git.session.Wait(); failed != nil {
+		if failed := git.wait(); failed != nil {
 			return git.refusal(host)
 		}
 	}
@@ -224,9 +225,11 @@ const version2 = "000eversion 2\n"
 // program is git's program at a host.
 type program struct {
 	session *ssh.Session
-	input   io.WriteCloser
-	output  *bufio.Reader
-	said    *said
+	// wait returns how the program ended. A session says it once only, and waits for ever when it is asked again.
+	wait   func() error
+	input  io.WriteCloser
+	output *bufio.Reader
+	said   *said
 }
 
 func start(client *ssh.Client, ask overSSH) (*program, error) {
@@ -234,7 +237,7 @@ func start(client *ssh.Client, ask overSSH) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{session: session, said: &said{}}
+	p := &program{session: session, wait: sync.OnceValue(session.Wait), said: &said{}}
 	session.Stderr = p.said
 	if p.input, err = session.StdinPipe(); err != nil {
 		return nil, err
@@ -265,7 +268,7 @@ func (p *program) references() (_ io.Reader, v2 bool, err error) {
 // refusal is the error for a program that does not answer.
 func (p *program) refusal(host string) error {
 	p.session.Close()
-	_ = p.session.Wait() // what it said is why
+	_ = p.wait() // what it said is why
 	text := p.said.String()
 	if text == "" {
 		text = "it says nothing"
