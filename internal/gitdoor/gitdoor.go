@@ -6,6 +6,9 @@
 // up the credential for each request. A credential that lives for a minute is therefore enough, and one that was
 // revoked stops working at once.
 //
+// There is no LFS. A host answers its requests with the headers that fetch the files, and those hold a credential: the
+// one that the door has added, or one that the host makes for the purpose. Either would enter the sandbox.
+//
 // A credential that is a private key is used by ssh; see ssh.go. A host's key is checked before anything is sent.
 package gitdoor
 
@@ -14,6 +17,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,14 +103,19 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment 
 		if f.Code == fault.Internal {
 			d.config.Logger.ErrorContext(r.Context(), "a request of git failed", "error", f.Detail())
 		}
-		// As text, which git shows.
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		// As text, which git shows, or as LFS shows it.
+		kind, text := "text/plain; charset=utf-8", fmt.Sprintf("arbe: %s; %s\n", f.Message, f.Next)
+		if strings.Contains(r.URL.Path, lfsPath) {
+			encoded, _ := json.Marshal(map[string]string{"message": strings.TrimSpace(text)}) // a string never fails
+			kind, text = "application/vnd.git-lfs+json", string(encoded)
+		}
+		w.Header().Set("Content-Type", kind)
 		status := f.Code.HTTPStatus()
 		if status == http.StatusUnauthorized {
 			status = http.StatusForbidden // otherwise git would ask the person for a password
 		}
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, "arbe: %s; %s\n", f.Message, f.Next) // a failure here has no other reader
+		_, _ = io.WriteString(w, text) // a failure here has no other reader
 	}
 }
 
@@ -193,7 +202,10 @@ func (f flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// requests are the requests of git and its LFS, by the end of their path.
+// lfsPath is in the path of each request of LFS.
+const lfsPath = "/info/lfs/"
+
+// requests are the requests of git, by the end of their path.
 var requests = []struct {
 	method, end string
 	services    []string // values of the query's only field, service
@@ -201,8 +213,6 @@ var requests = []struct {
 	{http.MethodGet, "/info/refs", []string{"git-upload-pack", "git-receive-pack"}},
 	{http.MethodPost, "/git-upload-pack", nil},
 	{http.MethodPost, "/git-receive-pack", nil},
-	{http.MethodPost, "/info/lfs/objects/batch", nil},
-	{http.MethodPost, "/info/lfs/locks/verify", nil},
 }
 
 // repositoryPath is the form of the paths of repositories.
@@ -226,5 +236,12 @@ func targetOf(method, at string, query url.Values) (*url.URL, error) {
 			}
 		}
 	}
-	return nil, fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
+	if strings.Contains(at, lfsPath) {
+		return nil, fault.New(fault.NotFound, "LFS does not work with the git credentials of an environment", "set GIT_LFS_SKIP_SMUDGE=1 to check out the repository without the files of LFS")
+	}
+	return nil, notGit()
+}
+
+func notGit() error {
+	return fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
 }

@@ -66,7 +66,7 @@ func overSSHOf(r *http.Request, target *url.URL) (overSSH, error) {
 		repo, found = strings.CutSuffix(target.Path, "/info/refs")
 	}
 	if !found || o.service != "git-upload-pack" && o.service != "git-receive-pack" {
-		return o, fault.New(fault.NotFound, "over ssh there is git, and no LFS", "use a token for the host instead of a key")
+		return o, notGit()
 	}
 	o.path = strings.TrimPrefix(repo, "/")
 	if rest, root := strings.CutPrefix(o.path, sandbox.GitRoot); root {

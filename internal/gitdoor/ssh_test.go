@@ -355,7 +355,7 @@ func TestARequestRunsGitAndNothingElse(t *testing.T) {
 		}
 	}
 	for method, path := range map[string]string{
-		http.MethodGet: "repo.git/info/refs?service=git-upload-archive", http.MethodPost: "repo.git/info/lfs/objects/batch", http.MethodPut: "repo.git/git-upload-pack",
+		http.MethodGet: "repo.git/info/refs?service=git-upload-archive", http.MethodPost: "repo.git/git-upload-archive", http.MethodPut: "repo.git/git-upload-pack",
 	} {
 		if out, err := send(t, method, door+path, strings.NewReader("{}")); err != nil || !strings.HasPrefix(out, "arbe: ") {
 			t.Errorf("%s %s: %v: %s", method, path, err, out)
