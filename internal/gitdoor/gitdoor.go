@@ -32,6 +32,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -100,9 +101,11 @@ func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
 	if err := d.pass(w, r, house, environment); err != nil {
 		f := fault.From(err)
+		level := slog.LevelDebug // the operator's, because members do not see the cause
 		if f.Code == fault.Internal {
-			d.config.Logger.ErrorContext(r.Context(), "a request of git failed", "error", f.Detail())
+			level = slog.LevelError
 		}
+		d.config.Logger.Log(r.Context(), level, "a request of git failed", "error", f.Detail())
 		// As text, which git shows, or as LFS shows it.
 		kind, text := "text/plain; charset=utf-8", fmt.Sprintf("arbe: %s; %s\n", f.Message, f.Next)
 		if strings.Contains(r.URL.Path, lfsPath) {
@@ -157,12 +160,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	ask.SetBasicAuth(cmp.Or(c.User, sandbox.DefaultGitUser), c.Password)
 	answer, err := d.client.Do(ask)
 	if err != nil {
-		// Its text has the address, which the caller knows, and no credential.
-		cause := err
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			cause = failed.Err
-		}
-		return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached: %v", host, cause)
+		return unreachable(host, "https", err)
 	}
 	defer answer.Body.Close()
 	switch {
@@ -180,6 +178,18 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an incomplete answer
 	return nil
+}
+
+// unreachable is the error for a host to which there is no connection. It leaves out the cause, which may have addresses of the
+// operator's network.
+func unreachable(host, by string, err error) error {
+	if _, private := errors.AsType[*outbound.RefusedError](err); private {
+		return fault.Newf(fault.Forbidden, "use another host, or ask the operator to add it to the setting sandbox_private_hosts", "%s is not at a public address", host).Because(err)
+	}
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return fault.Newf(fault.Precondition, "check the host's name and its certificate", "%s shows a certificate that this server does not trust", host).Because(err)
+	}
+	return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached by %s", host, by).Because(err)
 }
 
 // passedOn and passedBack are the headers of requests and answers that git needs. They include no credential.

@@ -100,7 +100,7 @@ func (d *Door) passSSH(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	defer late.Stop()
 	git, err := start(client, ask)
 	if err != nil {
-		return unreachable(host, err)
+		return unreachable(host, "ssh", err)
 	}
 	references, v2, err := git.references()
 	if err != nil {
@@ -175,7 +175,7 @@ func (d *Door) logIn(ctx context.Context, host string, c Credential) (*ssh.Clien
 	defer cancel()
 	conn, err := d.config.Dial(ctx, "tcp", net.JoinHostPort(name, port))
 	if err != nil {
-		return nil, unreachable(host, err)
+		return nil, unreachable(host, "ssh", err)
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	user := cmp.Or(c.User, sandbox.DefaultSSHUser)
@@ -210,14 +210,10 @@ func (d *Door) logIn(ctx context.Context, host string, c Credential) (*ssh.Clien
 	case ctx.Err() == nil && strings.Contains(err.Error(), "unable to authenticate"):
 		return nil, fault.Newf(fault.Forbidden, "add its public part to the repository, or to an account there", "%s refuses the key of this environment for the user %s: %s", host, user, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey()))))
 	}
-	return nil, unreachable(host, err)
+	return nil, unreachable(host, "ssh", err)
 }
 
 var errHostKey = errors.New("the host key is not known")
-
-func unreachable(host string, err error) error {
-	return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached by ssh", host).Because(err)
-}
 
 // version2 is the first line of an answer in version 2 of git's protocol.
 const version2 = "000eversion 2\n"
