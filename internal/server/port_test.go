@@ -346,6 +346,22 @@ func TestAPreviewPassesRequestsOn(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a WebSocket passes", func(t *testing.T) {
+		res := p.begin(t, http.MethodGet, "/socket", http.Header{
+			"Origin": {p.origin.String()}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-WebSocket-Version": {"13"}, "Sec-WebSocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="},
+		}, nil)
+		socket, ok := res.Body.(io.ReadWriter)
+		if res.StatusCode != http.StatusSwitchingProtocols || !ok {
+			t.Fatalf("it answers %s", res.Status)
+		}
+		if _, err := socket.Write([]byte("\x81\x82\x00\x00\x00\x00hi")); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(socket, got); err != nil || string(got) != "\x81\x02hi" {
+			t.Errorf("it returns %q (%v)", got, err)
+		}
+	})
 	t.Run("a redirect stays at the preview", func(t *testing.T) {
 		if res, _ := p.send(t, http.MethodGet, "/redirect", nil, nil); res.Header.Get("Location") != p.origin.String()+"/there" {
 			t.Errorf("it leads to %s", res.Header.Get("Location"))
