@@ -64,7 +64,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorities sign the certificates of hosts. Defaults to the machine's.
 	Authorities *x509.CertPool
-	Logger      *slog.Logger
+	// Logger defaults to none.
+	Logger *slog.Logger
 }
 
 // Door forwards git's requests. It is safe for concurrent use.
@@ -76,6 +77,7 @@ type Door struct {
 
 // New returns a door.
 func New(c Config) *Door {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Door{config: c, client: &http.Client{
 		Transport: &http.Transport{
 			DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
@@ -101,7 +103,7 @@ func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
 	if err := d.pass(w, r, house, environment); err != nil {
 		f := fault.From(err)
-		level := slog.LevelDebug // the operator's, because members do not see the cause
+		level := slog.LevelDebug // only the log has the cause
 		if f.Code == fault.Internal {
 			level = slog.LevelError
 		}
