@@ -6,6 +6,9 @@
 // up the credential for each request. A credential that lives for a minute is therefore enough, and one that was
 // revoked stops working at once.
 //
+// There is no LFS. A host answers its requests with the headers that fetch the files, and those hold a credential: the
+// one that the door has added, or one that the host makes for the purpose. Either would enter the sandbox.
+//
 // A credential that is a private key is used by ssh; see ssh.go. A host's key is checked before anything is sent.
 package gitdoor
 
@@ -14,6 +17,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +32,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -59,7 +64,8 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Authorities sign the certificates of hosts. Defaults to the machine's.
 	Authorities *x509.CertPool
-	Logger      *slog.Logger
+	// Logger defaults to none.
+	Logger *slog.Logger
 }
 
 // Door forwards git's requests. It is safe for concurrent use.
@@ -71,6 +77,7 @@ type Door struct {
 
 // New returns a door.
 func New(c Config) *Door {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Door{config: c, client: &http.Client{
 		Transport: &http.Transport{
 			DialContext: c.Dial, TLSClientConfig: &tls.Config{RootCAs: c.Authorities}, TLSHandshakeTimeout: 15 * time.Second,
@@ -96,17 +103,24 @@ func Serves(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, sandbox
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, house, environment string) {
 	if err := d.pass(w, r, house, environment); err != nil {
 		f := fault.From(err)
+		level := slog.LevelDebug // only the log has the cause
 		if f.Code == fault.Internal {
-			d.config.Logger.ErrorContext(r.Context(), "a request of git failed", "error", f.Detail())
+			level = slog.LevelError
 		}
-		// As text, which git shows.
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		d.config.Logger.Log(r.Context(), level, "a request of git failed", "error", f.Detail())
+		// As text, which git shows, or as LFS shows it.
+		kind, text := "text/plain; charset=utf-8", fmt.Sprintf("arbe: %s; %s\n", f.Message, f.Next)
+		if strings.Contains(r.URL.Path, lfsPath) {
+			encoded, _ := json.Marshal(map[string]string{"message": strings.TrimSpace(text)}) // a string never fails
+			kind, text = "application/vnd.git-lfs+json", string(encoded)
+		}
+		w.Header().Set("Content-Type", kind)
 		status := f.Code.HTTPStatus()
 		if status == http.StatusUnauthorized {
 			status = http.StatusForbidden // otherwise git would ask the person for a password
 		}
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, "arbe: %s; %s\n", f.Message, f.Next) // a failure here has no other reader
+		_, _ = io.WriteString(w, text) // a failure here has no other reader
 	}
 }
 
@@ -148,12 +162,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	ask.SetBasicAuth(cmp.Or(c.User, sandbox.DefaultGitUser), c.Password)
 	answer, err := d.client.Do(ask)
 	if err != nil {
-		// Its text has the address, which the caller knows, and no credential.
-		cause := err
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			cause = failed.Err
-		}
-		return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached: %v", host, cause)
+		return unreachable(host, "https", err)
 	}
 	defer answer.Body.Close()
 	switch {
@@ -171,6 +180,18 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, house, environment s
 	w.WriteHeader(answer.StatusCode)
 	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, answer.Body) // git notices an incomplete answer
 	return nil
+}
+
+// unreachable is the error for a host to which there is no connection. It leaves out the cause, which may have addresses of the
+// operator's network.
+func unreachable(host, by string, err error) error {
+	if _, private := errors.AsType[*outbound.RefusedError](err); private {
+		return fault.Newf(fault.Forbidden, "use another host, or ask the operator to add it to the setting sandbox_private_hosts", "%s is not at a public address", host).Because(err)
+	}
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
+		return fault.Newf(fault.Precondition, "check the host's name and its certificate", "%s shows a certificate that this server does not trust", host).Because(err)
+	}
+	return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached by %s", host, by).Because(err)
 }
 
 // passedOn and passedBack are the headers of requests and answers that git needs. They include no credential.
@@ -193,7 +214,10 @@ func (f flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// requests are the requests of git and its LFS, by the end of their path.
+// lfsPath is in the path of each request of LFS.
+const lfsPath = "/info/lfs/"
+
+// requests are the requests of git, by the end of their path.
 var requests = []struct {
 	method, end string
 	services    []string // values of the query's only field, service
@@ -201,8 +225,6 @@ var requests = []struct {
 	{http.MethodGet, "/info/refs", []string{"git-upload-pack", "git-receive-pack"}},
 	{http.MethodPost, "/git-upload-pack", nil},
 	{http.MethodPost, "/git-receive-pack", nil},
-	{http.MethodPost, "/info/lfs/objects/batch", nil},
-	{http.MethodPost, "/info/lfs/locks/verify", nil},
 }
 
 // repositoryPath is the form of the paths of repositories.
@@ -226,5 +248,12 @@ func targetOf(method, at string, query url.Values) (*url.URL, error) {
 			}
 		}
 	}
-	return nil, fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
+	if strings.Contains(at, lfsPath) {
+		return nil, fault.New(fault.NotFound, "LFS does not work with the git credentials of an environment", "set GIT_LFS_SKIP_SMUDGE=1 to check out the repository without the files of LFS")
+	}
+	return nil, notGit()
+}
+
+func notGit() error {
+	return fault.New(fault.NotFound, "this is not a request of git over https", "use git, with a current protocol")
 }

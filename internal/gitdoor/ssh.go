@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -65,7 +66,7 @@ func overSSHOf(r *http.Request, target *url.URL) (overSSH, error) {
 		repo, found = strings.CutSuffix(target.Path, "/info/refs")
 	}
 	if !found || o.service != "git-upload-pack" && o.service != "git-receive-pack" {
-		return o, fault.New(fault.NotFound, "over ssh there is git, and no LFS", "use a token for the host instead of a key")
+		return o, notGit()
 	}
 	o.path = strings.TrimPrefix(repo, "/")
 	if rest, root := strings.CutPrefix(o.path, sandbox.GitRoot); root {
@@ -99,7 +100,7 @@ func (d *Door) passSSH(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	defer late.Stop()
 	git, err := start(client, ask)
 	if err != nil {
-		return unreachable(host, err)
+		return unreachable(host, "ssh", err)
 	}
 	references, v2, err := git.references()
 	if err != nil {
@@ -129,7 +130,7 @@ func (d *Door) passSSH(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		git.input.Close()
 	}()
 	if _, err := git.output.Peek(1); err != nil {
-		if failed := git.session.Wait(); failed != nil {
+		if failed := git.wait(); failed != nil {
 			return git.refusal(host)
 		}
 	}
@@ -174,7 +175,7 @@ func (d *Door) logIn(ctx context.Context, host string, c Credential) (*ssh.Clien
 	defer cancel()
 	conn, err := d.config.Dial(ctx, "tcp", net.JoinHostPort(name, port))
 	if err != nil {
-		return nil, unreachable(host, err)
+		return nil, unreachable(host, "ssh", err)
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	user := cmp.Or(c.User, sandbox.DefaultSSHUser)
@@ -209,14 +210,10 @@ func (d *Door) logIn(ctx context.Context, host string, c Credential) (*ssh.Clien
 	case ctx.Err() == nil && strings.Contains(err.Error(), "unable to authenticate"):
 		return nil, fault.Newf(fault.Forbidden, "add its public part to the repository, or to an account there", "%s refuses the key of this environment for the user %s: %s", host, user, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey()))))
 	}
-	return nil, unreachable(host, err)
+	return nil, unreachable(host, "ssh", err)
 }
 
 var errHostKey = errors.New("the host key is not known")
-
-func unreachable(host string, err error) error {
-	return fault.Newf(fault.Unavailable, "try again, or check the host's name", "%s cannot be reached by ssh", host).Because(err)
-}
 
 // version2 is the first line of an answer in version 2 of git's protocol.
 const version2 = "000eversion 2\n"
@@ -224,9 +221,11 @@ const version2 = "000eversion 2\n"
 // program is git's program at a host.
 type program struct {
 	session *ssh.Session
-	input   io.WriteCloser
-	output  *bufio.Reader
-	said    *said
+	// wait returns how the program ended. A session says it once only, and waits for ever when it is asked again.
+	wait   func() error
+	input  io.WriteCloser
+	output *bufio.Reader
+	said   *said
 }
 
 func start(client *ssh.Client, ask overSSH) (*program, error) {
@@ -234,7 +233,7 @@ func start(client *ssh.Client, ask overSSH) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{session: session, said: &said{}}
+	p := &program{session: session, wait: sync.OnceValue(session.Wait), said: &said{}}
 	session.Stderr = p.said
 	if p.input, err = session.StdinPipe(); err != nil {
 		return nil, err
@@ -265,7 +264,7 @@ func (p *program) references() (_ io.Reader, v2 bool, err error) {
 // refusal is the error for a program that does not answer.
 func (p *program) refusal(host string) error {
 	p.session.Close()
-	_ = p.session.Wait() // what it said is why
+	_ = p.wait() // what it said is why
 	text := p.said.String()
 	if text == "" {
 		text = "it says nothing"

@@ -31,6 +31,8 @@ type sshHost struct {
 	client        ssh.PublicKey // the one that may log in
 	// old refuses the variable with the version of git's protocol.
 	old bool
+	// instead, if set, answers instead of git.
+	instead func(ssh.Channel)
 	// tried is how many keys clients have shown, and asked what they have run.
 	tried atomic.Int64
 	mu    sync.Mutex
@@ -117,6 +119,11 @@ func (h *sshHost) session(channel ssh.Channel, requests <-chan *ssh.Request) {
 			h.mu.Lock()
 			h.asked = append(h.asked, v.Command)
 			h.mu.Unlock()
+			if h.instead != nil {
+				h.instead(channel)
+				ssh.DiscardRequests(requests) // ends when the client leaves
+				return
+			}
 			code := h.run(channel, v.Command, env)
 			_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(code)}))
 			return
@@ -148,13 +155,18 @@ func (h *sshHost) ran() []string {
 // door serves the door, with a credential for the host, and returns its address for the host's repositories.
 func (h *sshHost) door(t *testing.T, c gitdoor.Credential) string {
 	t.Helper()
-	d := gitdoor.New(gitdoor.Config{
-		Credential: func(context.Context, string, string, string) (gitdoor.Credential, error) { return c, nil },
-		Dial:       new(net.Dialer).DialContext, Logger: slog.New(slog.DiscardHandler),
-	})
+	d := newDoor(c)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.Serve(w, r, "house", "environment") }))
 	t.Cleanup(server.Close)
 	return server.URL + "/git/" + h.address + "/"
+}
+
+// newDoor returns a door with a credential for every host.
+func newDoor(c gitdoor.Credential) *gitdoor.Door {
+	return gitdoor.New(gitdoor.Config{
+		Credential: func(context.Context, string, string, string) (gitdoor.Credential, error) { return c, nil },
+		Dial:       new(net.Dialer).DialContext, Logger: slog.New(slog.DiscardHandler),
+	})
 }
 
 // opened is a host with a repository, and the credential that opens it.
@@ -288,6 +300,50 @@ func TestWhatAHostRefusesIsSaid(t *testing.T) {
 	}
 }
 
+// TestARequestThatIsNotAnsweredEnds: what a request takes up is free again, also if the host says nothing or the client leaves.
+func TestARequestThatIsNotAnsweredEnds(t *testing.T) {
+	t.Parallel()
+	const requests = 40 // more than a house may make at a time
+	t.Run("the host ends without an answer", func(t *testing.T) {
+		t.Parallel()
+		h, c := opened(t)
+		door := h.door(t, c)
+		for range requests {
+			if out, err := send(t, http.MethodPost, door+"repo.git/git-upload-pack", strings.NewReader("zzzz")); err != nil || !strings.Contains(out, "does not answer: fatal:") {
+				t.Fatalf("it answers %q (%v)", out, err)
+			}
+		}
+		if out, err := ask(t, door+"repo.git"); err != nil || !strings.Contains(out, "git-upload-pack") {
+			t.Errorf("a later request: %v: %s", err, out)
+		}
+	})
+	t.Run("the client leaves before the answer", func(t *testing.T) {
+		t.Parallel()
+		h := newSSHHost(t)
+		signer, key := newKey(t, "")
+		h.client = signer.PublicKey()
+		asked := make(chan struct{})
+		h.instead = func(channel ssh.Channel) {
+			_, _ = io.WriteString(channel, "0000") // no references
+			if _, err := io.ReadFull(channel, make([]byte, 4)); err == nil {
+				asked <- struct{}{}
+			}
+		}
+		d := newDoor(gitdoor.Credential{Password: key, HostKeys: []string{ssh.FingerprintSHA256(h.signer.PublicKey())}})
+		for range requests {
+			ctx, leave := context.WithCancel(t.Context())
+			var left sync.WaitGroup
+			left.Go(func() { <-asked; leave() })
+			w := httptest.NewRecorder()
+			d.Serve(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/git/"+h.address+"/repo.git/git-upload-pack", strings.NewReader("want")), "house", "environment")
+			if out := w.Body.String(); !strings.Contains(out, "does not answer") {
+				t.Fatalf("it answers %q", out)
+			}
+			left.Wait()
+		}
+	})
+}
+
 // TestARequestRunsGitAndNothingElse: what a sandbox asks for becomes a line of shell at the host.
 func TestARequestRunsGitAndNothingElse(t *testing.T) {
 	t.Parallel()
@@ -299,7 +355,7 @@ func TestARequestRunsGitAndNothingElse(t *testing.T) {
 		}
 	}
 	for method, path := range map[string]string{
-		http.MethodGet: "repo.git/info/refs?service=git-upload-archive", http.MethodPost: "repo.git/info/lfs/objects/batch", http.MethodPut: "repo.git/git-upload-pack",
+		http.MethodGet: "repo.git/info/refs?service=git-upload-archive", http.MethodPost: "repo.git/git-upload-archive", http.MethodPut: "repo.git/git-upload-pack",
 	} {
 		if out, err := send(t, method, door+path, strings.NewReader("{}")); err != nil || !strings.HasPrefix(out, "arbe: ") {
 			t.Errorf("%s %s: %v: %s", method, path, err, out)

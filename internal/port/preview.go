@@ -110,9 +110,22 @@ func (p *Ports) Preview() http.Handler {
 		}
 		defer done()
 		clear(w.Header()) // the policies of the server's other doors
-		proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, visitKey{}, visit{scope, c, label})))
+		proxy.ServeHTTP(final{w}, r.WithContext(context.WithValue(ctx, visitKey{}, visit{scope, c, label})))
 	})
 }
+
+// final passes on an answer without those that come before it (1xx), such as early hints. The proxy copies the headers of those as
+// they are, and confine does not see them.
+type final struct{ http.ResponseWriter }
+
+func (f final) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		f.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap lets an [http.ResponseController] flush and take the connection over.
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // visit is a request for a preview by someone who may see it.
 type visit struct {

@@ -1,9 +1,11 @@
 package sandbox_test
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -42,6 +44,50 @@ func TestTheDoorFromInside(t *testing.T) {
 		})
 		if got := fault.CodeOf(err); (err != nil || c.want != "") && got != c.want {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// doored is a cloud whose boxes reach the server's doors, and in which every command succeeds.
+type doored struct {
+	*cloud
+	ran []sandbox.Command
+}
+
+func (d *doored) Door() string { return "http://arbe.internal" }
+
+func (d *doored) Exec(_ context.Context, _ string, cmd sandbox.Command) (sandbox.Result, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ran = append(d.ran, cmd)
+	return sandbox.Result{}, nil
+}
+
+// The door for git has no LFS, whose files would fail the clone.
+func TestRepositoriesWithCredentialsAreClonedWithoutLFS(t *testing.T) {
+	t.Parallel()
+	d := &doored{cloud: newCloud(t)}
+	b := setupWith(t, d.cloud, map[string]sandbox.Driver{"cloud": d})
+	const repo = "https://git.example.com/a.git"
+	for name, c := range map[string]struct {
+		git  []sandbox.GitCredential
+		want string
+	}{
+		"with a credential": {[]sandbox.GitCredential{{Host: "git.example.com", Secret: "TOKEN"}}, "1"},
+		"without":           {nil, ""},
+	} {
+		d.ran = nil
+		b.sh(b.thread(b.environment(sandbox.Recipe{Repo: repo, Git: c.git, Setup: "true"})), "true")
+		clone := slices.IndexFunc(d.ran, func(cmd sandbox.Command) bool { return slices.Contains(cmd.Argv, repo) })
+		setup := slices.IndexFunc(d.ran, func(cmd sandbox.Command) bool { return slices.Equal(cmd.Argv, []string{"/bin/sh", "-e", "-c", "true"}) })
+		if clone < 0 || setup < 0 {
+			t.Fatalf("%s: it runs %v", name, d.ran)
+		}
+		if got := d.ran[clone].Env["GIT_LFS_SKIP_SMUDGE"]; got != c.want {
+			t.Errorf("%s: the clone has %q", name, got)
+		}
+		if _, set := d.ran[setup].Env["GIT_LFS_SKIP_SMUDGE"]; set {
+			t.Errorf("%s: the setup has it too", name)
 		}
 	}
 }

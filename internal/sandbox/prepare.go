@@ -104,6 +104,7 @@ type script struct {
 	name     string
 	argv     []string
 	dir      string
+	env      map[string]string
 	received secret.Received
 }
 
@@ -116,6 +117,7 @@ func (p *preparing) do(s script) error {
 	both := &shared{w: io.MultiWriter(whole, live)}
 	defer p.refusals.during(p.ref, both.refused)()
 	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
+	maps.Copy(env, s.env)
 	maps.Copy(env, s.received.Env)
 	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
 	both.mu.Lock() // a refusal may still arrive
@@ -209,8 +211,13 @@ func (p *preparing) clone(repo Repository) error {
 	if repo.Depth > 0 && source == repo.URL { // a bundle has its whole history
 		depth = strconv.Itoa(repo.Depth)
 	}
+	var env map[string]string
+	if len(p.recipe.Git) > 0 {
+		// The server's door has no LFS. Without its files a repository is of use, and the setup can fetch those of other hosts.
+		env = map[string]string{"GIT_LFS_SKIP_SMUDGE": "1"}
+	}
 	name := cloneName(p.recipe.checkouts(), repo)
-	return p.do(script{name: name, argv: []string{"/bin/sh", "-c", cloneScript, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}})
+	return p.do(script{name: name, env: env, argv: []string{"/bin/sh", "-c", cloneScript, "clone", source, repo.URL, repo.Ref, depth, repo.Folder}})
 }
 
 func (p *preparing) enterDirectory() error {

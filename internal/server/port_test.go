@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
@@ -316,6 +318,48 @@ func TestAPreviewPassesRequestsOn(t *testing.T) {
 		}
 		if res.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" || res.Header.Get("X-Frame-Options") != "SAMEORIGIN" {
 			t.Errorf("its headers are %v", res.Header)
+		}
+	})
+	t.Run("answers before the last one are not passed on", func(t *testing.T) {
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			t.Errorf("it answers %d with %v", code, header)
+			return nil
+		}}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "http://"+addr+"/hints", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = p.origin.Host
+		req.AddCookie(p.pass)
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || string(text) != "ok" {
+			t.Errorf("it answers %s %q (%v)", res.Status, text, err)
+		}
+		for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "X-Hint"} {
+			if res.Header.Get(name) != "" {
+				t.Errorf("the last answer has the %s of another", name)
+			}
+		}
+	})
+	t.Run("a WebSocket passes", func(t *testing.T) {
+		res := p.begin(t, http.MethodGet, "/socket", http.Header{
+			"Origin": {p.origin.String()}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-WebSocket-Version": {"13"}, "Sec-WebSocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="},
+		}, nil)
+		socket, ok := res.Body.(io.ReadWriter)
+		if res.StatusCode != http.StatusSwitchingProtocols || !ok {
+			t.Fatalf("it answers %s", res.Status)
+		}
+		if _, err := socket.Write([]byte("\x81\x82\x00\x00\x00\x00hi")); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(socket, got); err != nil || string(got) != "\x81\x02hi" {
+			t.Errorf("it returns %q (%v)", got, err)
 		}
 	})
 	t.Run("a redirect stays at the preview", func(t *testing.T) {

@@ -14,6 +14,10 @@ class Site(http.server.BaseHTTPRequestHandler):
                          ("Set-Cookie", "a=1; Domain=localhost; Path=/"), ("Set-Cookie", "arbe_session=stolen; Path=/"), ("Set-Cookie", "arbe_preview=x; Path=/"), ("Set-Cookie", "b=2")]:
                 self.send_header(n, v)
             self.end_headers(); self.wfile.write(b"ok")
+        elif self.path == "/hints":
+            for status in ("100 Continue", "103 Early Hints"):
+                self.wfile.write(("HTTP/1.1 %s\r\nSet-Cookie: a=1; Domain=localhost\r\nClear-Site-Data: \"cookies\"\r\nX-Hint: yes\r\n\r\n" % status).encode())
+            self.answer(b"ok")
         elif self.path == "/redirect":
             self.answer(b"", status=302, Location="http://localhost:3000/there")
         elif self.path == "/events":
