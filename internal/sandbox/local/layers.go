@@ -451,8 +451,14 @@ func (b *box) layerable() error {
 // take replaces the box's disk with a copy of another one, and starts the box to verify that it works. If this fails,
 // the box gets its own disk back. Callers hold b.mu.
 func (b *box) take(ctx context.Context, l layer, disk *os.File) (err error) {
-	room := func(size int64) error { return b.d.makeRoom(ctx, func() error { return b.d.room(size) }) }
-	if err := room(l.Size); err != nil {
+	// This is not part of makeRoom, because stopping the boxes of others makes no room for this house. It may remove the
+	// layer itself, whose disk stays open.
+	release, err := b.d.claim(b, l.Size)
+	if err != nil {
+		return err
+	}
+	defer release() // when the copy takes up the space, or is gone
+	if err := b.d.makeRoom(ctx, func() error { return b.d.room(l.Size) }); err != nil {
 		return err
 	}
 	b.stop(ctx)
