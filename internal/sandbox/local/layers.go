@@ -77,10 +77,11 @@ func (s *layers) clearUnfinished() error {
 	return err
 }
 
-// add makes a layer from a disk that nothing uses. It keeps an existing layer with the same name.
+// add makes a layer from a disk that nothing uses. It keeps an existing layer with the same name, unless that is too
+// old.
 func (s *layers) add(ctx context.Context, name string, l layer, image string) error {
-	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
-		return nil
+	if there, err := s.keeps(name); there || err != nil {
+		return err
 	}
 	size, err := allocated(image)
 	if err != nil {
@@ -116,6 +117,19 @@ func (s *layers) add(ctx context.Context, name string, l layer, image string) er
 		err = s.makeSpace(l.Labels.House, 0) // other layers may have been made at the same time
 	}
 	return err
+}
+
+// keeps reports whether there is a layer that can be used. If it cannot be used, keeps removes it.
+func (s *layers) keeps(name string) (there bool, err error) {
+	s.mu.Lock()
+	l, err := s.read(name)
+	if err == nil && !s.old(l) {
+		s.mu.Unlock()
+		return true, nil
+	}
+	away := s.unname(name)
+	s.mu.Unlock()
+	return false, remove([]string{away})
 }
 
 // The names of a layer's files.
@@ -491,6 +505,7 @@ func (d *Driver) Layers(_ context.Context, want sandbox.Labels) (found []sandbox
 	list, err := d.layers.list()
 	for _, l := range list {
 		if l.Labels.Match(want) {
+			l.Old = d.layers.old(l.layer)
 			found = append(found, l.Layer)
 		}
 	}

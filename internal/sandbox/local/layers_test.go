@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -244,6 +245,24 @@ func damage(t *testing.T, dir string) {
 	}
 }
 
+// age makes the layers in a directory older than any may be.
+func age(t *testing.T, dir string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "layers", "*", "layer.json"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, madeAt.ReplaceAll(text, []byte(`"MadeAt":"2001-01-01T00:00:00Z"`)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// madeAt matches the time in the description of a layer.
+var madeAt = regexp.MustCompile(`"MadeAt":"[^"]*"`)
+
 // fill returns a script that writes random bytes.
 func fill(megabytes int) string {
 	return fmt.Sprintf("head -c %d /dev/urandom > fill; sync", megabytes<<20)
@@ -352,6 +371,33 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 		kept(t, d, "one", "a", "true")
 		if got := there(t, d, "a"); got != "" {
 			t.Errorf("there is %q", got)
+		}
+	})
+	t.Run("longer than they may, until they are made again", func(t *testing.T) {
+		dir := t.TempDir()
+		d := newLayered(t, local.Config{Dir: dir})
+		defer closeDriver(t, d)
+		old := func() bool {
+			t.Helper()
+			list, err := d.Layers(t.Context(), sandbox.Labels{})
+			if err != nil || len(list) != 1 {
+				t.Fatalf("there are %+v (%v)", list, err)
+			}
+			return list[0].Old
+		}
+		one := kept(t, d, "one", "a", "true")
+		if old() {
+			t.Error("a new one is old")
+		}
+		age(t, dir)
+		if got := there(t, d, "a"); got != "" || !old() {
+			t.Errorf("there is %q", got)
+		}
+		if err := d.KeepLayer(t.Context(), one, "a", nil); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		if got := there(t, d, "a"); got != "a" || old() || len(leftovers(dir)) > 0 {
+			t.Errorf("there is %q, and left are %v", got, leftovers(dir))
 		}
 	})
 	t.Run("of a disk that others need", func(t *testing.T) {
