@@ -129,7 +129,7 @@ func (r *Runs) changedBy(ctx context.Context, scope db.Scope, threadID string, e
 }
 
 // use runs a command that uses changes, unless the last such command is still running. Commands of the same use share
-// id.
+// id. use passes over other entries with such an id, because people and bots may choose the ids of what they say.
 func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	ref := log(scope.House, threadID)
 	for n := 1; n <= mostAttempts; n++ {
@@ -137,12 +137,17 @@ func (r *Runs) use(ctx context.Context, scope db.Scope, threadID, id string, c e
 		said, err = r.config.Log.Get(ctx, ref, attempt)
 		if fault.CodeOf(err) == fault.NotFound {
 			said, err = r.config.Command(ctx, scope, threadID, attempt, c)
-			if fault.CodeOf(err) == fault.Exists { // somebody else was faster
-				return r.config.Log.Get(ctx, ref, attempt)
+			if fault.CodeOf(err) != fault.Exists {
+				return said, err
 			}
+			said, err = r.config.Log.Get(ctx, ref, attempt) // somebody else was faster
+		}
+		if err != nil {
 			return said, err
-		} else if err != nil {
-			return said, err
+		}
+		// Only commands that use wrote have Changes. Their arguments may differ, because a thread can be renamed.
+		if there, ok := entry.As[entry.Command](said); !ok || there.Changes != c.Changes {
+			continue
 		}
 		if _, err := r.config.Log.Get(ctx, ref, entry.ResultID(attempt)); fault.CodeOf(err) == fault.NotFound {
 			return said, nil

@@ -2,12 +2,14 @@ package run_test
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/run"
@@ -101,6 +103,28 @@ func TestChangesAreAppliedToTheThreadAbove(t *testing.T) {
 	must(t, err)
 	if r := w.result(gone); r.ExitCode != -1 || !strings.Contains(r.Error, "the changes have been deleted") {
 		t.Errorf("without the patch, it ends with %+v", r)
+	}
+}
+
+// Whoever may write to a thread may choose the ids of what they say. They cannot pass it off as the command.
+func TestOtherEntriesWithTheIDsOfCommandsThatUseChanges(t *testing.T) {
+	var all *artifact.Artifacts
+	w := setup(t, leaves, kept(1<<22, &all))
+	child := w.spawn("Work.")
+	patch := of[entry.RunFinished](w.ends(child.ID, 1, thread.Completed))[0].PatchArtifactID
+	id := func(n int) string { return fmt.Sprintf("apply.%s.%d", patch, n) }
+	chat := entry.NewDraft(id(1), w.scope.Agent, entry.Chat{Text: "mine"})
+	_, err := w.d.Append(t.Context(), dispatch.Speaker{Scope: w.scope}, w.home, chat, true)
+	must(t, err)
+	_, err = w.d.Commands.Run(t.Context(), w.scope, w.home, id(2), entry.Command{Argv: []string{changesProgram, "apply"}})
+	must(t, err)
+	used, err := w.runs.Apply(t.Context(), w.scope, child.ID, 0)
+	must(t, err)
+	if c, ok := entry.As[entry.Command](used.Command); !ok || used.Command.ID != id(3) || c.Changes != patch {
+		t.Fatalf("it is %+v", used)
+	}
+	if r := w.result(used); r.ExitCode != 0 || r.Error != "" {
+		t.Errorf("it ends with %+v", r)
 	}
 }
 

@@ -343,14 +343,19 @@ func (p *posting) count(entries int, size int64) (int64, int64) {
 	return p.begunEntries + p.freshEntries, p.begunBytes + p.freshBytes
 }
 
-// mayKeep adds the size of a file, unless the run would exceed its limit.
+// leastKept is the least number of bytes for which a kept text counts. Its record takes up space however short the
+// text is.
+const leastKept = 4096
+
+// mayKeep counts a kept text as an entry of this size, unless the run would exceed its limits.
 func (p *posting) mayKeep(size int64, l Limits) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.begunBytes+p.freshBytes+size > int64(l.Bytes) {
+	size = max(size, leastKept)
+	if p.begunEntries+p.freshEntries+1 > int64(l.Entries) || p.begunBytes+p.freshBytes+size > int64(l.Bytes) {
 		return false
 	}
-	p.freshBytes += size
+	p.freshEntries, p.freshBytes = p.freshEntries+1, p.freshBytes+size
 	return true
 }
 

@@ -11,7 +11,7 @@ type Limits struct {
 	// Silence is how long a runner may be silent after a first heartbeat before its run counts as lost. Start is how
 	// long it may take to be heard for the first time.
 	Silence, Start time.Duration
-	// Entries and Bytes limit what one run may write to its log.
+	// Entries and Bytes limit what one run may write to its log. The full text of a long result counts as an entry.
 	Entries, Bytes int
 	// Depth limits how many threads may be above a delegated one. Children limits the unfinished tasks that were
 	// delegated from one thread.

@@ -30,8 +30,8 @@ func keptID(threadID, entryID string) string {
 // KeepWhole stores the full text of the result that a run will post under this entry id. A second call does nothing,
 // even with another text.
 //
-// Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an id of another run, and a [fault.Exhausted]
-// if the run or the house has reached its limit.
+// Errors: a [fault.Forbidden] if the run is over, a [fault.Invalid] for an empty text or an id of another run, and a
+// [fault.Exhausted] if the run or the house has reached its limit.
 func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte) error {
 	p, err := r.posts.of(ctx, r, by)
 	if err != nil {
@@ -40,11 +40,14 @@ func (r *Runs) KeepWhole(ctx context.Context, by Poster, id string, text []byte)
 	if entry.RunOf(id) != entry.RunID(by.Epoch) || len(id) > 200 {
 		return fault.Newf(fault.Invalid, "use that of the result", "whole: it is not the id of an entry of run %d", by.Epoch)
 	}
+	if len(text) == 0 {
+		return fault.New(fault.Invalid, "whole: the text is empty", "post the result without it")
+	}
 	if r.config.Artifacts == nil {
 		return fault.New(fault.Invalid, "whole: this server keeps no artifacts", "post the result without it")
 	}
 	if !p.mayKeep(int64(len(text)), r.config.Limits) {
-		return fault.Newf(fault.Exhausted, "post the result without it", "the run may write %d bytes", r.config.Limits.Bytes)
+		return fault.Newf(fault.Exhausted, "post the result without it", "the run may write %d entries and %d bytes", r.config.Limits.Entries, r.config.Limits.Bytes)
 	}
 	epoch := strconv.FormatInt(by.Epoch, 10)
 	_, err = r.config.Artifacts.Create(ctx, db.Scope{House: by.House, Agent: by.Agent}, artifact.Draft{

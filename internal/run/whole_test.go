@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -124,16 +125,37 @@ func TestAFullStoreHoldsUpNoRun(t *testing.T) {
 }
 
 func TestARunKeepsNoMoreThanItMayWrite(t *testing.T) {
-	w := setup(t, func(r *runner) {
-		r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
-		r.ok(r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 0), make([]byte, 6000)))
-		if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 1), make([]byte, 6000)); fault.CodeOf(err) != fault.Exhausted {
-			t.Errorf("it says %v", err)
-		}
-		r.completes("done", 0)
-	}, func(c *dispatch.Config) { c.Runs.Limits.Bytes = 10_000 })
-	child := w.spawn("Work.")
-	w.ends(child.ID, 1, thread.Completed)
+	for name, c := range map[string]struct {
+		size, kept int // how many texts of a size are kept
+		limits     run.Limits
+	}{
+		"bytes":             {6000, 1, run.Limits{Bytes: 10_000}},
+		"bytes of a record": {1, 2, run.Limits{Bytes: 10_000}},
+		"entries":           {1, 4, run.Limits{Entries: 5}}, // the first heartbeat is one, too
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all *artifact.Artifacts
+			w := setup(t, func(r *runner) {
+				r.must(entry.Heartbeat{Epoch: 1, Phase: "tool"})
+				for n := range c.kept {
+					if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, n), nil); fault.CodeOf(err) != fault.Invalid {
+						t.Errorf("an empty text: %v", err)
+					}
+					r.ok(r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, n), make([]byte, c.size)))
+				}
+				if err := r.w.runs.KeepWhole(r.ctx, r.by, entry.RunEntryID(1, 99), make([]byte, c.size)); fault.CodeOf(err) != fault.Exhausted {
+					t.Errorf("one more: %v", err)
+				}
+				r.completes("done", 0)
+			}, kept(1<<22, &all), func(d *dispatch.Config) { d.Runs.Limits = c.limits })
+			child := w.spawn("Work.")
+			w.ends(child.ID, 1, thread.Completed)
+			list, err := all.List(t.Context(), w.scope, child.ID, "", db.Newest, 100)
+			if err != nil || len(list) != c.kept {
+				t.Errorf("%d are kept, want %d (%v)", len(list), c.kept, err)
+			}
+		})
+	}
 }
 
 // The changes of a run are an artifact that its report names.

@@ -317,13 +317,31 @@ func (c *changes) between(ctx context.Context, before, after string) (list []cha
 			if err != nil {
 				return nil, err
 			}
-			if filepath.IsAbs(target) || !isHarmless(filepath.Join(filepath.Dir(name), target)) {
-				return nil, notChanged("Nothing was changed, because the link %s leads out of the working tree.", shownPath(name))
+			if filepath.IsAbs(target) || isDetour(target) || !isHarmless(filepath.Join(filepath.Dir(name), target)) {
+				return nil, notChanged("Nothing was changed, because the link %s could lead out of the working tree.", shownPath(name))
 			}
 		}
 		list = append(list, changed{name, letter})
 	}
 	return list, nil
+}
+
+// isDetour reports whether ".." in the target of a link follows the name of a folder. If that folder is another link,
+// ".." leads from where it points, which the text of the target does not show.
+func isDetour(target string) bool {
+	named := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if named {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
 }
 
 // isHarmless reports whether a path stays in the working tree and outside git's own files.

@@ -139,7 +139,7 @@ func worked(t *testing.T) (p *project, dir string) {
 	run.write("blob.bin", "\x00\x01\x02")
 	check(t, os.Remove(filepath.Join(run.dir, "gone.txt")))
 	check(t, os.Rename(filepath.Join(run.dir, "dir/b.txt"), filepath.Join(run.dir, "dir/c.txt")))
-	check(t, os.Symlink("a.txt", filepath.Join(run.dir, "link")))
+	check(t, os.Symlink("../a.txt", filepath.Join(run.dir, "new/link")))
 	run.write("tool.sh", "#!/bin/sh\n")
 	check(t, os.Chmod(filepath.Join(run.dir, "tool.sh"), 0o755))
 	return p, run.saved()
@@ -163,7 +163,7 @@ func TestChangesAreApplied(t *testing.T) {
 			t.Errorf("%s is %q", name, got)
 		}
 	}
-	if to, err := os.Readlink(filepath.Join(p.dir, "link")); err != nil || to != "a.txt" {
+	if to, err := os.Readlink(filepath.Join(p.dir, "new/link")); err != nil || to != "../a.txt" {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
 	if info, err := os.Stat(filepath.Join(p.dir, "tool.sh")); err != nil || info.Mode().Perm()&0o100 == 0 {
@@ -227,6 +227,9 @@ func TestHostileChanges(t *testing.T) {
 	added := func(name, mode, text string) string {
 		return fmt.Sprintf("diff --git a/%[1]s b/%[1]s\nnew file mode %[2]s\nindex 0000000..1111111\n--- /dev/null\n+++ b/%[1]s\n@@ -0,0 +1 @@\n+%[3]s\n", name, mode, text)
 	}
+	link := func(name, target string) string {
+		return added(name, "120000", target) + "\\ No newline at end of file\n"
+	}
 	for name, patch := range map[string]string{
 		"into .git":                 added(".git/hooks/post-checkout", "100755", "#!/bin/sh"),
 		"into .git of a folder":     added("dir/.git/config", "100644", "[core]"),
@@ -234,10 +237,12 @@ func TestHostileChanges(t *testing.T) {
 		"upwards":                   added("../outside", "100644", "x"),
 		"upwards within":            added("dir/../../outside", "100644", "x"),
 		"to an absolute path":       added("/tmp/arbe-outside", "100644", "x"),
-		"an absolute link":          strings.Replace(added("link", "120000", "/etc"), "+/etc\n", "+/etc\n\\ No newline at end of file\n", 1),
-		"a link upwards":            strings.Replace(added("dir/link", "120000", "../../x"), "+../../x\n", "+../../x\n\\ No newline at end of file\n", 1),
-		"a link into .git":          strings.Replace(added("link", "120000", ".git/hooks"), "hooks\n", "hooks\n\\ No newline at end of file\n", 1),
-		"a link, and through it":    strings.Replace(added("link", "120000", "dir"), "+dir\n", "+dir\n\\ No newline at end of file\n", 1) + added("link/x", "100644", "x"),
+		"an absolute link":          link("link", "/etc"),
+		"a link upwards":            link("dir/link", "../../x"),
+		"a link into .git":          link("link", ".git/hooks"),
+		"a link, and through it":    link("link", "dir") + added("link/x", "100644", "x"),
+		"two links that lead out":   link("one", ".") + link("two", "one/../outside"),
+		"… of which one is of dots": link("...", ".") + link("two", ".../../outside"),
 		"a submodule":               added("sub", "160000", "Subproject commit 0123456789012345678901234567890123456789"),
 		"nothing":                   "",
 		"words":                     "hello\n",

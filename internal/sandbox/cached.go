@@ -146,7 +146,7 @@ func (c *cached) state(p *preparing, labels Labels) (Check, error) {
 	}
 	for _, l := range list {
 		var note layerNote
-		if json.Unmarshal(l.Note, &note) == nil && note.Key == c.key {
+		if !l.Old && json.Unmarshal(l.Note, &note) == nil && note.Key == c.key {
 			return Check{Message: "the next sandbox begins with what was built " + ago(time.Since(l.MadeAt))}, nil
 		}
 	}
@@ -273,7 +273,8 @@ func ago(d time.Duration) string {
 	return "less than a minute ago"
 }
 
-// sweepLayers drops layers of environments that no longer exist.
+// sweepLayers drops layers that are too old, and layers of environments that no longer exist. A layer may contain
+// secrets that have been revoked.
 func (r *Reaper) sweepLayers(ctx context.Context, name string, driver Driver) {
 	layered, ok := driver.(Layered)
 	if !ok {
@@ -284,11 +285,14 @@ func (r *Reaper) sweepLayers(ctx context.Context, name string, driver Driver) {
 		r.logger.Warn("cannot list the cached environments of a driver", "driver", name, "error", err)
 	}
 	for _, l := range list {
-		if _, err := r.trees.environments.Environment(ctx, db.Scope{House: l.Labels.House}, l.Labels.Environment); fault.CodeOf(err) != fault.NotFound {
-			continue
+		if !l.Old {
+			_, err := r.trees.environments.Environment(ctx, db.Scope{House: l.Labels.House}, l.Labels.Environment)
+			if fault.CodeOf(err) != fault.NotFound {
+				continue
+			}
 		}
 		if err := layered.DropLayer(ctx, l.ID); err != nil {
-			r.logger.Warn("cannot delete the cached files of a deleted environment", "driver", name, "environment", l.Labels.Environment, "error", err)
+			r.logger.Warn("cannot delete the cached files of an environment", "driver", name, "environment", l.Labels.Environment, "error", err)
 		}
 	}
 }

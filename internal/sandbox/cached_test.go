@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -135,6 +136,31 @@ func TestTheSecondBoxOfAnEnvironmentBeginsWithTheFilesOfTheFirst(t *testing.T) {
 			t.Error("a sweep leaves what was kept of a deleted environment")
 		}
 	})
+}
+
+// A cached environment may contain a secret that was revoked. It does not wait for a successor that takes its place.
+func TestASweepDeletesCachedEnvironmentsThatAreTooOld(t *testing.T) {
+	t.Parallel()
+	var dir string
+	driver := newCaching(t, func(c *local.Config) { dir = c.Dir })
+	b := setupWith(t, nil, map[string]sandbox.Driver{"local": driver})
+	stamp(b, b.environment(sandbox.Recipe{Driver: "local", Setup: stamped}))
+	files, _ := filepath.Glob(filepath.Join(dir, "layers", "*", "layer.json"))
+	if len(files) != 1 {
+		t.Fatalf("there are %v", files)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`"MadeAt":"[^"]*"`).ReplaceAll(text, []byte(`"MadeAt":"2001-01-01T00:00:00Z"`))
+	if err := os.WriteFile(files[0], text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.boxes.Sweep(t.Context())
+	if left, err := os.ReadDir(filepath.Join(dir, "layers")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v (%v)", left, err)
+	}
 }
 
 func TestACachedEnvironmentIsBuiltAgainWhenAnythingItWasMadeFromChanges(t *testing.T) {

@@ -209,6 +209,8 @@ type Layer struct {
 	MadeAt time.Time
 	// Size is the disk space that it uses, in bytes.
 	Size int64
+	// Old means that TakeLayer does not use it any more.
+	Old bool `json:"-"`
 }
 
 // Measured is a [Bound] driver that measures the disk space of its boxes and layers.

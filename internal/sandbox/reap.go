@@ -228,7 +228,8 @@ func (r *Reaper) Confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // It destroys a box whose record is dead, after saving its files if that was not done. It destroys a box whose
 // build was cut off. A box without a record is quarantined and never destroyed: the database may be an older copy, and
 // the working tree somebody's work. If its thread exists, the box's files are also saved for it. The log names the
-// quarantined boxes once after each start. Cached files of environments that no longer exist are deleted.
+// quarantined boxes once after each start. Cached files that are too old are deleted, and those of environments that no
+// longer exist.
 func (r *Reaper) Sweep(ctx context.Context) {
 	for name, driver := range r.drivers.all() {
 		r.sweepOperators(ctx, name, driver, sweepTime)

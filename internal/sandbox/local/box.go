@@ -49,6 +49,8 @@ type box struct {
 
 	used atomic.Int64 // when it was last used, in nanoseconds since 1970
 
+	claimed atomic.Int64 // the space that it will take up, while a layer is copied for it; see claim
+
 	mu          sync.RWMutex
 	running     *container // nil, or dead, if the box must be started first
 	quarantined bool       // dir is in the quarantine; see quarantine.go

@@ -71,7 +71,7 @@ func (d *Driver) houseRoom(house string, size int64) error {
 	var boxes int64
 	for _, b := range d.allBoxes() {
 		if b.Labels.House == house {
-			boxes += d.occupied(b)
+			boxes += max(d.occupied(b), b.claimed.Load())
 		}
 	}
 	for {
@@ -84,4 +84,16 @@ func (d *Driver) houseRoom(house string, size int64) error {
 				"the sandboxes of this house take up %d MiB of this machine's disk, and it may take up %d MiB", boxes>>20, most>>20)
 		}
 	}
+}
+
+// claim makes room in a box's house for size more bytes of the box. Until release is called, they count as the box's.
+// If the house has no room, the error is a [fault.Exhausted].
+func (d *Driver) claim(b *box, size int64) (release func(), err error) {
+	d.claiming.Lock() // two boxes must not both count on the same space
+	defer d.claiming.Unlock()
+	if err := d.houseRoom(b.Labels.House, size); err != nil {
+		return nil, err
+	}
+	b.claimed.Store(d.occupied(b) + size)
+	return func() { b.claimed.Store(0) }, nil
 }

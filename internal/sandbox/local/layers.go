@@ -77,10 +77,11 @@ func (s *layers) clearUnfinished() error {
 	return err
 }
 
-// add makes a layer from a disk that nothing uses. It keeps an existing layer with the same name.
+// add makes a layer from a disk that nothing uses. It keeps an existing layer with the same name, unless that is too
+// old.
 func (s *layers) add(ctx context.Context, name string, l layer, image string) error {
-	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
-		return nil
+	if there, err := s.keeps(name); there || err != nil {
+		return err
 	}
 	size, err := allocated(image)
 	if err != nil {
@@ -116,6 +117,19 @@ func (s *layers) add(ctx context.Context, name string, l layer, image string) er
 		err = s.makeSpace(l.Labels.House, 0) // other layers may have been made at the same time
 	}
 	return err
+}
+
+// keeps reports whether there is a layer that can be used. If it cannot be used, keeps removes it.
+func (s *layers) keeps(name string) (there bool, err error) {
+	s.mu.Lock()
+	l, err := s.read(name)
+	if err == nil && !s.old(l) {
+		s.mu.Unlock()
+		return true, nil
+	}
+	away := s.unname(name)
+	s.mu.Unlock()
+	return false, remove([]string{away})
 }
 
 // The names of a layer's files.
@@ -451,8 +465,14 @@ func (b *box) layerable() error {
 // take replaces the box's disk with a copy of another one, and starts the box to verify that it works. If this fails,
 // the box gets its own disk back. Callers hold b.mu.
 func (b *box) take(ctx context.Context, l layer, disk *os.File) (err error) {
-	room := func(size int64) error { return b.d.makeRoom(ctx, func() error { return b.d.room(size) }) }
-	if err := room(l.Size); err != nil {
+	// This is not part of makeRoom, because stopping the boxes of others makes no room for this house. It may remove the
+	// layer itself, whose disk stays open.
+	release, err := b.d.claim(b, l.Size)
+	if err != nil {
+		return err
+	}
+	defer release() // when the copy takes up the space, or is gone
+	if err := b.d.makeRoom(ctx, func() error { return b.d.room(l.Size) }); err != nil {
 		return err
 	}
 	b.stop(ctx)
@@ -485,6 +505,7 @@ func (d *Driver) Layers(_ context.Context, want sandbox.Labels) (found []sandbox
 	list, err := d.layers.list()
 	for _, l := range list {
 		if l.Labels.Match(want) {
+			l.Old = d.layers.old(l.layer)
 			found = append(found, l.Layer)
 		}
 	}

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -243,6 +245,24 @@ func damage(t *testing.T, dir string) {
 	}
 }
 
+// age makes the layers in a directory older than any may be.
+func age(t *testing.T, dir string) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "layers", "*", "layer.json"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, madeAt.ReplaceAll(text, []byte(`"MadeAt":"2001-01-01T00:00:00Z"`)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// madeAt matches the time in the description of a layer.
+var madeAt = regexp.MustCompile(`"MadeAt":"[^"]*"`)
+
 // fill returns a script that writes random bytes.
 func fill(megabytes int) string {
 	return fmt.Sprintf("head -c %d /dev/urandom > fill; sync", megabytes<<20)
@@ -286,12 +306,98 @@ func TestLayersTakeUpNoMoreThanTheyMay(t *testing.T) {
 			t.Errorf("after one that is too large, there are %q", got)
 		}
 	})
+	t.Run("together with the boxes of their house", func(t *testing.T) {
+		// Each box holds 384 MiB besides its files. The house has room for two further copies of the layer, but only if
+		// the layer itself gives way to the second one.
+		d := newLayered(t, local.Config{Dir: t.TempDir(), HouseMB: 2000})
+		defer closeDriver(t, d)
+		of := func(id string) sandbox.Spec {
+			return sandbox.Spec{ID: id, Labels: ofAda, Limits: sandbox.Limits{DiskMB: 2000}}
+		}
+		one := create(t, d, of("one"))
+		sh(t, d, one, fill(300))
+		if err := d.KeepLayer(t.Context(), one, "a", nil); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		if err := d.Destroy(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+		var boxes [3]string
+		for i := range boxes {
+			boxes[i] = create(t, d, of(fmt.Sprint("taker-", i)))
+			sh(t, d, boxes[i], "echo own > own")
+		}
+		var taken [len(boxes)]error
+		var all sync.WaitGroup
+		for i, ref := range boxes {
+			all.Go(func() { _, taken[i] = d.TakeLayer(t.Context(), ref, "a") })
+		}
+		all.Wait()
+		took := 0
+		for i, ref := range boxes {
+			want := "own\n"
+			switch fault.CodeOf(taken[i]) {
+			case fault.Exhausted:
+				if !strings.Contains(fault.From(taken[i]).Next, "house_disk_mb") {
+					t.Errorf("it says %v; %s", taken[i], fault.From(taken[i]).Next)
+				}
+			case fault.NotFound: // the layer gave way before this box looked for it
+			default:
+				if taken[i] != nil {
+					t.Error(fault.From(taken[i]).Detail())
+				}
+				took, want = took+1, "fill\n"
+			}
+			if got := sh(t, d, ref, "ls"); got != want {
+				t.Errorf("after %v, a box has %q", taken[i], got)
+			}
+		}
+		if took != 2 {
+			t.Errorf("%d boxes took the layer", took)
+		}
+		houses, err := d.Occupied(t.Context())
+		ada := houses["ada"]
+		total := ada.Layers
+		for _, size := range ada.Boxes {
+			total += size
+		}
+		if err != nil || total > ada.Most {
+			t.Errorf("the house takes up %d MiB of %d (%v)", total>>20, ada.Most>>20, err)
+		}
+	})
 	t.Run("longer than they may", func(t *testing.T) {
 		d := newLayered(t, local.Config{Dir: t.TempDir(), Layers: local.Layers{Age: time.Nanosecond}})
 		defer closeDriver(t, d)
 		kept(t, d, "one", "a", "true")
 		if got := there(t, d, "a"); got != "" {
 			t.Errorf("there is %q", got)
+		}
+	})
+	t.Run("longer than they may, until they are made again", func(t *testing.T) {
+		dir := t.TempDir()
+		d := newLayered(t, local.Config{Dir: dir})
+		defer closeDriver(t, d)
+		old := func() bool {
+			t.Helper()
+			list, err := d.Layers(t.Context(), sandbox.Labels{})
+			if err != nil || len(list) != 1 {
+				t.Fatalf("there are %+v (%v)", list, err)
+			}
+			return list[0].Old
+		}
+		one := kept(t, d, "one", "a", "true")
+		if old() {
+			t.Error("a new one is old")
+		}
+		age(t, dir)
+		if got := there(t, d, "a"); got != "" || !old() {
+			t.Errorf("there is %q", got)
+		}
+		if err := d.KeepLayer(t.Context(), one, "a", nil); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		if got := there(t, d, "a"); got != "a" || old() || len(leftovers(dir)) > 0 {
+			t.Errorf("there is %q, and left are %v", got, leftovers(dir))
 		}
 	})
 	t.Run("of a disk that others need", func(t *testing.T) {

@@ -83,6 +83,7 @@ type Driver struct {
 	emptyDisk func() ([]block, error) // created once; see newDisk
 
 	reserving      sync.Mutex // held while disk space is being reserved
+	claiming       sync.Mutex // held while a box claims space of its house
 	warnOverbooked sync.Once
 	warnInotify    sync.Once
 	onRefusal      atomic.Pointer[func(sandbox.Refusal)]
