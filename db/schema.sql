@@ -296,6 +296,11 @@ CREATE FUNCTION public.charged_today() RETURNS TABLE(installation bigint, person
   from used u join public.houses h on h.id = u.house_id
 $$;
 
+CREATE FUNCTION public.chat_of(p_text text) RETURNS json
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ select json_build_object('text', p_text) $$;
+
 CREATE FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) RETURNS TABLE(seq bigint, id text, author text, payload json, ts timestamp with time zone)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -352,17 +357,17 @@ begin
   return null;
 end $$;
 
-CREATE FUNCTION public.credentials_of(p_hashes bytea[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, credential text, status text, lasts double precision)
+CREATE FUNCTION public.credentials_of(p_hashes bytea[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, credential text, name text, status text, lasts double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
     AS $$
-  select h.which, c.agent_id, c.house_id, c.credential, case when c.revoked then 'revoked' when c.expires_at <= now() then 'expired' else 'ok' end,
+  select h.which, c.agent_id, c.house_id, c.credential, c.name, case when c.revoked then 'revoked' when c.expires_at <= now() then 'expired' else 'ok' end,
       extract(epoch from least(c.expires_at, now() + interval '1 year') - now()) -- least() handles infinity
     from unnest(p_hashes) with ordinality h (hash, which)
     cross join lateral (
-      select s.agent_id, null as house_id, 'session' as credential, s.expires_at, false as revoked from login_sessions s where s.hash = h.hash
+      select s.agent_id, null as house_id, 'session' as credential, '' as name, s.expires_at, false as revoked from login_sessions s where s.hash = h.hash
       union all
-      select k.agent_id, k.house_id, 'api_key', k.expires_at, k.revoked_at is not null from api_keys k where k.hash = h.hash
+      select k.agent_id, k.house_id, 'api_key', k.name, k.expires_at, k.revoked_at is not null from api_keys k where k.hash = h.hash
     ) c
 $$;
 
@@ -528,7 +533,7 @@ begin
       where t.house_id = house and (t.id = p_in or lower(t.name) = lower(p_in) or length(p_in) >= 4 and starts_with(t.id, p_in)) limit 100);
   end if;
   return query
-    select w.thread_id, coalesce(t.name, ''), w.seq, e.id, e.type, coalesce(e.author_agent_id::text, ''), coalesce(a.name, ''), coalesce(a.kind, ''), e.payload, w.ts
+    select w.thread_id, coalesce(t.name, ''), w.seq, e.id, e.type, coalesce(e.author_agent_id::text, ''), coalesce(a.name, ''), coalesce(a.kind, ''), case when c.text is null then e.payload else public.chat_of(c.text) end, w.ts
       from (
         select f.thread_id, f.stream_id, f.seq, f.ts from public.entry_words f
           where f.words @@ wanted and (threads is null or f.thread_id = any (threads))
@@ -546,6 +551,7 @@ begin
         join public.entries e on e.stream_id = w.stream_id and e.seq = w.seq and e.house_id = house
         join public.threads t on t.house_id = house and t.id = w.thread_id
         left join public.agents a on a.id = e.author_agent_id
+        left join public.chat_edits c on c.stream_id = w.stream_id and c.seq = w.seq
       order by w.ts desc, w.stream_id desc, w.seq desc;
 end $$;
 
@@ -642,7 +648,10 @@ CREATE FUNCTION public.index_entries(p_streams bigint[], p_from bigint[], p_to b
       join public.decisions d on d.stream_id = m.stream_id
         and (public.current_house() is null or d.house_id = public.current_house())
       join public.entries e on e.stream_id = m.stream_id and e.seq > m.behind and e.seq <= m.upto,
-      lateral (select public.words_of(e.type, e.payload) as words) w
+      lateral (
+        select public.words_of(e.type, case when c.seq is null then e.payload else public.chat_of(c.text) end) as words
+          from (select) one left join public.chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq and e.type = 'chat'
+      ) w
     where e.type in ('chat', 'command', 'command_result') and w.words is not null
   on conflict (stream_id, seq) do nothing
 $$;
@@ -1058,6 +1067,32 @@ begin
   return lacks;
 end $$;
 
+CREATE FUNCTION public.revise_thread(p_thread text, p_seq bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+declare
+  stream bigint;
+  cursor_at bigint;
+  tail bigint;
+begin
+  select s.id into stream from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id
+    where t.house_id = current_house() and t.id = p_thread for no key update of t;
+  if stream is null then
+    return;
+  end if;
+  tail := (select max(e.seq) from entries e where e.stream_id = stream);
+  update threads t set last_said_by = said.author, last_said = said.words
+    from (select) one left join lateral said_last(stream, least(tail, p_seq) - 200, tail) said on true
+    where t.id = p_thread and (t.last_said_by, t.last_said) is distinct from (said.author, said.words);
+  -- Whoever makes entries of the stream searchable holds this lock.
+  select c.indexed into cursor_at from search_cursors c where c.stream_id = stream for no key update;
+  delete from entry_words w where w.stream_id = stream and w.seq = p_seq;
+  if cursor_at >= p_seq then
+    perform index_entries(array[stream], array[p_seq - 1], array[p_seq]);
+  end if;
+end $$;
+
 CREATE FUNCTION public.revoke_keys_of_maker() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
@@ -1073,6 +1108,16 @@ CREATE FUNCTION public.running_threads(p_after text, p_most integer) RETURNS TAB
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
   select t.id, t.house_id from public.threads t where t.status = 'running' and t.id > p_after order by t.id limit p_most
+$$;
+
+CREATE FUNCTION public.said_last(p_stream bigint, p_behind bigint, p_upto bigint) RETURNS TABLE(author uuid, words text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'public', 'pg_temp'
+    AS $$
+  select e.author_agent_id, said_text(e.type, case when c.text is null then e.payload else chat_of(c.text) end)
+    from entries e left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
+    where e.stream_id = p_stream and e.seq > p_behind and e.seq <= p_upto and e.type in ('chat', 'command') and (c.seq is null or c.text is not null)
+    order by e.seq desc limit 1
 $$;
 
 CREATE FUNCTION public.said_text(p_type text, p_payload json) RETURNS text
@@ -1219,7 +1264,7 @@ begin
   with stale as (
     select t.id, t.house_id, t.stream_id, s.id as stream, e.ts, e.seq, o.ended from streams s
       join threads t on t.stream_id = s.name and t.house_id = s.house_id
-      cross join lateral (select ts, seq from entries where stream_id = s.id order by seq desc limit 1) e
+      cross join lateral (select ts, seq from entries where stream_id = s.id and type not like 'signal.chat.%' order by seq desc limit 1) e
       cross join lateral (
         select case when t.running_agent is not null and not exists (select from turns a where a.id = t.running_id and a.ended_at is null)
           then t.running_id end as ended
@@ -1239,17 +1284,13 @@ begin
   ), touched as (
     update threads t set active_at = greatest(t.active_at, stale.ts),
         name = case when asked.text is null then t.name else asked.text end,
-        last_said_by = case when said.seq is null then t.last_said_by else said.author_agent_id end,
-        last_said = case when said.seq is null then t.last_said else said_text(said.type, said.payload) end,
+        last_said_by = case when said.author is null then t.last_said_by else said.author end,
+        last_said = case when said.author is null then t.last_said else said.words end,
         running_id = running.id, running_agent = running.agent, running_since = running.since,
         approvals = (select count(*) from approvals a where a.house_id = t.house_id and a.thread_id = t.id and a.state = 'open')
       from stale
         left join running on running.stream_id = stale.stream_id
-        left join lateral (
-          select seq, author_agent_id, type, payload from entries e
-            where e.stream_id = stale.stream and e.seq > stale.seq - 200 and e.type in ('chat', 'command')
-            order by seq desc limit 1
-        ) said on true
+        left join lateral said_last(stale.stream, stale.seq - 200, stale.seq) said on true
         -- A direct message is called as its agent until a person has said something in it.
         left join lateral (
           select nullif(title_of(said_text(e.type, e.payload)), '') as text from threads d join entries e on e.stream_id = stale.stream
@@ -1541,6 +1582,27 @@ COMMENT ON COLUMN public.bots.limits IS 'What one turn, and a thread in a day, m
 COMMENT ON COLUMN public.bots.ask IS 'The names of the tools that it uses only with a person''s yes, besides those of the house.';
 
 COMMENT ON COLUMN public.bots.think IS 'How hard its model thinks; empty for what the provider does.';
+
+CREATE TABLE public.chat_edits (
+    house_id text NOT NULL,
+    thread_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    entry_id text NOT NULL,
+    text text,
+    edits bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    changed_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT chat_edits_edits_check CHECK ((cardinality(edits) <= 100)),
+    CONSTRAINT chat_edits_text_check CHECK ((octet_length(text) < 1048576))
+);
+
+COMMENT ON TABLE public.chat_edits IS 'The messages of each thread that were edited or deleted, each with what it says now. A fork has those of the messages that it shares with its source, as they were when it was made.';
+
+COMMENT ON COLUMN public.chat_edits.seq IS 'The position of the message, and entry_id its id.';
+
+COMMENT ON COLUMN public.chat_edits.text IS 'What it says now; null if it was deleted.';
+
+COMMENT ON COLUMN public.chat_edits.edits IS 'The positions of the entries that edited it, in order; empty in a fork.';
 
 CREATE TABLE public.decisions (
     stream_id bigint NOT NULL,
@@ -1993,6 +2055,25 @@ CREATE TABLE public.producers (
 COMMENT ON TABLE public.producers IS 'The last append of each idempotent producer of a stream.';
 
 COMMENT ON COLUMN public.producers.closed IS 'Whether that append closed the stream.';
+
+CREATE TABLE public.reactions (
+    house_id text NOT NULL,
+    thread_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    agent_id uuid NOT NULL,
+    emoji text[] NOT NULL,
+    changes integer DEFAULT 1 NOT NULL,
+    began_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT reactions_changes_check CHECK ((changes <= 100)),
+    CONSTRAINT reactions_emoji_check CHECK ((cardinality(emoji) <= 8))
+);
+
+COMMENT ON TABLE public.reactions IS 'How each member reacts to an entry. A row stays when the last reaction is taken back, so that the entries that say so are bounded.';
+
+COMMENT ON COLUMN public.reactions.seq IS 'The position of the entry.';
+
+COMMENT ON COLUMN public.reactions.changes IS 'How often the member has changed their reactions to the entry.';
 
 CREATE TABLE public.readings (
     house_id text NOT NULL,
@@ -2448,7 +2529,11 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
     t.awaited_until,
     t.overdue,
     COALESCE(e.seq, (0)::bigint) AS tail,
-    COALESCE(e.ts, t.created_at) AS last_activity,
+    COALESCE(
+        CASE
+            WHEN (e.type ~~ 'signal.chat.%'::text) THEN t.active_at
+            ELSE e.ts
+        END, t.created_at) AS last_activity,
     COALESCE(( SELECT a.name
            FROM public.agents a
           WHERE (a.id = t.last_said_by)), ''::text) AS last_said_name,
@@ -2458,7 +2543,8 @@ CREATE VIEW public.thread_heads WITH (security_invoker='true') AS
    FROM ((public.threads t
      JOIN public.streams s ON (((s.house_id = t.house_id) AND (s.name = t.stream_id))))
      LEFT JOIN LATERAL ( SELECT entries.seq,
-            entries.ts
+            entries.ts,
+            entries.type
            FROM public.entries
           WHERE (entries.stream_id = s.id)
           ORDER BY entries.seq DESC
@@ -2468,7 +2554,7 @@ COMMENT ON VIEW public.thread_heads IS 'Threads with the end of their logs and t
 
 COMMENT ON COLUMN public.thread_heads.tail IS 'The position of the last entry; 0 if there is none.';
 
-COMMENT ON COLUMN public.thread_heads.last_activity IS 'When the last entry was written; the thread''s creation if there is none.';
+COMMENT ON COLUMN public.thread_heads.last_activity IS 'When the last entry was written that is more than a change of a message or a reaction; the thread''s creation if there is none.';
 
 CREATE TABLE public.thread_summaries (
     house_id text NOT NULL,
@@ -2687,6 +2773,9 @@ ALTER TABLE ONLY public.bots
 ALTER TABLE ONLY public.bots
     ADD CONSTRAINT bots_pkey PRIMARY KEY (house_id, agent_id);
 
+ALTER TABLE ONLY public.chat_edits
+    ADD CONSTRAINT chat_edits_pkey PRIMARY KEY (stream_id, seq);
+
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_key UNIQUE (house_id, thread_id);
 
@@ -2852,6 +2941,9 @@ ALTER TABLE ONLY public.notices
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, name);
 
+ALTER TABLE ONLY public.reactions
+    ADD CONSTRAINT reactions_pkey PRIMARY KEY (stream_id, seq, agent_id);
+
 ALTER TABLE ONLY public.readings
     ADD CONSTRAINT readings_pkey PRIMARY KEY (house_id, agent_id, thread_id);
 
@@ -2970,6 +3062,8 @@ CREATE INDEX artifacts_thread_id_idx ON public.artifacts USING btree (thread_id)
 
 CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at);
 
+CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
+
 CREATE INDEX entry_words_by_thread ON public.entry_words USING btree (house_id, thread_id);
 
 CREATE INDEX entry_words_search ON public.entry_words USING gin (words) WITH (gin_pending_list_limit='512');
@@ -2997,6 +3091,10 @@ CREATE INDEX model_calls_by_house ON public.model_calls USING btree (house_id, m
 CREATE INDEX notices_house_id_thread_id_idx ON public.notices USING btree (house_id, thread_id);
 
 CREATE INDEX producers_house_id_stream_id_idx ON public.producers USING btree (house_id, stream_id);
+
+CREATE INDEX reactions_by_agent ON public.reactions USING btree (agent_id);
+
+CREATE INDEX reactions_by_thread ON public.reactions USING btree (house_id, thread_id);
 
 CREATE INDEX readings_house_id_thread_id_idx ON public.readings USING btree (house_id, thread_id);
 
@@ -3322,6 +3420,9 @@ ALTER TABLE ONLY public.blobs
 ALTER TABLE ONLY public.bots
     ADD CONSTRAINT bots_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.chat_edits
+    ADD CONSTRAINT chat_edits_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY public.decisions
     ADD CONSTRAINT decisions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
@@ -3387,6 +3488,12 @@ ALTER TABLE ONLY public.notices
 
 ALTER TABLE ONLY public.producers
     ADD CONSTRAINT producers_house_id_stream_id_fkey FOREIGN KEY (house_id, stream_id) REFERENCES public.streams(house_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.reactions
+    ADD CONSTRAINT reactions_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES public.agents(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.reactions
+    ADD CONSTRAINT reactions_house_id_thread_id_fkey FOREIGN KEY (house_id, thread_id) REFERENCES public.threads(house_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY public.readings
     ADD CONSTRAINT readings_house_id_agent_id_fkey FOREIGN KEY (house_id, agent_id) REFERENCES public.members(house_id, agent_id) ON DELETE CASCADE;
@@ -3495,6 +3602,8 @@ ALTER TABLE public.blobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.bots ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.chat_edits ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.decisions ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.entries ENABLE ROW LEVEL SECURITY;
@@ -3551,6 +3660,8 @@ CREATE POLICY own ON public.members FOR SELECT TO arbe_app USING ((agent_id = pu
 
 ALTER TABLE public.producers ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.reactions ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.readings ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY renamed ON public.agents FOR UPDATE TO arbe_app USING ((EXISTS ( SELECT
@@ -3603,6 +3714,8 @@ CREATE POLICY tenant ON public.blobs TO arbe_app USING ((house_id = public.curre
 
 CREATE POLICY tenant ON public.bots TO arbe_app USING ((house_id = public.current_house()));
 
+CREATE POLICY tenant ON public.chat_edits TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
+
 CREATE POLICY tenant ON public.decisions TO arbe_app USING ((house_id = public.current_house()));
 
 CREATE POLICY tenant ON public.entries TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
@@ -3630,6 +3743,8 @@ CREATE POLICY tenant ON public.model_endpoints TO arbe_app USING ((house_id = pu
 CREATE POLICY tenant ON public.notices TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.producers TO arbe_app USING ((house_id = public.current_house()));
+
+CREATE POLICY tenant ON public.reactions TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house)));
 
 CREATE POLICY tenant ON public.readings TO arbe_app USING ((house_id = ( SELECT public.current_house() AS current_house))) WITH CHECK (((house_id = ( SELECT public.current_house() AS current_house)) AND (agent_id = public.current_agent())));
 
@@ -3714,6 +3829,8 @@ GRANT ALL ON FUNCTION public.bot_asks() TO arbe_app;
 
 REVOKE ALL ON FUNCTION public.charged_today() FROM PUBLIC;
 GRANT ALL ON FUNCTION public.charged_today() TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.chat_of(p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) TO arbe_app;
@@ -3877,10 +3994,15 @@ GRANT ALL ON FUNCTION public.repair_thread_activity(p_after text, p_most integer
 REVOKE ALL ON FUNCTION public.reserve_call(p_turn text, p_micros bigint, p_installation bigint, p_person bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.reserve_call(p_turn text, p_micros bigint, p_installation bigint, p_person bigint) TO arbe_app;
 
+REVOKE ALL ON FUNCTION public.revise_thread(p_thread text, p_seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.revise_thread(p_thread text, p_seq bigint) TO arbe_app;
+
 REVOKE ALL ON FUNCTION public.revoke_keys_of_maker() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.running_threads(p_after text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.running_threads(p_after text, p_most integer) TO arbe_app;
+
+REVOKE ALL ON FUNCTION public.said_last(p_stream bigint, p_behind bigint, p_upto bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.said_text(p_type text, p_payload json) FROM PUBLIC;
 
@@ -4017,6 +4139,8 @@ GRANT INSERT(ask),UPDATE(ask) ON TABLE public.bots TO arbe_app;
 
 GRANT INSERT(think),UPDATE(think) ON TABLE public.bots TO arbe_app;
 
+GRANT SELECT,INSERT,UPDATE ON TABLE public.chat_edits TO arbe_app;
+
 GRANT SELECT ON TABLE public.decisions TO arbe_app;
 
 GRANT UPDATE(decided) ON TABLE public.decisions TO arbe_app;
@@ -4052,6 +4176,8 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.model_endpoints TO arbe_app;
 GRANT SELECT,DELETE ON TABLE public.notices TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.producers TO arbe_app;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.reactions TO arbe_app;
 
 GRANT SELECT,INSERT ON TABLE public.readings TO arbe_app;
 
@@ -4093,6 +4219,6 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.threads TO arbe_app;
 
 GRANT SELECT ON TABLE public.thread_heads TO arbe_app;
 
-GRANT SELECT,INSERT ON TABLE public.thread_summaries TO arbe_app;
+GRANT SELECT,INSERT,DELETE ON TABLE public.thread_summaries TO arbe_app;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.turns TO arbe_app;

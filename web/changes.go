@@ -41,6 +41,15 @@ func (a *app) patchesOf(ctx context.Context, e entry.Entry, c transcript.Change)
 		return one(ctx, "#"+c.Key+"-boot", "", liveBuild(c))
 	case transcript.FateChanged:
 		return a.parts(ctx, e, part{c.Key, fate(c.Fate)})
+	case transcript.Rewritten:
+		patches, err := one(ctx, "#e"+decimal(c.Entry.Seq)+" > .body", "", entryBody(a.rowOf(ctx, c.Row)))
+		if err != nil {
+			return nil, err
+		}
+		reacted, err := one(ctx, "#"+reactionsID(c.Entry.Seq), "", reactionList(c.Row))
+		return append(patches, reacted...), err
+	case transcript.Reacted:
+		return one(ctx, "#"+reactionsID(c.Entry.Seq), "", reactionList(c.Row))
 	case transcript.TurnGone:
 		return []patch{{Selector: "#" + c.Key, Mode: "remove"}}, nil
 	case transcript.TurnChange:

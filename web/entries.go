@@ -31,6 +31,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	}
 	piece := transcript.Entries(res.Entries)
 	log := transcript.New(a.sourceOf(people), t)
+	log.ApplyStates(res.Entries)
 	rows, err := log.Rows(ctx, piece, res.Tail)
 	if err != nil {
 		return window{}, err
@@ -74,15 +75,17 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.entryAt(r)
+	wire, err := a.wireEntryAt(r)
 	if err != nil {
 		return err
 	}
+	e := transcript.Entry(wire)
 	people, err := a.peopleOf(r.Context(), res.Thread.HouseId)
 	if err != nil {
 		return err
 	}
 	t := transcript.New(a.sourceOf(people), res.Thread)
+	t.ApplyStates([]*arbev1.Entry{wire})
 	t.Unfold()
 	shown, err := t.Rows(r.Context(), []entry.Entry{e}, res.Thread.Tail)
 	if err != nil {
@@ -135,16 +138,25 @@ func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
 
 // entryAt reads the entry that a request's path names.
 func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
-	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
+	wire, err := a.wireEntryAt(r)
 	if err != nil {
 		return entry.Entry{}, err
+	}
+	return transcript.Entry(wire), nil
+}
+
+// wireEntryAt is entryAt, with what became of the entry.
+func (a *app) wireEntryAt(r *http.Request) (*arbev1.Entry, error) {
+	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
+	if err != nil {
+		return nil, err
 	}
 	res, err := a.services.entries.List(r.Context(), &arbev1.ListRequest{ThreadId: r.PathValue("thread"), After: max(seq-1, 0), Limit: 1})
 	if err != nil {
-		return entry.Entry{}, err
+		return nil, err
 	}
 	if len(res.Entries) == 0 || res.Entries[0].Seq != seq {
-		return entry.Entry{}, fault.Newf(fault.NotFound, "open the thread to see the entries it has", "there is no entry %d in this thread", seq)
+		return nil, fault.Newf(fault.NotFound, "open the thread to see the entries it has", "there is no entry %d in this thread", seq)
 	}
-	return transcript.Entry(res.Entries[0]), nil
+	return res.Entries[0], nil
 }

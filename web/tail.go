@@ -56,6 +56,10 @@ type liveThread struct {
 	people *people
 	log    *transcript.Live
 	typing *typists
+	// me is the reader; empty until it matters. accompanied reports that the page shows others who are here, and greeted that it was
+	// told who is.
+	me                   string
+	accompanied, greeted bool
 }
 
 // follow sends what happens after a position until the reader leaves or the log ends.
@@ -84,6 +88,7 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 	around := l.app.watches.join("thread/"+l.thread.Id, func() *sharedWatch { return l.app.threadWatch(l.thread) }, here)
 	defer l.app.watches.leave(around, here)
 
+	present := l.watchPresence(ctx)
 	paint := time.NewTimer(transcript.PaintEvery)
 	var painted time.Time
 	defer paint.Stop()
@@ -100,6 +105,8 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 			step = func() error { return l.take(ctx, event, after) }
 		case <-here.pending:
 			step = func() error { return l.conn.pass(around, here) }
+		case agents := <-present:
+			step = func() error { return l.showPresence(ctx, agents) }
 		case <-l.typing.over.C:
 			step = func() error { return l.typedNoMore(ctx, "") }
 		case <-paint.C:
@@ -189,17 +196,22 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
-// typed shows that somebody is writing, if it is a member other than the reader.
-func (l *liveThread) typed(ctx context.Context, agent string) error {
-	if l.typing.me == "" {
+// reader returns the id of who reads.
+func (l *liveThread) reader(ctx context.Context) (string, error) {
+	if l.me == "" {
 		res, err := l.app.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 		if err != nil {
-			return err
+			return "", err
 		}
-		l.typing.me = res.GetAgent().GetId()
+		l.me = res.GetAgent().GetId()
 	}
-	if agent == l.typing.me {
-		return nil
+	return l.me, nil
+}
+
+// typed shows that somebody is writing, if it is a member other than the reader.
+func (l *liveThread) typed(ctx context.Context, agent string) error {
+	if me, err := l.reader(ctx); err != nil || agent == me {
+		return err
 	}
 	if err := l.people.Meet(ctx, agent); err != nil {
 		return err

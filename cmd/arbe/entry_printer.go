@@ -46,6 +46,9 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 		} else if text, err = p.step(e, text); err != nil {
 			return err
 		}
+		if reactions := reactionLine(e.GetState()); reactions != "" {
+			text = strings.TrimRight(text, "\n") + "\n[" + reactions + "]"
+		}
 		p.endLine()
 		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), printable(strings.TrimRight(text, "\n")))
 	}
@@ -55,6 +58,9 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 // head returns the line above an entry: its position, author, time and, unless it is a chat, its type.
 func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
 	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
+	if became := e.GetState(); became.GetText() != "" {
+		head += "  edited"
+	}
 	if e.GetType() != (entry.Chat{}).Type() {
 		head += "  " + oneLine(e.GetType())
 	}
@@ -188,8 +194,11 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 // it.
 func plain(e *arbev1.Entry) string {
 	p, ok := decode(e)
-	if asked, is := p.(entry.PermissionAsked); is {
-		return strings.Join(askedLines(asked, "the bot"), "\n")
+	switch p := p.(type) {
+	case entry.PermissionAsked:
+		return strings.Join(askedLines(p, "the bot"), "\n")
+	case entry.ChatEdited:
+		return p.Plain() + ", which now says:\n" + p.Text
 	}
 	if ok {
 		return p.Plain()
@@ -205,5 +214,12 @@ func doesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
 }
 
 func domain(e *arbev1.Entry) entry.Entry {
-	return entry.Entry{Seq: e.GetSeq(), ID: e.GetId(), Author: e.GetAuthorAgentId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())}
+	logged := entry.Entry{Seq: e.GetSeq(), ID: e.GetId(), Author: e.GetAuthorAgentId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())}
+	switch became := e.GetState(); {
+	case became.GetDeleted():
+		return entry.Entry{Seq: logged.Seq, ID: logged.ID, Author: logged.Author, Type: logged.Type, Payload: entry.NewDraft("", "", entry.Chat{Text: "(deleted)"}).Payload}
+	case became.GetEdits() > 0 || became.GetText() != "":
+		return entry.Reworded(logged, became.GetText())
+	}
+	return logged
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -133,6 +134,18 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		message = fmt.Sprintf("--%s: %s is too large or too small", wrong.GetFlag().Name, wrong.GetValue())
 	case must != "":
 		message = fmt.Sprintf("--%s: %q is not %s", wrong.GetFlag().Name, wrong.GetValue(), must)
+	}
+	return misusedVerb(cmd, message)
+}
+
+// conflictingFlags explains an error of [cobra.Command.ValidateFlagGroups], which ends with the names of the flags: "[edit delete]
+// were all set".
+func conflictingFlags(cmd *cobra.Command, err error) error {
+	message := err.Error()
+	if from, to := strings.LastIndexByte(message, '['), strings.LastIndexByte(message, ']'); from >= 0 && from < to {
+		if names := strings.Fields(message[from+1 : to]); len(names) > 1 {
+			message = "--" + strings.Join(names, " and --") + " cannot be used together"
+		}
 	}
 	return misusedVerb(cmd, message)
 }

@@ -54,6 +54,9 @@ func newRoot(a *app) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.ValidateFlagGroups(); err != nil {
+				return conflictingFlags(cmd, err)
+			}
 			a.started = true
 			a.pageVerb(cmd)
 			return a.checkConfirmable(cmd)

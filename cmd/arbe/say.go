@@ -30,13 +30,20 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"/think LEVEL at its beginning, or after mentions, sets how hard the answering bots think: " + entry.EffortWords + ".\n" +
 			"Any other word after a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
 			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
-			"--file sends a file with it; it becomes an artifact of the thread. Models with vision see images.",
+			"--file sends a file with it; it becomes an artifact of the thread. Models with vision see images.\n\n" +
+			"--edit changes your last message in the thread to TEXT, and --delete deletes it. A bot that was asked is not asked again.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
 			"  " + line + " @arbe 'what is new?'\n" +
 			"  " + line + " @arbe 'what is wrong here?' --file screenshot.png\n" +
-			"  git log -3 | " + line + " th4w7q2m9x --literal -",
-		Args:              takes(1, 2, "a thread and a text"),
+			"  git log -3 | " + line + " th4w7q2m9x --literal -\n" +
+			"  " + line + " th4w7q2m9x --edit 'the build is green'",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.remove {
+				return takes(0, 1, "one thread")(cmd, args)
+			}
+			return takes(1, 2, "a thread and a text")(cmd, args)
+		},
 		ValidArgsFunction: a.proposesFirst(a.threadsAndBots),
 		RunE:              a.calls(func(ctx context.Context, c *arbe.Client, args []string) error { return f.say(ctx, a, c, args) }),
 	}
@@ -45,6 +52,13 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT literally, even if it looks like a command")
 	filesFlag(cmd, &f.paths)
 	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin a new direct message")
+	cmd.Flags().BoolVar(&f.edit, "edit", false, "change your last message to TEXT instead")
+	cmd.Flags().BoolVar(&f.remove, "delete", false, "delete your last message instead")
+	cmd.MarkFlagsMutuallyExclusive("edit", "delete")
+	for _, other := range []string{"reply-to", "literal", "file", "new"} {
+		cmd.MarkFlagsMutuallyExclusive("edit", other)
+		cmd.MarkFlagsMutuallyExclusive("delete", other)
+	}
 	return cmd
 }
 
@@ -53,10 +67,44 @@ type sayFlags struct {
 	req     arbev1.SayRequest
 	paths   []string
 	another bool
+	// edit and remove change the last message.
+	edit, remove bool
+}
+
+// revise changes or deletes the caller's last message in the thread of the arguments, and prints where it stands.
+func (f *sayFlags) revise(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
+	text, word := "", "deleted"
+	if !f.remove {
+		if text, err = a.text(ctx, args[len(args)-1]); err != nil {
+			return err
+		}
+		args, word = args[:len(args)-1], "edited"
+	}
+	thread, err := a.threadID(ctx, c, firstOf(args))
+	if err != nil {
+		return err
+	}
+	var e *arbev1.Entry
+	if f.remove {
+		var res *arbev1.DeleteResponse
+		res, err = c.Entries.Delete(ctx, &arbev1.DeleteRequest{ThreadId: thread, Id: f.req.Id})
+		e = res.GetEntry()
+	} else {
+		var res *arbev1.EditResponse
+		res, err = c.Entries.Edit(ctx, &arbev1.EditRequest{ThreadId: thread, Id: f.req.Id, Text: text})
+		e = res.GetEntry()
+	}
+	if err != nil {
+		return err
+	}
+	return a.show(e.GetId(), viewEntry(e), func() string { return fmt.Sprintf("%s entry %d of thread %s", word, e.GetSeq(), thread) })
 }
 
 // say says the text of the arguments in their thread, and prints the position of the entry.
 func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
+	if f.edit || f.remove {
+		return f.revise(ctx, a, c, args)
+	}
 	req, thread := &f.req, ""
 	if len(args) == 2 {
 		thread, args = args[0], args[1:]

@@ -59,6 +59,9 @@ type reading struct {
 	// thinking means that the thinking of models is printed completely.
 	thinking bool
 
+	// listed means that messages are printed with their present texts, which makes the entries that changed them needless.
+	listed bool
+
 	// working holds the turns in progress, with their bots; a bot may be empty if its turn began before the first entry read.
 	working map[string]string
 	// ended holds finished turns, which may still get notes.
@@ -82,6 +85,10 @@ func (r *reading) run(ctx context.Context, last int) error {
 			return err
 		}
 		after = max(page.GetTail()-int64(last), 0)
+	}
+	after, err := r.past(ctx, after)
+	if err != nil {
+		return err
 	}
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
@@ -120,6 +127,25 @@ func (r *reading) run(ctx context.Context, last int) error {
 		}
 	}
 	return nil
+}
+
+// past prints the entries after a position that the log already has, with their present texts. It returns the position of the last
+// one.
+func (r *reading) past(ctx context.Context, after int64) (int64, error) {
+	r.listed = true
+	defer func() { r.listed = false }()
+	for {
+		page, err := r.client.Entries.List(ctx, &arbev1.ListRequest{ThreadId: r.thread, After: after, Limit: pageSize})
+		if err != nil || len(page.GetEntries()) == 0 {
+			return after, err
+		}
+		for _, e := range page.GetEntries() {
+			if err := r.take(ctx, e); err != nil {
+				return after, err
+			}
+			after = e.GetSeq()
+		}
+	}
 }
 
 // take prints an entry, and tracks which bots are working.
@@ -163,6 +189,9 @@ func (r *reading) follows(e *arbev1.Entry) {
 
 // print prints an entry as a part of a conversation.
 func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payload) error {
+	if r.listed && strings.HasPrefix(e.GetType(), entry.Quiet) {
+		return nil
+	}
 	switch p := payload.(type) {
 	case entry.Chat:
 		turn := ""
@@ -198,6 +227,10 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		}
 		r.ran[p.CommandID] = true
 		return r.line(result)
+	case entry.ChatEdited:
+		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + " edited a message; it now says: " + clipLine(p.Text))
+	case entry.ChatDeleted:
+		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
 	case entry.TurnStarted:
 		return nil // the answer shows it
 	case entry.TurnEnded:

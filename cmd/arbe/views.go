@@ -139,7 +139,7 @@ func optional(ts *timestamppb.Timestamp) *time.Time {
 	return &t
 }
 
-// entryView always has all its fields; author_agent_id is null for entries of arbe itself.
+// entryView always has all its fields except state; author_agent_id is null for entries of arbe itself.
 type entryView struct {
 	Seq           int64           `json:"seq"`
 	ID            string          `json:"id"`
@@ -147,6 +147,22 @@ type entryView struct {
 	AuthorAgentID *string         `json:"author_agent_id"`
 	Payload       json.RawMessage `json:"payload"`
 	TS            time.Time       `json:"ts"`
+	State         *stateView      `json:"state,omitempty"`
+}
+
+// stateView is what became of what was said.
+type stateView struct {
+	Text    string `json:"text,omitempty"`
+	Edits   int32  `json:"edits"`
+	Deleted bool   `json:"deleted"`
+	// ChangedAt is when it was edited or deleted; nil if it was not.
+	ChangedAt *time.Time     `json:"changed_at,omitempty"`
+	Reactions []reactionView `json:"reactions,omitempty"`
+}
+
+type reactionView struct {
+	Emoji    string   `json:"emoji"`
+	AgentIDs []string `json:"agent_ids"`
 }
 
 func viewEntry(e *arbev1.Entry) entryView {
@@ -155,6 +171,12 @@ func viewEntry(e *arbev1.Entry) entryView {
 	}
 	if author := e.GetAuthorAgentId(); author != "" {
 		v.AuthorAgentID = &author
+	}
+	if became := e.GetState(); became != nil {
+		v.State = &stateView{Text: became.GetText(), Edits: became.GetEdits(), Deleted: became.GetDeleted(), ChangedAt: optional(became.GetChangedAt())}
+		for _, r := range became.GetReactions() {
+			v.State.Reactions = append(v.State.Reactions, reactionView{r.GetEmoji(), r.GetAgentIds()})
+		}
 	}
 	return v
 }

@@ -1,7 +1,7 @@
 -- Owner: internal/auth.
 
 -- name: CredentialsOf :many
-select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential,
+select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential, name::text as name,
   status::text as status, (lasts is null)::boolean as lasting, coalesce(lasts, 0)::float8 as lasts
 from credentials_of(@hashes::bytea[]);
 

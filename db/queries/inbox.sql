@@ -34,6 +34,7 @@ cross join lateral (
     select from entries e
     where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
       and e.stream_id = s.id and e.type = 'chat' and e.author_agent_id <> @agent_id and (r.seq is not null or e.ts > m.read_from)
+      and not exists (select from chat_edits c where c.stream_id = e.stream_id and c.seq = e.seq and c.text is null)
       and e.seq > greatest(coalesce(r.seq, 0), (select max(l.seq) from entries l where l.stream_id = s.id) - @span::bigint)
     limit @most
   ) fresh
@@ -62,6 +63,14 @@ on conflict (house_id, agent_id, thread_id) do update set muted = excluded.muted
 
 -- name: AddNotices :exec
 select add_notices(@thread_id::text, @agents::uuid[], @kind::text, @seq::bigint);
+
+-- name: Mention :one
+-- What a thread mentions a member for, and how far they have read it. No row: nothing.
+select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
+from notices n where n.house_id = @house_id and n.agent_id = @agent_id and n.thread_id = @thread_id and n.kind = 'mention';
+
+-- name: DropMention :exec
+delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and kind = 'mention';
 
 -- name: PeopleOfHouse :many
 -- The people of a house.

@@ -192,6 +192,10 @@ insert into thread_summaries (house_id, thread_id, version, begins, summary, mod
 values (@house_id, @thread_id, @version, @begins, @summary, @model, sqlc.narg(agent_id), @unread, @tail)
 on conflict do nothing;
 
+-- name: ForgetSummaries :exec
+-- Those that may have an entry in them.
+delete from thread_summaries where house_id = @house_id and thread_id = @thread_id and begins > @seq;
+
 -- name: HadTurns :one
 -- Whether a bot has read this thread before a turn, or the thread that it was forked from.
 select (exists (select from turns t where t.house_id = @house_id and t.thread_id = @thread_id and t.id <> @turn_id and t.steps + (t.status = 'answered')::int > 0)

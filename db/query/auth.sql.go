@@ -41,7 +41,7 @@ func (q *Queries) CreateSession(ctx context.Context, db DBTX, hash []byte, agent
 
 const credentialsOf = `-- name: CredentialsOf :many
 
-select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential,
+select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential, name::text as name,
   status::text as status, (lasts is null)::boolean as lasting, coalesce(lasts, 0)::float8 as lasts
 from credentials_of($1::bytea[])
 `
@@ -51,6 +51,7 @@ type CredentialsOfRow struct {
 	AgentID    string
 	HouseID    string
 	Credential string
+	Name       string
 	Status     string
 	Lasting    bool
 	Lasts      float64
@@ -71,6 +72,7 @@ func (q *Queries) CredentialsOf(ctx context.Context, db DBTX, hashes [][]byte) (
 			&i.AgentID,
 			&i.HouseID,
 			&i.Credential,
+			&i.Name,
 			&i.Status,
 			&i.Lasting,
 			&i.Lasts,

@@ -76,6 +76,15 @@ func (q *Queries) DirectThreads(ctx context.Context, db DBTX, agentID string, ho
 	return items, nil
 }
 
+const dropMention = `-- name: DropMention :exec
+delete from notices where house_id = $1 and agent_id = $2 and thread_id = $3 and kind = 'mention'
+`
+
+func (q *Queries) DropMention(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) error {
+	_, err := db.Exec(ctx, dropMention, houseID, agentID, threadID)
+	return err
+}
+
 const dropRead = `-- name: DropRead :exec
 delete from notices where house_id = $1 and agent_id = $2 and thread_id = $3 and last_seq <= $4
 `
@@ -124,6 +133,25 @@ func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (in
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const mention = `-- name: Mention :one
+select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
+from notices n where n.house_id = $1 and n.agent_id = $2 and n.thread_id = $3 and n.kind = 'mention'
+`
+
+type MentionRow struct {
+	FirstSeq int64
+	LastSeq  int64
+	Read     int64
+}
+
+// What a thread mentions a member for, and how far they have read it. No row: nothing.
+func (q *Queries) Mention(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) (MentionRow, error) {
+	row := db.QueryRow(ctx, mention, houseID, agentID, threadID)
+	var i MentionRow
+	err := row.Scan(&i.FirstSeq, &i.LastSeq, &i.Read)
+	return i, err
 }
 
 const mute = `-- name: Mute :exec
@@ -261,6 +289,7 @@ cross join lateral (
     select from entries e
     where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
       and e.stream_id = s.id and e.type = 'chat' and e.author_agent_id <> $1 and (r.seq is not null or e.ts > m.read_from)
+      and not exists (select from chat_edits c where c.stream_id = e.stream_id and c.seq = e.seq and c.text is null)
       and e.seq > greatest(coalesce(r.seq, 0), (select max(l.seq) from entries l where l.stream_id = s.id) - $2::bigint)
     limit $3
   ) fresh

@@ -157,6 +157,21 @@ type Bot struct {
 	Think string
 }
 
+// The messages of each thread that were edited or deleted, each with what it says now. A fork has those of the messages that it shares with its source, as they were when it was made.
+type ChatEdit struct {
+	HouseID  string
+	ThreadID string
+	StreamID int64
+	// The position of the message, and entry_id its id.
+	Seq     int64
+	EntryID string
+	// What it says now; null if it was deleted.
+	Text *string
+	// The positions of the entries that edited it, in order; empty in a fork.
+	Edits     []int64
+	ChangedAt time.Time
+}
+
 // One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.
 type Decision struct {
 	StreamID int64
@@ -372,6 +387,20 @@ type Producer struct {
 	Seq      int64
 	// Whether that append closed the stream.
 	Closed bool
+}
+
+// How each member reacts to an entry. A row stays when the last reaction is taken back, so that the entries that say so are bounded.
+type Reaction struct {
+	HouseID  string
+	ThreadID string
+	StreamID int64
+	// The position of the entry.
+	Seq     int64
+	AgentID string
+	Emoji   []string
+	// How often the member has changed their reactions to the entry.
+	Changes int32
+	BeganAt time.Time
 }
 
 // How far a member has read a thread. No row: they have not opened it since members.read_from.
@@ -722,7 +751,7 @@ type ThreadHead struct {
 	Overdue          bool
 	// The position of the last entry; 0 if there is none.
 	Tail int64
-	// When the last entry was written; the thread's creation if there is none.
+	// When the last entry was written that is more than a change of a message or a reaction; the thread's creation if there is none.
 	LastActivity time.Time
 	LastSaidName string
 	RunningName  string

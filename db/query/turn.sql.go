@@ -352,6 +352,16 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 	return i, err
 }
 
+const forgetSummaries = `-- name: ForgetSummaries :exec
+delete from thread_summaries where house_id = $1 and thread_id = $2 and begins > $3
+`
+
+// Those that may have an entry in them.
+func (q *Queries) ForgetSummaries(ctx context.Context, db DBTX, houseID string, threadID string, seq int64) error {
+	_, err := db.Exec(ctx, forgetSummaries, houseID, threadID, seq)
+	return err
+}
+
 const getTurn = `-- name: GetTurn :one
 select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where id = $1
 `

@@ -28,7 +28,7 @@ func (a *Auth) credentials(ctx context.Context, from query.DBTX, hashes [][]byte
 	}
 	all := make([]credential, len(hashes))
 	for _, row := range rows {
-		c := credential{agent: row.AgentID, kind: row.Credential, house: row.HouseID, status: row.Status}
+		c := credential{agent: row.AgentID, kind: row.Credential, name: row.Name, house: row.HouseID, status: row.Status}
 		if !row.Lasting {
 			// The database returns the remaining time instead of a date, because its clock may differ from ours.
 			c.until = asked.at.Add(time.Duration(row.Lasts * float64(time.Second)))

@@ -27,6 +27,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -92,6 +93,12 @@ type Principal struct {
 	Agent string
 	// Credential is the kind of credential shown: "session", "api_key" or "thread_token".
 	Credential string
+	// Key is the name of the API key shown; empty for other credentials. Browser reports that a browser showed its session, in a
+	// cookie.
+	Key     string
+	Browser bool
+	// CLI reports that the request says it comes from the command line of arbe.
+	CLI bool
 	// House is the one house that the credential is limited to; empty if it is not limited.
 	House string
 	// Thread is the one thread of that house that the credential is limited to, Scopes what it allows there, and
@@ -106,6 +113,17 @@ type Principal struct {
 	token *claims   // the thread token shown
 	role  string    // of the token's agent in House
 	until time.Time // when the session or key expires; zero is never
+}
+
+// Via is how the caller speaks.
+func (p Principal) Via() entry.Via {
+	switch {
+	case p.Browser || p.Agent == "":
+		return entry.Via{}
+	case p.CLI:
+		return entry.Via{Client: entry.ViaCLI}
+	}
+	return entry.Via{Client: entry.ViaAPI, Key: p.Key}
 }
 
 type principalKey struct{}
@@ -148,7 +166,7 @@ func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
 	if c.kind == apiKey {
 		a.used.record(a, hash)
 	}
-	return Principal{Agent: c.agent, Credential: c.kind, House: c.house, hash: hash, until: c.until}, nil
+	return Principal{Agent: c.agent, Credential: c.kind, Key: c.name, House: c.house, hash: hash, until: c.until}, nil
 }
 
 // Mark returns what [Auth.Marked] knows a session or an API key by. It is no credential: no door takes it. It is nil for a thread

@@ -46,6 +46,8 @@ type facts struct {
 // A credential is a session or an API key.
 type credential struct {
 	agent, kind, house string
+	// name is that of an API key.
+	name string
 	// status is "ok", or why the credential is not valid; empty if there is none.
 	status string
 	// until is when the credential expires; zero is never.

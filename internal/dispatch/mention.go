@@ -15,6 +15,7 @@ import (
 type Mentions interface {
 	PeopleTx(ctx context.Context, tx pgx.Tx, house string, taken []string) ([]inbox.Person, error)
 	MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error
+	UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, person string, seqs []int64, still func(first, last int64) ([]int64, error)) error
 }
 
 // known holds the agents of a house who can be mentioned.

@@ -220,6 +220,7 @@ func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool
 		if s.Confined {
 			draft = entry.Confine(draft)
 		}
+		draft = entry.Through(draft, s.Via)
 		drafts = append(drafts, draft)
 	}
 	return drafts, runs, nil

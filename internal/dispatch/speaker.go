@@ -18,6 +18,8 @@ type Speaker struct {
 	MayRun func(context.Context) error
 	// Confined reports that the speaker's credential is valid for this thread only: their chats are [entry.Chat.Confined].
 	Confined bool
+	// Via is how they speak. Defaults to in a browser.
+	Via entry.Via
 }
 
 // runs reports whether the speaker may run commands.

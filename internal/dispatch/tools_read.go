@@ -71,6 +71,9 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 		wanted = stream.Range{After: a.From - 1, Before: a.Before, Limit: wanted.Limit}
 	}
 	entries, tail, err := d.log.Read(ctx, th.Stream(), wanted)
+	if err == nil {
+		entries, err = d.present(ctx, th.Stream(), entries)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -30,6 +30,8 @@ type Chat struct {
 	// Confined reports that its author used a credential for this thread only. It wakes no bot, because bots act in the whole
 	// house. Only arbe itself sets it; see [Confine].
 	Confined bool `json:"confined,omitempty"`
+	// Via says how it was said, if not in a browser. Only arbe itself sets it; see [Through].
+	Via *Via `json:"via,omitempty"`
 	// Attachments are the files that belong to the message.
 	Attachments []Attachment `json:"attachments,omitempty"`
 	// Run marks it as the result of a child thread: a coding agent's last words in a run. It wakes no bot, and only arbe

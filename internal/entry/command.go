@@ -40,6 +40,8 @@ type Command struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Changes is the artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
 	Changes string `json:"changes,omitempty"`
+	// Via is as in [Chat].
+	Via *Via `json:"via,omitempty"`
 }
 
 // Terminal is the terminal of a command.

@@ -88,6 +88,9 @@ var registry = []Kind{
 	kind[QueueMoved](Server),
 	kind[QueueCancelled](Server),
 	kind[QueueTaken](Runner),
+	kind[ChatEdited](Server),
+	kind[ChatDeleted](Server),
+	kind[ChatReacted](Server),
 	kind[Forked](Server),
 	kind[HouseCreated](Server),
 	kind[Invited](Server),
@@ -189,6 +192,8 @@ func checkMarks(p Payload, writer Writer) error {
 		switch {
 		case p.Run != nil:
 			return fault.New(fault.Forbidden, "run: only arbe itself writes the result of a run", "leave it out")
+		case p.Via != nil:
+			return fault.New(fault.Forbidden, "via: only arbe itself writes how something was said", "leave it out")
 		case p.Confined:
 			return fault.New(fault.Forbidden, "confined: only arbe itself records the credential of a message", "leave it out")
 		}

@@ -13,8 +13,8 @@ import (
 // may not be allowed to read the log.
 //
 // JSON is compared by value. The sandbox that a command records is ignored, because it may have changed between two attempts;
-// so is [Chat.Confined], because the second attempt may use another credential. Attachments are compared by their artifacts,
-// because the first one may be deleted before the second attempt.
+// so are [Chat.Confined] and how it was said, because the second attempt may use another credential. Attachments are compared by
+// their artifacts, because the first one may be deleted before the second attempt.
 func Repeated(d Draft, e Entry) error {
 	if e.Author == d.Author && e.Type == d.Type && sameContent(d.Type, d.Payload, e.Payload) {
 		return nil
@@ -33,6 +33,7 @@ func sameContent(kind string, a, b json.RawMessage) bool {
 			return false
 		}
 		one.SandboxID, other.SandboxID = "", ""
+		one.Via, other.Via = nil, nil
 		return reflect.DeepEqual(one, other)
 	}
 	var one, other any
@@ -43,6 +44,7 @@ func sameContent(kind string, a, b json.RawMessage) bool {
 		for _, v := range []any{one, other} {
 			if fields, ok := v.(map[string]any); ok {
 				delete(fields, "confined")
+				delete(fields, "via")
 				onlyIDs(fields)
 			}
 		}

@@ -11,6 +11,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -161,4 +162,26 @@ func (b *Inboxes) change(ctx context.Context, scope db.Scope, thread string, f f
 // MentionTx tells people of a house, in the transaction that decides about it, that an entry of a thread mentions them.
 func (b *Inboxes) MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error {
 	return b.q.AddNotices(ctx, tx, query.AddNoticesParams{ThreadID: thread, Agents: people, Kind: "mention", Seq: seq})
+}
+
+// UnmentionTx takes back that entries of a thread mention a person. still returns the positions of others that do, from one position to
+// another: those that the person has not read are what the thread needs them for from then on.
+func (b *Inboxes) UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, person string, seqs []int64, still func(first, last int64) ([]int64, error)) error {
+	n, err := b.q.Mention(ctx, tx, house, person, thread)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil || !slices.ContainsFunc(seqs, func(seq int64) bool { return seq >= n.FirstSeq && seq <= n.LastSeq }) {
+		return err
+	}
+	left, err := still(max(n.FirstSeq, n.Read+1), n.LastSeq)
+	if err == nil {
+		err = b.q.DropMention(ctx, tx, house, person, thread)
+	}
+	for _, seq := range left {
+		if err == nil {
+			err = b.MentionTx(ctx, tx, thread, []string{person}, seq)
+		}
+	}
+	return err
 }

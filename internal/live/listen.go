@@ -25,9 +25,15 @@ const (
 // listener receives notifications of changed rows.
 func (p *Pictures) listener() *db.Listener {
 	return &db.Listener{
-		DB: p.DB, Name: "arbe live", Channels: []string{changeChannel},
+		DB: p.DB, Name: "arbe live", Channels: []string{changeChannel, presenceChannel},
 		ConnectTimeout: connectTimeout, ProveEvery: proveEvery, ProveTimeout: proveTimeout,
-		Notified: func(n *pgconn.Notification) { p.notified(n.Payload) },
+		Notified: func(n *pgconn.Notification) {
+			if n.Channel != presenceChannel {
+				p.notified(n.Payload)
+			} else if err := p.presence.heard(n.Payload); err != nil {
+				p.Logger.WarnContext(p.ctx, "ignoring a notification in an unknown form", "channel", presenceChannel)
+			}
+		},
 		Connected: func(db.Ask) error {
 			p.markAll() // because earlier commits caused no notification here
 			return nil

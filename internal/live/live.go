@@ -8,7 +8,8 @@
 // Triggers notify of every row that a transaction changed, with its commit. listen.go receives the notification and
 // marks the row in its house's picture. picture.go reads marked rows again within the house's scope; window.go keeps
 // the first threads of the list, focus.go single threads with all that belongs to them, and read.go the inboxes of those who
-// watch. view.go compares what watchers have with the current rows. activity.go updates a thread's row when its log grows.
+// watch. view.go compares what watchers have with the current rows. activity.go updates a thread's row when its log grows. presence.go
+// records who has a thread open, apart from the rest.
 //
 // The rule to remember: a notification is only a hint to read. Lost ones are repaired when the listening connection is
 // replaced, and once a minute.
@@ -20,6 +21,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
@@ -104,7 +106,7 @@ type Boxes interface {
 	Environment(ctx context.Context, scope db.Scope, id string) (sandbox.Environment, error)
 }
 
-// Config configures [Open]. All fields are required.
+// Config configures [Open]. All fields but the last are required.
 type Config struct {
 	DB      *db.DB
 	Log     *stream.Log
@@ -114,6 +116,8 @@ type Config struct {
 	Inboxes *inbox.Inboxes
 	Boxes   Boxes
 	Logger  *slog.Logger
+	// PresentFor is how long people are shown as present after their server died. Defaults to 30 seconds.
+	PresentFor time.Duration
 }
 
 // Pictures holds the pictures of one server, so that all watchers of a house share one. It is safe for concurrent use.
@@ -122,6 +126,8 @@ type Pictures struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
+	// presence records who has which thread open.
+	presence *presence
 
 	mu     sync.Mutex
 	houses map[string]*picture
@@ -131,7 +137,7 @@ type Pictures struct {
 // it reconnects by itself. Close the Pictures before the log and the database, because they use both until they are
 // closed.
 func Open(ctx context.Context, c Config) (*Pictures, error) {
-	p := &Pictures{Config: c, houses: map[string]*picture{}}
+	p := &Pictures{Config: c, houses: map[string]*picture{}, presence: newPresence(c.PresentFor)}
 	// Without the caller's cancellation, because ctx is only for Open and may end long before the Pictures.
 	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	listener := p.listener()
@@ -143,6 +149,11 @@ func Open(ctx context.Context, c Config) (*Pictures, error) {
 	c.Log.OnChange(active.note)
 	p.work.Go(func() { active.run(p.ctx) })
 	p.work.Go(func() { listener.Run(p.ctx) })
+	p.work.Go(func() {
+		p.presence.run(p.ctx, c.DB, func(err error) {
+			c.Logger.WarnContext(p.ctx, "cannot notify the other servers of who has which thread open", "error", fault.From(err).Detail())
+		})
+	})
 	return p, nil
 }
 

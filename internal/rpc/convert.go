@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/harness"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/inbox"
@@ -258,6 +259,21 @@ func wireAPIKey(k auth.APIKey) *arbev1.APIKey {
 
 func wireThreadToken(t auth.ThreadToken) *arbev1.ThreadToken {
 	return &arbev1.ThreadToken{Token: t.Token, ThreadId: t.Thread, AgentId: t.Agent, Scopes: t.Scopes, ExpiresAt: timestamp(t.ExpiresAt)}
+}
+
+// wireEntryState returns nil for what nobody changed or reacted to.
+func wireEntryState(s entrystate.State) *arbev1.EntryState {
+	if s.Seq == 0 {
+		return nil
+	}
+	reactions := each(s.Reactions, func(r entrystate.Reaction) *arbev1.Reaction {
+		return &arbev1.Reaction{Emoji: r.Emoji, AgentIds: r.Agents}
+	})
+	return &arbev1.EntryState{Reactions: reactions, Text: s.Text, Edits: int32(len(s.Edits)), Deleted: s.Deleted, ChangedAt: timestamp(s.At)}
+}
+
+func wireWording(w entrystate.Wording) *arbev1.Wording {
+	return &arbev1.Wording{Text: w.Text, Seq: w.Seq, WrittenAt: timestamp(w.At)}
 }
 
 func wireEvent(e stream.Event) *arbev1.TailResponse {

@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"iter"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -10,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -34,6 +37,12 @@ func confined(ctx context.Context) bool {
 	return err == nil && p.Thread != ""
 }
 
+// via is how the caller speaks.
+func via(ctx context.Context) entry.Via {
+	p, _ := auth.PrincipalFrom(ctx)
+	return p.Via()
+}
+
 // may authorizes an action on a thread, and returns its log and the id of the caller.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
 	scope, err := s.Auth.Authorize(ctx, action, auth.Thread(threadID))
@@ -45,7 +54,7 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 	if err != nil {
 		return nil, err
 	}
-	by := dispatch.Speaker{Scope: scope, Confined: confined(ctx), MayRun: func(ctx context.Context) error {
+	by := dispatch.Speaker{Scope: scope, Confined: confined(ctx), Via: via(ctx), MayRun: func(ctx context.Context) error {
 		_, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 		return err
 	}}
@@ -114,11 +123,68 @@ func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbe
 	if err != nil {
 		return nil, err
 	}
+	states, err := entrystate.Of(ctx, s.DB, log, entries)
+	if err != nil {
+		return nil, err
+	}
 	wire := wireEntry
 	if req.GetTyped() {
 		wire = wireTypedEntry
 	}
-	return &arbev1.ListResponse{Entries: each(entries, wire), Tail: tail, Searched: searched}, nil
+	res := &arbev1.ListResponse{Entries: each(entries, wire), Tail: tail, Searched: searched}
+	for _, e := range res.Entries {
+		e.State = wireEntryState(states[e.Seq])
+	}
+	return res, nil
+}
+
+func (s *entryService) Edit(ctx context.Context, req *arbev1.EditRequest) (*arbev1.EditResponse, error) {
+	e, err := s.revise(ctx, req.GetThreadId(), dispatch.Revision{ID: req.GetId(), Message: req.GetEntryId(), Text: req.GetText()})
+	return &arbev1.EditResponse{Entry: e}, err
+}
+
+func (s *entryService) Delete(ctx context.Context, req *arbev1.DeleteRequest) (*arbev1.DeleteResponse, error) {
+	e, err := s.revise(ctx, req.GetThreadId(), dispatch.Revision{ID: req.GetId(), Message: req.GetEntryId(), Delete: true})
+	return &arbev1.DeleteResponse{Entry: e}, err
+}
+
+// revise revises the caller's last message, and returns it. A credential for one thread may not: what a program says with it is not what
+// the agent says elsewhere.
+func (s *entryService) revise(ctx context.Context, thread string, r dispatch.Revision) (*arbev1.Entry, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(thread))
+	if err != nil {
+		return nil, err
+	}
+	message, became, err := s.Dispatcher.Revise(ctx, dispatch.Speaker{Scope: scope}, thread, r)
+	if err != nil {
+		return nil, err
+	}
+	e := wireEntry(message)
+	e.State = wireEntryState(became)
+	return e, nil
+}
+
+func (s *entryService) React(ctx context.Context, req *arbev1.ReactRequest) (*arbev1.ReactResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	to, now, err := s.Dispatcher.React(ctx, scope, req.GetThreadId(), req.GetEntryId(), req.GetEmoji(), req.GetRemove())
+	if err != nil {
+		return nil, err
+	}
+	e := wireEntry(to)
+	e.State = wireEntryState(now)
+	return &arbev1.ReactResponse{Entry: e}, nil
+}
+
+func (s *entryService) ListEdits(ctx context.Context, req *arbev1.ListEditsRequest) (*arbev1.ListEditsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	texts, err := entrystate.Wordings(ctx, s.DB, s.Log, stream.Ref{House: scope.House, Name: thread.StreamName(req.GetThreadId())}, req.GetThreadId(), req.GetEntryId())
+	return &arbev1.ListEditsResponse{Wordings: each(texts, wireWording)}, err
 }
 
 func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *connect.ServerStream[arbev1.TailResponse]) error {
@@ -147,6 +213,37 @@ func (s *entryService) WhoAnswers(ctx context.Context, req *arbev1.WhoAnswersReq
 	words := dispatch.Message{Text: req.GetText(), ReplyTo: req.GetReplyTo()}
 	list, err := s.Dispatcher.Answerers(ctx, dispatch.Speaker{Scope: scope}, req.GetThreadId(), words)
 	return &arbev1.WhoAnswersResponse{Answerers: each(list, wireAnswerer)}, err
+}
+
+func (s *entryService) WatchPresence(ctx context.Context, req *arbev1.WatchPresenceRequest, to *connect.ServerStream[arbev1.WatchPresenceResponse]) error {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return err
+	}
+	th, err := s.Threads.Get(ctx, scope, req.GetThreadId())
+	if err != nil {
+		return err
+	}
+	ctx, done := s.Auth.While(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	defer done()
+	wire := func(agents []string) *arbev1.WatchPresenceResponse {
+		return &arbev1.WatchPresenceResponse{Event: &arbev1.WatchPresenceResponse_Present{Present: &arbev1.Present{AgentIds: agents}}}
+	}
+	present := s.Live.Present(ctx, scope, th.ID)
+	if len(th.People) > 0 && !slices.Contains(th.People, scope.Agent) {
+		present = alone(ctx) // who reads a direct message of others neither sees nor shows who does
+	}
+	alive := &arbev1.WatchPresenceResponse{Event: &arbev1.WatchPresenceResponse_Alive{Alive: &arbev1.Alive{}}}
+	return relay(ctx, present, wire, func([]string) time.Time { return time.Now() }, aliveEvery, alive, to.Send)
+}
+
+// alone is nobody, until ctx ends.
+func alone(ctx context.Context) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		if yield(nil, nil) {
+			<-ctx.Done()
+		}
+	}
 }
 
 func (s *entryService) ShowTyping(ctx context.Context, req *arbev1.ShowTypingRequest) (*arbev1.ShowTypingResponse, error) {

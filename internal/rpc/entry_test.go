@@ -441,7 +441,7 @@ func TestSay(t *testing.T) {
 	t.Run("is a chat, character by character", func(t *testing.T) {
 		const text = "caf\u00e9 <b> & 🦊!\n/run"
 		res := say(t, ada.Client, &arbev1.SayRequest{Id: "one", Text: text, ReplyTo: "x"})
-		if e := res.Entry; e.Seq != 1 || e.Id != "one" || e.AuthorAgentId != ada.id || e.Type != "chat" || e.Payload != `{"text":"café <b> & 🦊!\n/run","reply_to":"x"}` || res.ResultId != "" {
+		if e := res.Entry; e.Seq != 1 || e.Id != "one" || e.AuthorAgentId != ada.id || e.Type != "chat" || e.Payload != `{"text":"café <b> & 🦊!\n/run","reply_to":"x","via":{"client":"api","key":"test"}}` || res.ResultId != "" {
 			t.Errorf("it is %v", res)
 		}
 	})
@@ -458,7 +458,7 @@ func TestSay(t *testing.T) {
 		}
 	})
 	t.Run("is a chat when it is meant literally", func(t *testing.T) {
-		if e := say(t, ada.Client, &arbev1.SayRequest{Text: "!ls", Literal: true}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls"}` {
+		if e := say(t, ada.Client, &arbev1.SayRequest{Text: "!ls", Literal: true}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls","via":{"client":"api","key":"test"}}` {
 			t.Errorf("it is %v", e)
 		}
 	})
@@ -478,7 +478,7 @@ func TestSay(t *testing.T) {
 		made, err := ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, Scopes: []string{auth.StreamWrite}})
 		must(t, err)
 		writer := b.client(made.Token.Token)
-		if e := say(t, writer, &arbev1.SayRequest{Text: "!ls"}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls","confined":true}` {
+		if e := say(t, writer, &arbev1.SayRequest{Text: "!ls"}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls","confined":true,"via":{"client":"api"}}` {
 			t.Errorf("it is %v", e)
 		}
 		_, err = writer.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Id: "again", Text: "guess"})

@@ -121,6 +121,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	t.Cleanup(pictures.Close)
 	b.providers = modeltest.New(t, nil)
 	services := rpc.Services{
+		DB:      d.DB,
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing, b.providers.Asker()),
 		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Inboxes: inbox.New(d.DB), Boxes: boxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),

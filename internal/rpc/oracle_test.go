@@ -191,7 +191,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		// These are free text about things outside the database, and are never looked up. Even the id of another house's
 		// thread is just text here, and must change nothing.
 		return theirs.thread, none
-	case field == "id" && (method == "Say" || method == "Append" || method == "RunCommand"), kind == "command", kind == "entry":
+	case field == "id" && slices.Contains([]string{"Say", "Append", "Edit", "Delete", "RunCommand"}, method), kind == "command", kind == "entry":
 		return theirs.command, none
 	case field == "id" && method == "CreateAPIKey", field == "id" && service == "CredentialService":
 		kind = "key"

@@ -93,8 +93,13 @@ ThreadService.GetThread              401    401     401     401     404      ok 
 EntryService.List                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Tail                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Say                     401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+EntryService.Edit                    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EntryService.Delete                  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EntryService.React                   401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EntryService.ListEdits               401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.WhoAnswers              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EntryService.ShowTyping              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+EntryService.WatchPresence           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EntryService.Append                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
 ArtifactService.GetArtifact          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 ArtifactService.ListArtifacts        401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
@@ -382,8 +387,36 @@ var procedures = map[string]call{
 	"EntryService.Say": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"}))
 	},
+	"EntryService.Edit": func(ctx context.Context, c *arbe.Client, of things) error {
+		if _, err := c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "helo"}); err != nil {
+			return err
+		}
+		return errOf(c.Entries.Edit(ctx, &arbev1.EditRequest{ThreadId: of.thread, Text: "hello"}))
+	},
+	"EntryService.Delete": func(ctx context.Context, c *arbe.Client, of things) error {
+		if _, err := c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"}); err != nil {
+			return err
+		}
+		return errOf(c.Entries.Delete(ctx, &arbev1.DeleteRequest{ThreadId: of.thread}))
+	},
+	"EntryService.React": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.React(ctx, &arbev1.ReactRequest{ThreadId: of.thread, EntryId: of.command, Emoji: "👍"}))
+	},
+	"EntryService.ListEdits": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.ListEdits(ctx, &arbev1.ListEditsRequest{ThreadId: of.thread, EntryId: of.command}))
+	},
 	"EntryService.Append": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}))
+	},
+	"EntryService.WatchPresence": func(ctx context.Context, c *arbe.Client, of things) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := c.Entries.WatchPresence(ctx, &arbev1.WatchPresenceRequest{ThreadId: of.thread})
+		if err != nil {
+			return err
+		}
+		stream.Receive()
+		return stream.Err()
 	},
 	"EntryService.List": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: of.thread}))

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
@@ -41,6 +42,7 @@ import (
 
 // Services holds the parts that the service layer needs. All fields up to Logger are required.
 type Services struct {
+	DB         *db.DB
 	Auth       *auth.Auth
 	Houses     *house.Houses
 	Bots       *bot.Bots

@@ -252,7 +252,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 func (p *starting) openDoors(context.Context) error {
 	ports := port.New(port.Config{Auth: p.auth, Boxes: p.boxes, House: p.url, Previews: p.previews(), Key: p.sealer.Derive("previews"), Logger: p.logger})
 	services := rpc.Services{
-		Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
+		DB: p.database, Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures, Inboxes: p.inboxes,
 		Boxes: p.boxes, Ports: ports, Dispatcher: p.dispatcher, Artifacts: p.artifacts, Agents: agents(),
 		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -87,11 +88,15 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	if _, err := t.log.AppendTx(ctx, tx, ref, entry.NewDraft("", scope.Agent, entry.Forked{ThreadID: sourceID, Seq: seq})); err != nil {
 		return Thread{}, err
 	}
-	return t.insert(ctx, tx, query.InsertThreadParams{
+	made, err := t.insert(ctx, tx, query.InsertThreadParams{
 		ID: f.ID, HouseID: scope.House, StreamID: ref.Name, Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
 		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
 		ForkedFromID: &sourceID, ForkedAtSeq: &seq, AnsweringAgentID: db.Null(source.Answering), AnsweringDecided: source.Settled, People: source.People,
 	})
+	if err == nil {
+		err = entrystate.ForkTx(ctx, tx, source.Stream(), ref, f.ID, seq)
+	}
+	return made, err
 }
 
 // forked returns the existing thread with a fork's id if it is that fork.

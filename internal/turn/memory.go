@@ -13,6 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -135,10 +136,22 @@ func (r *run) recall(ctx context.Context) error {
 	if err := t.readAsked(ctx, r.log, r.ref, r.turn.AskedSeqs); err != nil {
 		return err
 	}
+	if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
+		return err
+	}
 	if r.turn.Steps > 0 {
 		t.admit()
 	}
 	return nil
+}
+
+// follow reads the entries written since, and what became of the messages of all.
+func (r *run) follow(ctx context.Context) (err error) {
+	t := &r.transcript
+	if err = t.follow(ctx, r.log, r.ref); err == nil {
+		t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries)
+	}
+	return err
 }
 
 // admit makes the transcript say that entries between the memory and its own entries are left out, if there are any.

@@ -282,7 +282,7 @@ func (r *run) work(ctx context.Context) error {
 		if first {
 			err = r.recall(ctx)
 		} else {
-			err = r.transcript.follow(ctx, r.log, r.ref)
+			err = r.follow(ctx)
 		}
 		if err != nil {
 			return err

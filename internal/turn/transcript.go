@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -44,13 +45,15 @@ type transcript struct {
 	shortened int64
 	// people are the authors by their ids.
 	people map[string]Person
+	// states holds the edits and deletions of messages.
+	states entrystate.States
 	// sight says what the model can be shown.
 	sight sight
 }
 
 // part returns a transcript of some of the entries, for the same reader.
 func (t *transcript) part(entries []entry.Entry) *transcript {
-	return &transcript{bot: t.bot, turn: t.turn, people: t.people, shortened: t.shortened, sight: t.sight, entries: entries}
+	return &transcript{bot: t.bot, turn: t.turn, people: t.people, states: t.states, shortened: t.shortened, sight: t.sight, entries: entries}
 }
 
 // Person is an agent as others see it.
@@ -189,7 +192,8 @@ func (t *transcript) messages() []entry.PiMessage {
 	m := messages{transcript: t, list: t.memory.notes(t.reads, t.person), words: map[string]string{}, chats: map[string]entry.Entry{},
 		commands: map[string]entry.Entry{}, ran: map[string]int{}, returned: map[string]bool{}}
 	for _, e := range t.entries {
-		if p, ok := entry.Decode(e); ok {
+		e, gone := t.states.Now(e)
+		if p, ok := entry.Decode(e); ok && !gone {
 			m.read(e, p)
 		}
 	}
@@ -256,6 +260,10 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 			return
 		}
 		m.add(note("you no longer wait for the task in thread “"+Name(p.ChildThreadID)+"”, which goes on. You can read that thread; its result will be here, and you are not asked again because of it. How far it is", oneLine(p.State(), quoted)))
+	case entry.ChatEdited:
+		m.add(note("“" + Name(m.person(e.Author).Name) + "” edited one of their messages, which has its new text above"))
+	case entry.ChatDeleted:
+		m.add(note("“" + Name(m.person(e.Author).Name) + "” deleted one of their messages"))
 	case entry.QueueEdited:
 		m.add(note("“"+Name(m.person(e.Author).Name)+"” changed what the coding agent is told; instead of the message it reads", entry.Clip(p.Text, commandOutput)))
 	case entry.QueueCancelled:

@@ -252,6 +252,25 @@ func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r
 	return t, o, err
 }
 
+// SteerTx passes an entry to an active turn, as [RequestTx] does, and does nothing if the turn has ended meanwhile.
+func SteerTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, t Turn, q Question) error {
+	r := Request{Entry: q.Entry, Think: q.Think}
+	id, err := queries.SteerTurn(ctx, tx, query.SteerTurnParams{HouseID: t.House, ThreadID: t.Thread, AgentID: t.Bot, Seq: q.Seq, EntryID: q.Entry, Chain: int32(t.Chain), Tools: t.Tools, Root: t.Root, AskedThink: r.askedThink()})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && id != t.ID {
+		return nil
+	}
+	if err == nil {
+		_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.steerID(q.Entry), "", entry.TurnSteered{TurnID: t.ID, AgentID: t.Bot, EntryID: q.Entry, Reason: t.Reason}))
+	}
+	return err
+}
+
+// ForgetTx deletes the summaries of a thread that may include the entry at a position. Bots then read the end of the thread, and leave
+// out what an earlier summary would have replaced.
+func ForgetTx(ctx context.Context, tx pgx.Tx, house, thread string, seq int64) error {
+	return queries.ForgetSummaries(ctx, tx, house, thread, seq)
+}
+
 // startTx records in the log that a turn begins.
 func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, asks, reason, policy string) error {
 	_, err := log.AppendTx(ctx, tx, to, entry.NewDraft(t.startID(), "", entry.TurnStarted{TurnID: t.ID, AgentID: t.Bot, EntryID: asks, Reason: reason, PolicyID: policy}))

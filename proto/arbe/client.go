@@ -24,6 +24,8 @@ import (
 	"sync"
 
 	"connectrpc.com/connect"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // Client calls one server with one credential. It is safe for concurrent use.
@@ -72,17 +74,21 @@ func New(baseURL, token string, opts ...Option) *Client {
 // module is this module's path.
 const module = "github.com/arbe-dev/arbe"
 
-// userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)".
+// userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)". The command line has a name of its
+// own.
 var userAgent = sync.OnceValue(func() string {
-	version := "devel"
+	client, version := "arbe-go", "devel"
 	if build, ok := debug.ReadBuildInfo(); ok {
+		if strings.HasPrefix(build.Path, module+"/cmd/arbe") {
+			client = arbev1.CLIAgent
+		}
 		for _, m := range append(build.Deps, &build.Main) {
 			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
 				version = m.Version
 			}
 		}
 	}
-	return fmt.Sprintf("arbe-go/%s connect-go/%s (%s)", version, connect.Version, runtime.Version())
+	return fmt.Sprintf("%s/%s connect-go/%s (%s)", client, version, connect.Version, runtime.Version())
 })
 
 // bearer is the interceptor that adds a token to every call. It is a type instead of a unary interceptor function,

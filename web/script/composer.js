@@ -4,6 +4,7 @@ import { $, $$, newID, post, tell, thread, touch, unreachable } from './dom.js'
 import { addChip, chosenFiles, clearFiles, nameOfFile } from './files.js'
 import { notify } from './notice.js'
 import { send, withdraw } from './outbox.js'
+import { editLast, isEditing, leaveMessage, saveMessage } from './revise.js'
 import { store } from './storage.js'
 
 const composer = $('#composer'), outbox = $('#outbox')
@@ -34,7 +35,9 @@ for (const form of $$('form[data-draft]')) {
     } else if (event.key === 'ArrowUp' && area.value === '' && $('#outbox form:last-child')) {
       event.preventDefault()
       takeBack($('#outbox form:last-child'))
-    } else if (event.key === 'Escape') area.blur()
+    } else if (event.key === 'ArrowUp' && area.value === '' && form === composer && !$('.chips li', form) && editLast()) event.preventDefault()
+    else if (event.key === 'Escape' && form === composer && isEditing()) leaveMessage()
+    else if (event.key === 'Escape') area.blur()
   })
   form.clear = () => { area.value = ''; changed() }
 }
@@ -105,6 +108,7 @@ if (outbox) {
   composer.addEventListener('submit', event => {
     event.preventDefault()
     const text = $('#composer-text').value, chips = chosenFiles()
+    if (isEditing()) return saveMessage(text)
     if (!text.trim() && !chips.length) return
     if (chips.some(chip => !chip.dataset.file)) {
       $('#composer-error').textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'

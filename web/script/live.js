@@ -38,6 +38,7 @@ function pause() {
   paused = true
   shown = ''
   $('#typing')?.replaceChildren()
+  $('#presence')?.replaceChildren()
   delete document.documentElement.dataset.live
   sendToConnection?.({ leave: true })
 }
@@ -62,6 +63,7 @@ function receive(event) {
   if (event.lost) {
     document.documentElement.dataset.connection = 'lost'
     $('#typing')?.replaceChildren()
+    $('#presence')?.replaceChildren()
     delete document.documentElement.dataset.live
     waiting = new Set(shown.split(' '))
     return

@@ -15,6 +15,9 @@ import (
 type Chat struct {
 	Thread string
 	Seq    int64
+	// Deleted: its author deleted it, and nothing else of it is shown. Edits is how often it was edited.
+	Deleted bool
+	Edits   int
 	// HTML is the text. Rest is the number of its bytes that are not shown.
 	HTML  string
 	Rest  int
@@ -66,7 +69,14 @@ type Thought struct {
 }
 
 func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
+	became := k.states[e.ID]
+	if became.GetDeleted() {
+		return Chat{Thread: k.thread, Seq: e.Seq, Deleted: true}
+	}
 	v := Chat{Thread: k.thread, Seq: e.Seq, Files: k.filesOf(ctx, c)}
+	if became.GetText() != "" {
+		c.Text, v.Edits = became.Text, max(int(became.Edits), 1) // a fork does not know how often
+	}
 	text := c.Text
 	long := isLong
 	if c.Turn != nil || c.Run != nil {
@@ -90,9 +100,20 @@ func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
 	v.ReplyTo = &Reply{}
 	if to := k.chat(c.ReplyTo); to != nil && to.Seq < e.Seq {
 		said, _ := entry.SeenAs[entry.Chat](to)
-		v.ReplyTo = &Reply{Thread: k.thread, Seq: to.Seq, Author: k.people.ByID(to.Author).Name, Text: said.Text}
+		v.ReplyTo = &Reply{Thread: k.thread, Seq: to.Seq, Author: k.people.ByID(to.Author).Name, Text: k.present(c.ReplyTo, said.Text)}
 	}
 	return v
+}
+
+// present returns the text of a message as it is now, in short.
+func (k *known) present(id, text string) string {
+	switch became := k.states[id]; {
+	case became.GetDeleted():
+		return "a deleted message"
+	case became.GetText() != "":
+		return entry.OneLine(became.Text, 80)
+	}
+	return text
 }
 
 func (k *known) questionOf(id string) Question {

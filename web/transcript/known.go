@@ -82,6 +82,9 @@ type known struct {
 	lastSaid    int64
 	lastSandbox string
 
+	// states holds the edits, deletions and reactions of messages, by id.
+	states map[string]*arbev1.EntryState
+
 	// effort is the remaining budget for formatting this piece. lookups counts the artifacts that were looked up for it.
 	effort  *markup.Effort
 	lookups int
@@ -256,6 +259,7 @@ func (k *known) forget() {
 		return (w.Kind == entry.TurnWork || w.Kind == entry.RunWork) && p.Completed() == nil
 	})
 	clear(k.explained)
+	clear(k.states)
 }
 
 // turn is the known data of a bot's turn, or of a run of the coding agent.

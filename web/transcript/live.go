@@ -19,7 +19,7 @@ const (
 	maxWriting = 16
 )
 
-// Change is a change of an open page: a [CommandEnded], [CommandBuilt], [CallEnded], [CallChanged], [ApprovalAnswer],
+// Change is a change of an open page: a [CommandEnded], [CommandBuilt], [CallEnded], [CallChanged], [ApprovalAnswer], [Rewritten], [Reacted],
 // [OutputPainted], [BuildPainted], [TurnChange] or [TurnGone].
 type Change any
 
@@ -47,6 +47,9 @@ type (
 	}
 	// FateChanged is a message that somebody changed while it waited for a coding agent.
 	FateChanged struct{ Fate }
+	// Rewritten is a row whose message was edited or deleted, and Reacted one to which somebody reacted.
+	Rewritten struct{ Row }
+	Reacted   struct{ Row }
 	// TurnGone is a turn that has ended. Key is that of its block.
 	TurnGone struct{ Key string }
 )
@@ -93,12 +96,44 @@ func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) 
 	if err := l.callEntry(e, show); err != nil {
 		return r, err
 	}
-	if part, ok := entry.DoesTo(e, entry.ChatWork); ok && part.Stage == entry.Notes && l.driver != "" {
+	if part, ok := entry.DoesTo(e, entry.ChatWork); ok && part.Stage == entry.Notes && l.driver != "" && !strings.HasPrefix(e.Type, entry.Quiet) {
 		if err := show(FateChanged{*l.fateOf(part.ID)}); err != nil {
 			return r, err
 		}
 	}
+	if err := l.revised(ctx, e, show); err != nil {
+		return r, err
+	}
 	return r, l.turnEntry(ctx, e, show)
+}
+
+// revised shows what was said as it is after an entry about it. It is read again, because it may be far up.
+func (l *Live) revised(ctx context.Context, e entry.Entry, show Show) error {
+	seq, reacted := int64(0), false
+	if p, ok := entry.As[entry.ChatEdited](e); ok {
+		seq = p.Seq
+	} else if p, ok := entry.As[entry.ChatDeleted](e); ok {
+		seq = p.Seq
+	} else if p, ok := entry.As[entry.ChatReacted](e); ok {
+		seq, reacted = p.Seq, true
+	}
+	if seq == 0 {
+		return nil
+	}
+	at, err := l.list(ctx, &arbev1.ListRequest{After: seq - 1, Limit: 1})
+	if err != nil || len(at) == 0 || at[0].Seq != seq {
+		return err
+	}
+	message := at[0]
+	if err := l.meet(ctx, message); err != nil {
+		return err
+	}
+	r := Row{Thread: l.thread, Entry: message, Author: l.people.ByID(message.Author), Reactions: l.reactionsTo(message.ID)}
+	if reacted {
+		return show(Reacted{r})
+	}
+	r.Body = l.body(ctx, kindOf(message), message)
+	return show(Rewritten{r})
 }
 
 // Learn processes an entry that the page already has, because the rows after it depend on it.

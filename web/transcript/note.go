@@ -35,6 +35,9 @@ func plainly[P entry.Payload](icon string) func(context.Context, *known, entry.E
 	return func(_ context.Context, _ *known, _ entry.Entry, p P) Body { return note("", icon, p.Plain()) }
 }
 
+// elsewhere shows nothing, because the message that the entry is about shows what became of it.
+func elsewhere[P entry.Payload](context.Context, *known, entry.Entry, P) Body { return nil }
+
 // aboutBot returns a note with a sentence about a bot.
 func aboutBot[P interface {
 	entry.Payload

@@ -60,7 +60,7 @@ func (k *known) nameOf(agent string) string {
 // quoted returns the beginning of a chat, for a sentence.
 func (k *known) quoted(id string) string {
 	if said, ok := entry.SeenAs[entry.Chat](k.chat(id)); ok && said.Text != "" {
-		return "“" + said.Text + "”"
+		return "“" + k.present(id, said.Text) + "”"
 	}
 	return "a message that waited"
 }

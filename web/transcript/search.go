@@ -96,7 +96,19 @@ func (s *search) list(ctx context.Context, req *arbev1.ListRequest) ([]entry.Ent
 	if err != nil {
 		return nil, err
 	}
+	s.applyStates(res.Entries)
 	return Entries(res.Entries), nil
+}
+
+// applyStates records the edits, deletions and reactions of entries, and forgets those of entries that have none.
+func (k *known) applyStates(wire []*arbev1.Entry) {
+	for _, e := range wire {
+		if e.State != nil {
+			k.states[e.Id] = e.State
+		} else {
+			delete(k.states, e.Id)
+		}
+	}
 }
 
 // updatesOldest reports whether an entry belongs to the oldest waiting command without naming it.

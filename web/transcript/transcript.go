@@ -36,8 +36,33 @@ type Row struct {
 	Why string
 	// Work rows show only tool calls of a bot. Pages can fold consecutive ones.
 	Work bool
+	// Reactions are how members react to it.
+	Reactions []Reaction
 	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body Body
+}
+
+// Reaction is an emoji with which members react.
+type Reaction struct {
+	Emoji string
+	// Agents are who they are, and Names how they are called.
+	Agents, Names []string
+}
+
+// reactionsTo returns how members react to an entry. A deleted message has no reactions.
+func (k *known) reactionsTo(id string) (list []Reaction) {
+	became := k.states[id]
+	if became.GetDeleted() {
+		return nil
+	}
+	for _, r := range became.GetReactions() {
+		shown := Reaction{Emoji: r.Emoji, Agents: r.AgentIds}
+		for _, agent := range r.AgentIds[:min(len(r.AgentIds), maxReactors)] {
+			shown.Names = append(shown.Names, k.nameOf(agent))
+		}
+		list = append(list, shown)
+	}
+	return list
 }
 
 // Source is what a transcript reads from.
@@ -57,10 +82,11 @@ type Transcript struct {
 	threads Threads
 	logger  *slog.Logger
 
-	// lastAuthor, lastTurn and lastAt describe the head of the last row other than notes, and lastDay is the day of the last
+	// lastAuthor, lastTurn, lastAt and lastVia describe the head of the last row other than notes, and lastDay is the day of the last
 	// visible row.
 	lastAuthor, lastTurn string
 	lastAt               time.Time
+	lastVia              entry.Via
 	lastDay              string
 }
 
@@ -73,12 +99,16 @@ func New(from Source, thread *arbev1.Thread) *Transcript {
 		house: thread.HouseId, environment: thread.EnvironmentId,
 		driver: thread.AgentId,
 		ledger: entry.Ledger{Brief: brief}, unseen: map[string]turn{}, beats: map[string]entry.Heartbeat{}, explained: map[string]bool{},
+		states: map[string]*arbev1.EntryState{},
 	}
 	return t
 }
 
 // Unfold shows entries in full.
 func (t *Transcript) Unfold() { t.unfolded = true }
+
+// ApplyStates records the edits, deletions and reactions of entries, before their rows are made.
+func (t *Transcript) ApplyStates(wire []*arbev1.Entry) { t.applyStates(wire) }
 
 // Rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
 // result is not in the piece has ended if the rest of the log has it.
@@ -134,7 +164,7 @@ func (t *Transcript) row(ctx context.Context, e entry.Entry) (Row, error) {
 		return Row{}, err
 	}
 	k := kindOf(e)
-	r := Row{Thread: t.thread, Entry: e, Author: t.people.ByID(e.Author), Noted: k.shape == noted, Body: t.body(ctx, k, e)}
+	r := Row{Thread: t.thread, Entry: e, Author: t.people.ByID(e.Author), Noted: k.shape == noted, Body: t.body(ctx, k, e), Reactions: t.reactionsTo(e.ID)}
 	r.Work = isWork(e, r.Body)
 	if day := e.Time.UTC().Format(time.DateOnly); r.Body != nil && day != t.lastDay {
 		r.FirstOfDay, t.lastDay = true, day
@@ -171,11 +201,12 @@ func (t *Transcript) head(r *Row) {
 	e := r.Entry
 	turn := entry.AnswerOf(e.ID)
 	together := e.Time.Sub(t.lastAt) < joinWithin || turn != "" && turn == t.lastTurn
-	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "")
+	via := entry.ViaOf(e)
+	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "") && via == t.lastVia
 	if r.Why = t.reasonOf(e); r.Why != "" {
 		r.Joined = false
 	}
-	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn = e.Seq, e.Author, e.Time, turn
+	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn, t.lastVia = e.Seq, e.Author, e.Time, turn, via
 }
 
 // meet looks up the agents whom entries name. It does so for many entries at once, and before they are shown: if a name
@@ -190,12 +221,18 @@ func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 				ids = append(ids, to.Author)
 			}
 		}
+		for _, r := range t.states[e.ID].GetReactions() {
+			ids = append(ids, r.AgentIds[:min(len(r.AgentIds), maxReactors)]...)
+		}
 		if result, _, ended := t.ended(e.ID); ended {
 			ids = append(ids, result.CancelledBy)
 		}
 	}
 	return t.people.Meet(ctx, ids...)
 }
+
+// maxReactors is how many of those who react with an emoji are looked up.
+const maxReactors = 50
 
 // maxChildren limits the children of a thread that are looked up for a piece of its log at once. Some others are looked up
 // one by one, and the state of the rest is not shown.

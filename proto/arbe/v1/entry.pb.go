@@ -370,6 +370,503 @@ func (x *AppendResponse) GetEntry() *Entry {
 	return nil
 }
 
+type EditRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The message; empty for the caller's last one.
+	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// The new text, in Markdown. It runs no command.
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+	Id            string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditRequest) Reset() {
+	*x = EditRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditRequest) ProtoMessage() {}
+
+func (x *EditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
+func (*EditRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *EditRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *EditRequest) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *EditRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *EditRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type EditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message.
+	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditResponse) Reset() {
+	*x = EditResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditResponse) ProtoMessage() {}
+
+func (x *EditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
+func (*EditResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *EditResponse) GetEntry() *Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+type DeleteRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The message; empty for the caller's last one.
+	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeleteRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type DeleteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message.
+	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteResponse) Reset() {
+	*x = DeleteResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteResponse) ProtoMessage() {}
+
+func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteResponse) GetEntry() *Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+type ReactRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	EntryId  string                 `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// A single emoji.
+	Emoji string `protobuf:"bytes,3,opt,name=emoji,proto3" json:"emoji,omitempty"`
+	// Remove the reaction.
+	Remove        bool `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReactRequest) Reset() {
+	*x = ReactRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReactRequest) ProtoMessage() {}
+
+func (x *ReactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReactRequest.ProtoReflect.Descriptor instead.
+func (*ReactRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReactRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ReactRequest) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *ReactRequest) GetEmoji() string {
+	if x != nil {
+		return x.Emoji
+	}
+	return ""
+}
+
+func (x *ReactRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+type ReactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entry.
+	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReactResponse) Reset() {
+	*x = ReactResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReactResponse) ProtoMessage() {}
+
+func (x *ReactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReactResponse.ProtoReflect.Descriptor instead.
+func (*ReactResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReactResponse) GetEntry() *Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+type ListEditsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	EntryId       string                 `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEditsRequest) Reset() {
+	*x = ListEditsRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEditsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEditsRequest) ProtoMessage() {}
+
+func (x *ListEditsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEditsRequest.ProtoReflect.Descriptor instead.
+func (*ListEditsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListEditsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ListEditsRequest) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+type ListEditsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The oldest first. The last one is the present text.
+	Wordings      []*Wording `protobuf:"bytes,1,rep,name=wordings,proto3" json:"wordings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEditsResponse) Reset() {
+	*x = ListEditsResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEditsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEditsResponse) ProtoMessage() {}
+
+func (x *ListEditsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEditsResponse.ProtoReflect.Descriptor instead.
+func (*ListEditsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListEditsResponse) GetWordings() []*Wording {
+	if x != nil {
+		return x.Wordings
+	}
+	return nil
+}
+
+// Wording is a text that a message has had.
+type Wording struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// When it was written, and the position of the entry that has it.
+	WrittenAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
+	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wording) Reset() {
+	*x = Wording{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wording) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wording) ProtoMessage() {}
+
+func (x *Wording) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wording.ProtoReflect.Descriptor instead.
+func (*Wording) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Wording) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Wording) GetWrittenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WrittenAt
+	}
+	return nil
+}
+
+func (x *Wording) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type ListRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -394,7 +891,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	mi := &file_arbe_v1_entry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +903,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	mi := &file_arbe_v1_entry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +916,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListRequest) GetThreadId() string {
@@ -486,7 +983,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	mi := &file_arbe_v1_entry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +995,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	mi := &file_arbe_v1_entry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +1008,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListResponse) GetEntries() []*Entry {
@@ -548,7 +1045,7 @@ type TailRequest struct {
 
 func (x *TailRequest) Reset() {
 	*x = TailRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	mi := &file_arbe_v1_entry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1057,7 @@ func (x *TailRequest) String() string {
 func (*TailRequest) ProtoMessage() {}
 
 func (x *TailRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	mi := &file_arbe_v1_entry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1070,7 @@ func (x *TailRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailRequest.ProtoReflect.Descriptor instead.
 func (*TailRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TailRequest) GetThreadId() string {
@@ -613,7 +1110,7 @@ type TailResponse struct {
 
 func (x *TailResponse) Reset() {
 	*x = TailResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	mi := &file_arbe_v1_entry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +1122,7 @@ func (x *TailResponse) String() string {
 func (*TailResponse) ProtoMessage() {}
 
 func (x *TailResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	mi := &file_arbe_v1_entry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +1135,7 @@ func (x *TailResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailResponse.ProtoReflect.Descriptor instead.
 func (*TailResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TailResponse) GetEvent() isTailResponse_Event {
@@ -740,7 +1237,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	mi := &file_arbe_v1_entry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +1249,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	mi := &file_arbe_v1_entry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +1262,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CaughtUp) GetSeq() int64 {
@@ -783,7 +1280,7 @@ type Alive struct {
 
 func (x *Alive) Reset() {
 	*x = Alive{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	mi := &file_arbe_v1_entry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +1292,7 @@ func (x *Alive) String() string {
 func (*Alive) ProtoMessage() {}
 
 func (x *Alive) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	mi := &file_arbe_v1_entry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +1305,7 @@ func (x *Alive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alive.ProtoReflect.Descriptor instead.
 func (*Alive) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{19}
 }
 
 // Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
@@ -822,7 +1319,7 @@ type Typing struct {
 
 func (x *Typing) Reset() {
 	*x = Typing{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	mi := &file_arbe_v1_entry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +1331,7 @@ func (x *Typing) String() string {
 func (*Typing) ProtoMessage() {}
 
 func (x *Typing) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	mi := &file_arbe_v1_entry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +1344,7 @@ func (x *Typing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Typing.ProtoReflect.Descriptor instead.
 func (*Typing) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Typing) GetAgentId() string {
@@ -869,7 +1366,7 @@ type WhoAnswersRequest struct {
 
 func (x *WhoAnswersRequest) Reset() {
 	*x = WhoAnswersRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	mi := &file_arbe_v1_entry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1378,7 @@ func (x *WhoAnswersRequest) String() string {
 func (*WhoAnswersRequest) ProtoMessage() {}
 
 func (x *WhoAnswersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	mi := &file_arbe_v1_entry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1391,7 @@ func (x *WhoAnswersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAnswersRequest.ProtoReflect.Descriptor instead.
 func (*WhoAnswersRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WhoAnswersRequest) GetThreadId() string {
@@ -928,7 +1425,7 @@ type WhoAnswersResponse struct {
 
 func (x *WhoAnswersResponse) Reset() {
 	*x = WhoAnswersResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	mi := &file_arbe_v1_entry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1437,7 @@ func (x *WhoAnswersResponse) String() string {
 func (*WhoAnswersResponse) ProtoMessage() {}
 
 func (x *WhoAnswersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	mi := &file_arbe_v1_entry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1450,7 @@ func (x *WhoAnswersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAnswersResponse.ProtoReflect.Descriptor instead.
 func (*WhoAnswersResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WhoAnswersResponse) GetAnswerers() []*Answerer {
@@ -980,7 +1477,7 @@ type Answerer struct {
 
 func (x *Answerer) Reset() {
 	*x = Answerer{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[14]
+	mi := &file_arbe_v1_entry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1489,7 @@ func (x *Answerer) String() string {
 func (*Answerer) ProtoMessage() {}
 
 func (x *Answerer) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[14]
+	mi := &file_arbe_v1_entry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1502,7 @@ func (x *Answerer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answerer.ProtoReflect.Descriptor instead.
 func (*Answerer) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Answerer) GetAgentId() string {
@@ -1059,7 +1556,7 @@ type ShowTypingRequest struct {
 
 func (x *ShowTypingRequest) Reset() {
 	*x = ShowTypingRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[15]
+	mi := &file_arbe_v1_entry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1568,7 @@ func (x *ShowTypingRequest) String() string {
 func (*ShowTypingRequest) ProtoMessage() {}
 
 func (x *ShowTypingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[15]
+	mi := &file_arbe_v1_entry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1581,7 @@ func (x *ShowTypingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowTypingRequest.ProtoReflect.Descriptor instead.
 func (*ShowTypingRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ShowTypingRequest) GetThreadId() string {
@@ -1102,7 +1599,7 @@ type ShowTypingResponse struct {
 
 func (x *ShowTypingResponse) Reset() {
 	*x = ShowTypingResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[16]
+	mi := &file_arbe_v1_entry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1611,7 @@ func (x *ShowTypingResponse) String() string {
 func (*ShowTypingResponse) ProtoMessage() {}
 
 func (x *ShowTypingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[16]
+	mi := &file_arbe_v1_entry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1624,180 @@ func (x *ShowTypingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowTypingResponse.ProtoReflect.Descriptor instead.
 func (*ShowTypingResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{25}
+}
+
+type WatchPresenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchPresenceRequest) Reset() {
+	*x = WatchPresenceRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchPresenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchPresenceRequest) ProtoMessage() {}
+
+func (x *WatchPresenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchPresenceRequest.ProtoReflect.Descriptor instead.
+func (*WatchPresenceRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchPresenceRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type WatchPresenceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*WatchPresenceResponse_Present
+	//	*WatchPresenceResponse_Alive
+	Event         isWatchPresenceResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchPresenceResponse) Reset() {
+	*x = WatchPresenceResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchPresenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchPresenceResponse) ProtoMessage() {}
+
+func (x *WatchPresenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchPresenceResponse.ProtoReflect.Descriptor instead.
+func (*WatchPresenceResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchPresenceResponse) GetEvent() isWatchPresenceResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchPresenceResponse) GetPresent() *Present {
+	if x != nil {
+		if x, ok := x.Event.(*WatchPresenceResponse_Present); ok {
+			return x.Present
+		}
+	}
+	return nil
+}
+
+func (x *WatchPresenceResponse) GetAlive() *Alive {
+	if x != nil {
+		if x, ok := x.Event.(*WatchPresenceResponse_Alive); ok {
+			return x.Alive
+		}
+	}
+	return nil
+}
+
+type isWatchPresenceResponse_Event interface {
+	isWatchPresenceResponse_Event()
+}
+
+type WatchPresenceResponse_Present struct {
+	Present *Present `protobuf:"bytes,1,opt,name=present,proto3,oneof"`
+}
+
+type WatchPresenceResponse_Alive struct {
+	// Nothing has happened for a while, and the connection works.
+	Alive *Alive `protobuf:"bytes,2,opt,name=alive,proto3,oneof"`
+}
+
+func (*WatchPresenceResponse_Present) isWatchPresenceResponse_Event() {}
+
+func (*WatchPresenceResponse_Alive) isWatchPresenceResponse_Event() {}
+
+// Present lists the agents who have a thread open.
+type Present struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted, with the caller. It is incomplete if very many are present.
+	AgentIds      []string `protobuf:"bytes,1,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Present) Reset() {
+	*x = Present{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Present) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Present) ProtoMessage() {}
+
+func (x *Present) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Present.ProtoReflect.Descriptor instead.
+func (*Present) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Present) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
 }
 
 type SearchRequest struct {
@@ -1142,7 +1812,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[17]
+	mi := &file_arbe_v1_entry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1824,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[17]
+	mi := &file_arbe_v1_entry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1837,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SearchRequest) GetHouseId() string {
@@ -1205,7 +1875,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[18]
+	mi := &file_arbe_v1_entry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1887,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[18]
+	mi := &file_arbe_v1_entry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1900,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SearchResponse) GetHits() []*SearchHit {
@@ -1276,7 +1946,7 @@ type SearchHit struct {
 
 func (x *SearchHit) Reset() {
 	*x = SearchHit{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[19]
+	mi := &file_arbe_v1_entry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1958,7 @@ func (x *SearchHit) String() string {
 func (*SearchHit) ProtoMessage() {}
 
 func (x *SearchHit) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[19]
+	mi := &file_arbe_v1_entry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1971,7 @@ func (x *SearchHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchHit.ProtoReflect.Descriptor instead.
 func (*SearchHit) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SearchHit) GetThreadId() string {
@@ -1378,7 +2048,7 @@ type NamedThread struct {
 
 func (x *NamedThread) Reset() {
 	*x = NamedThread{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[20]
+	mi := &file_arbe_v1_entry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +2060,7 @@ func (x *NamedThread) String() string {
 func (*NamedThread) ProtoMessage() {}
 
 func (x *NamedThread) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[20]
+	mi := &file_arbe_v1_entry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +2073,7 @@ func (x *NamedThread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedThread.ProtoReflect.Descriptor instead.
 func (*NamedThread) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NamedThread) GetThreadId() string {
@@ -1449,7 +2119,39 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\apayload\x18\x04 \x01(\tR\apayload\x12!\n" +
 	"\x04chat\x18\x05 \x01(\v2\r.arbe.v1.ChatR\x04chat\"6\n" +
 	"\x0eAppendResponse\x12$\n" +
-	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"\xe9\x01\n" +
+	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"\x88\x01\n" +
+	"\vEditRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12#\n" +
+	"\bentry_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aentryId\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\x18\n" +
+	"\x02id\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x02id\"4\n" +
+	"\fEditResponse\x12$\n" +
+	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"v\n" +
+	"\rDeleteRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12#\n" +
+	"\bentry_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aentryId\x12\x18\n" +
+	"\x02id\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x02id\"6\n" +
+	"\x0eDeleteResponse\x12$\n" +
+	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"\x96\x01\n" +
+	"\fReactRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12%\n" +
+	"\bentry_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aentryId\x12\x1f\n" +
+	"\x05emoji\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01( R\x05emoji\x12\x16\n" +
+	"\x06remove\x18\x04 \x01(\bR\x06remove\"5\n" +
+	"\rReactResponse\x12$\n" +
+	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"a\n" +
+	"\x10ListEditsRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12%\n" +
+	"\bentry_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aentryId\"A\n" +
+	"\x11ListEditsResponse\x12,\n" +
+	"\bwordings\x18\x01 \x03(\v2\x10.arbe.v1.WordingR\bwordings\"j\n" +
+	"\aWording\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x129\n" +
+	"\n" +
+	"written_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\xe9\x01\n" +
 	"\vListRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
 	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05after\x12\x1f\n" +
@@ -1495,7 +2197,15 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\vexplanation\x18\x06 \x01(\tR\vexplanation\";\n" +
 	"\x11ShowTypingRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"\x14\n" +
-	"\x12ShowTypingResponse\"\x7f\n" +
+	"\x12ShowTypingResponse\">\n" +
+	"\x14WatchPresenceRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"v\n" +
+	"\x15WatchPresenceResponse\x12,\n" +
+	"\apresent\x18\x01 \x01(\v2\x10.arbe.v1.PresentH\x00R\apresent\x12&\n" +
+	"\x05alive\x18\x02 \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05aliveB\a\n" +
+	"\x05event\"&\n" +
+	"\aPresent\x12\x1b\n" +
+	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\"\x7f\n" +
 	"\rSearchRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x05query\x18\x02 \x01(\tB\n" +
@@ -1520,17 +2230,22 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"written_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\">\n" +
 	"\vNamedThread\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name2\xbf\x03\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name2\x82\x06\n" +
 	"\fEntryService\x120\n" +
 	"\x03Say\x12\x13.arbe.v1.SayRequest\x1a\x14.arbe.v1.SayResponse\x129\n" +
-	"\x06Append\x12\x16.arbe.v1.AppendRequest\x1a\x17.arbe.v1.AppendResponse\x128\n" +
+	"\x06Append\x12\x16.arbe.v1.AppendRequest\x1a\x17.arbe.v1.AppendResponse\x123\n" +
+	"\x04Edit\x12\x14.arbe.v1.EditRequest\x1a\x15.arbe.v1.EditResponse\x129\n" +
+	"\x06Delete\x12\x16.arbe.v1.DeleteRequest\x1a\x17.arbe.v1.DeleteResponse\x12G\n" +
+	"\tListEdits\x12\x19.arbe.v1.ListEditsRequest\x1a\x1a.arbe.v1.ListEditsResponse\"\x03\x90\x02\x01\x126\n" +
+	"\x05React\x12\x15.arbe.v1.ReactRequest\x1a\x16.arbe.v1.ReactResponse\x128\n" +
 	"\x04List\x12\x14.arbe.v1.ListRequest\x1a\x15.arbe.v1.ListResponse\"\x03\x90\x02\x01\x12>\n" +
 	"\x06Search\x12\x16.arbe.v1.SearchRequest\x1a\x17.arbe.v1.SearchResponse\"\x03\x90\x02\x01\x125\n" +
 	"\x04Tail\x12\x14.arbe.v1.TailRequest\x1a\x15.arbe.v1.TailResponse0\x01\x12J\n" +
 	"\n" +
 	"WhoAnswers\x12\x1a.arbe.v1.WhoAnswersRequest\x1a\x1b.arbe.v1.WhoAnswersResponse\"\x03\x90\x02\x01\x12E\n" +
 	"\n" +
-	"ShowTyping\x12\x1a.arbe.v1.ShowTypingRequest\x1a\x1b.arbe.v1.ShowTypingResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"ShowTyping\x12\x1a.arbe.v1.ShowTypingRequest\x1a\x1b.arbe.v1.ShowTypingResponse\x12P\n" +
+	"\rWatchPresence\x12\x1d.arbe.v1.WatchPresenceRequest\x1a\x1e.arbe.v1.WatchPresenceResponse0\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_entry_proto_rawDescOnce sync.Once
@@ -1544,66 +2259,95 @@ func file_arbe_v1_entry_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_entry_proto_rawDescData
 }
 
-var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_arbe_v1_entry_proto_goTypes = []any{
 	(*Delta)(nil),                 // 0: arbe.v1.Delta
 	(*SayRequest)(nil),            // 1: arbe.v1.SayRequest
 	(*SayResponse)(nil),           // 2: arbe.v1.SayResponse
 	(*AppendRequest)(nil),         // 3: arbe.v1.AppendRequest
 	(*AppendResponse)(nil),        // 4: arbe.v1.AppendResponse
-	(*ListRequest)(nil),           // 5: arbe.v1.ListRequest
-	(*ListResponse)(nil),          // 6: arbe.v1.ListResponse
-	(*TailRequest)(nil),           // 7: arbe.v1.TailRequest
-	(*TailResponse)(nil),          // 8: arbe.v1.TailResponse
-	(*CaughtUp)(nil),              // 9: arbe.v1.CaughtUp
-	(*Alive)(nil),                 // 10: arbe.v1.Alive
-	(*Typing)(nil),                // 11: arbe.v1.Typing
-	(*WhoAnswersRequest)(nil),     // 12: arbe.v1.WhoAnswersRequest
-	(*WhoAnswersResponse)(nil),    // 13: arbe.v1.WhoAnswersResponse
-	(*Answerer)(nil),              // 14: arbe.v1.Answerer
-	(*ShowTypingRequest)(nil),     // 15: arbe.v1.ShowTypingRequest
-	(*ShowTypingResponse)(nil),    // 16: arbe.v1.ShowTypingResponse
-	(*SearchRequest)(nil),         // 17: arbe.v1.SearchRequest
-	(*SearchResponse)(nil),        // 18: arbe.v1.SearchResponse
-	(*SearchHit)(nil),             // 19: arbe.v1.SearchHit
-	(*NamedThread)(nil),           // 20: arbe.v1.NamedThread
-	(*Entry)(nil),                 // 21: arbe.v1.Entry
-	(*Chat)(nil),                  // 22: arbe.v1.Chat
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*EditRequest)(nil),           // 5: arbe.v1.EditRequest
+	(*EditResponse)(nil),          // 6: arbe.v1.EditResponse
+	(*DeleteRequest)(nil),         // 7: arbe.v1.DeleteRequest
+	(*DeleteResponse)(nil),        // 8: arbe.v1.DeleteResponse
+	(*ReactRequest)(nil),          // 9: arbe.v1.ReactRequest
+	(*ReactResponse)(nil),         // 10: arbe.v1.ReactResponse
+	(*ListEditsRequest)(nil),      // 11: arbe.v1.ListEditsRequest
+	(*ListEditsResponse)(nil),     // 12: arbe.v1.ListEditsResponse
+	(*Wording)(nil),               // 13: arbe.v1.Wording
+	(*ListRequest)(nil),           // 14: arbe.v1.ListRequest
+	(*ListResponse)(nil),          // 15: arbe.v1.ListResponse
+	(*TailRequest)(nil),           // 16: arbe.v1.TailRequest
+	(*TailResponse)(nil),          // 17: arbe.v1.TailResponse
+	(*CaughtUp)(nil),              // 18: arbe.v1.CaughtUp
+	(*Alive)(nil),                 // 19: arbe.v1.Alive
+	(*Typing)(nil),                // 20: arbe.v1.Typing
+	(*WhoAnswersRequest)(nil),     // 21: arbe.v1.WhoAnswersRequest
+	(*WhoAnswersResponse)(nil),    // 22: arbe.v1.WhoAnswersResponse
+	(*Answerer)(nil),              // 23: arbe.v1.Answerer
+	(*ShowTypingRequest)(nil),     // 24: arbe.v1.ShowTypingRequest
+	(*ShowTypingResponse)(nil),    // 25: arbe.v1.ShowTypingResponse
+	(*WatchPresenceRequest)(nil),  // 26: arbe.v1.WatchPresenceRequest
+	(*WatchPresenceResponse)(nil), // 27: arbe.v1.WatchPresenceResponse
+	(*Present)(nil),               // 28: arbe.v1.Present
+	(*SearchRequest)(nil),         // 29: arbe.v1.SearchRequest
+	(*SearchResponse)(nil),        // 30: arbe.v1.SearchResponse
+	(*SearchHit)(nil),             // 31: arbe.v1.SearchHit
+	(*NamedThread)(nil),           // 32: arbe.v1.NamedThread
+	(*Entry)(nil),                 // 33: arbe.v1.Entry
+	(*Chat)(nil),                  // 34: arbe.v1.Chat
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
-	21, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	22, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	21, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	21, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	21, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
-	0,  // 5: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
-	9,  // 6: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
-	10, // 7: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	11, // 8: arbe.v1.TailResponse.typing:type_name -> arbe.v1.Typing
-	14, // 9: arbe.v1.WhoAnswersResponse.answerers:type_name -> arbe.v1.Answerer
-	19, // 10: arbe.v1.SearchResponse.hits:type_name -> arbe.v1.SearchHit
-	20, // 11: arbe.v1.SearchResponse.threads:type_name -> arbe.v1.NamedThread
-	23, // 12: arbe.v1.SearchHit.written_at:type_name -> google.protobuf.Timestamp
-	1,  // 13: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	3,  // 14: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	5,  // 15: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	17, // 16: arbe.v1.EntryService.Search:input_type -> arbe.v1.SearchRequest
-	7,  // 17: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	12, // 18: arbe.v1.EntryService.WhoAnswers:input_type -> arbe.v1.WhoAnswersRequest
-	15, // 19: arbe.v1.EntryService.ShowTyping:input_type -> arbe.v1.ShowTypingRequest
-	2,  // 20: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	4,  // 21: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	6,  // 22: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	18, // 23: arbe.v1.EntryService.Search:output_type -> arbe.v1.SearchResponse
-	8,  // 24: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	13, // 25: arbe.v1.EntryService.WhoAnswers:output_type -> arbe.v1.WhoAnswersResponse
-	16, // 26: arbe.v1.EntryService.ShowTyping:output_type -> arbe.v1.ShowTypingResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	33, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	34, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	33, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	33, // 3: arbe.v1.EditResponse.entry:type_name -> arbe.v1.Entry
+	33, // 4: arbe.v1.DeleteResponse.entry:type_name -> arbe.v1.Entry
+	33, // 5: arbe.v1.ReactResponse.entry:type_name -> arbe.v1.Entry
+	13, // 6: arbe.v1.ListEditsResponse.wordings:type_name -> arbe.v1.Wording
+	35, // 7: arbe.v1.Wording.written_at:type_name -> google.protobuf.Timestamp
+	33, // 8: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	33, // 9: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	0,  // 10: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
+	18, // 11: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
+	19, // 12: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
+	20, // 13: arbe.v1.TailResponse.typing:type_name -> arbe.v1.Typing
+	23, // 14: arbe.v1.WhoAnswersResponse.answerers:type_name -> arbe.v1.Answerer
+	28, // 15: arbe.v1.WatchPresenceResponse.present:type_name -> arbe.v1.Present
+	19, // 16: arbe.v1.WatchPresenceResponse.alive:type_name -> arbe.v1.Alive
+	31, // 17: arbe.v1.SearchResponse.hits:type_name -> arbe.v1.SearchHit
+	32, // 18: arbe.v1.SearchResponse.threads:type_name -> arbe.v1.NamedThread
+	35, // 19: arbe.v1.SearchHit.written_at:type_name -> google.protobuf.Timestamp
+	1,  // 20: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	3,  // 21: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	5,  // 22: arbe.v1.EntryService.Edit:input_type -> arbe.v1.EditRequest
+	7,  // 23: arbe.v1.EntryService.Delete:input_type -> arbe.v1.DeleteRequest
+	11, // 24: arbe.v1.EntryService.ListEdits:input_type -> arbe.v1.ListEditsRequest
+	9,  // 25: arbe.v1.EntryService.React:input_type -> arbe.v1.ReactRequest
+	14, // 26: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	29, // 27: arbe.v1.EntryService.Search:input_type -> arbe.v1.SearchRequest
+	16, // 28: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	21, // 29: arbe.v1.EntryService.WhoAnswers:input_type -> arbe.v1.WhoAnswersRequest
+	24, // 30: arbe.v1.EntryService.ShowTyping:input_type -> arbe.v1.ShowTypingRequest
+	26, // 31: arbe.v1.EntryService.WatchPresence:input_type -> arbe.v1.WatchPresenceRequest
+	2,  // 32: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	4,  // 33: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	6,  // 34: arbe.v1.EntryService.Edit:output_type -> arbe.v1.EditResponse
+	8,  // 35: arbe.v1.EntryService.Delete:output_type -> arbe.v1.DeleteResponse
+	12, // 36: arbe.v1.EntryService.ListEdits:output_type -> arbe.v1.ListEditsResponse
+	10, // 37: arbe.v1.EntryService.React:output_type -> arbe.v1.ReactResponse
+	15, // 38: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	30, // 39: arbe.v1.EntryService.Search:output_type -> arbe.v1.SearchResponse
+	17, // 40: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	22, // 41: arbe.v1.EntryService.WhoAnswers:output_type -> arbe.v1.WhoAnswersResponse
+	25, // 42: arbe.v1.EntryService.ShowTyping:output_type -> arbe.v1.ShowTypingResponse
+	27, // 43: arbe.v1.EntryService.WatchPresence:output_type -> arbe.v1.WatchPresenceResponse
+	32, // [32:44] is the sub-list for method output_type
+	20, // [20:32] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1612,12 +2356,16 @@ func file_arbe_v1_entry_proto_init() {
 		return
 	}
 	file_arbe_v1_payload_proto_init()
-	file_arbe_v1_entry_proto_msgTypes[8].OneofWrappers = []any{
+	file_arbe_v1_entry_proto_msgTypes[17].OneofWrappers = []any{
 		(*TailResponse_Entry)(nil),
 		(*TailResponse_Delta)(nil),
 		(*TailResponse_CaughtUp)(nil),
 		(*TailResponse_Alive)(nil),
 		(*TailResponse_Typing)(nil),
+	}
+	file_arbe_v1_entry_proto_msgTypes[27].OneofWrappers = []any{
+		(*WatchPresenceResponse_Present)(nil),
+		(*WatchPresenceResponse_Alive)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1625,7 +2373,7 @@ func file_arbe_v1_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_entry_proto_rawDesc), len(file_arbe_v1_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -11,6 +11,8 @@ const (
 	ReferenceHeader = "Arbe-Reference"
 	// RequestHeader is the header of every answer with the id of its request, which the operator finds in the log.
 	RequestHeader = "X-Request-Id"
+	// CLIAgent begins the User-Agent of the command line of arbe.
+	CLIAgent = "arbe-cli"
 	// SessionCookie carries a browser's session. Over https it has the prefix "__Host-", so that no other host can set it.
 	SessionCookie = "arbe_session"
 )

@@ -38,6 +38,8 @@ type Entry struct {
 	// JSON text, exactly as it was written.
 	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
+	// Later edits, deletion and reactions, if there are any. Tail, Append and Say do not set it; a tail sends the entries that record them.
+	State *EntryState `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
 	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
 	// type and can read the payload. The JSON text is there in any case.
 	//
@@ -85,6 +87,9 @@ type Entry struct {
 	//	*Entry_QueueCancelled
 	//	*Entry_QueueTaken
 	//	*Entry_ChildOverdue
+	//	*Entry_ChatEdited
+	//	*Entry_ChatDeleted
+	//	*Entry_ChatReacted
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -165,6 +170,13 @@ func (x *Entry) GetPayload() string {
 func (x *Entry) GetTs() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Ts
+	}
+	return nil
+}
+
+func (x *Entry) GetState() *EntryState {
+	if x != nil {
+		return x.State
 	}
 	return nil
 }
@@ -554,6 +566,33 @@ func (x *Entry) GetChildOverdue() *ChildOverdue {
 	return nil
 }
 
+func (x *Entry) GetChatEdited() *ChatEdited {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_ChatEdited); ok {
+			return x.ChatEdited
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetChatDeleted() *ChatDeleted {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_ChatDeleted); ok {
+			return x.ChatDeleted
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetChatReacted() *ChatReacted {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_ChatReacted); ok {
+			return x.ChatReacted
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -726,6 +765,18 @@ type Entry_ChildOverdue struct {
 	ChildOverdue *ChildOverdue `protobuf:"bytes,69,opt,name=child_overdue,json=childOverdue,proto3,oneof"`
 }
 
+type Entry_ChatEdited struct {
+	ChatEdited *ChatEdited `protobuf:"bytes,53,opt,name=chat_edited,json=chatEdited,proto3,oneof"`
+}
+
+type Entry_ChatDeleted struct {
+	ChatDeleted *ChatDeleted `protobuf:"bytes,54,opt,name=chat_deleted,json=chatDeleted,proto3,oneof"`
+}
+
+type Entry_ChatReacted struct {
+	ChatReacted *ChatReacted `protobuf:"bytes,55,opt,name=chat_reacted,json=chatReacted,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -810,6 +861,148 @@ func (*Entry_QueueTaken) isEntry_Typed() {}
 
 func (*Entry_ChildOverdue) isEntry_Typed() {}
 
+func (*Entry_ChatEdited) isEntry_Typed() {}
+
+func (*Entry_ChatDeleted) isEntry_Typed() {}
+
+func (*Entry_ChatReacted) isEntry_Typed() {}
+
+// EntryState is the edits, the deletion and the reactions of an entry.
+type EntryState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The present text; empty if the message was not edited, or was deleted.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// The number of edits.
+	Edits int32 `protobuf:"varint,2,opt,name=edits,proto3" json:"edits,omitempty"`
+	// The message was deleted. Do not show its payload.
+	Deleted bool `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// The time of the last edit, or of the deletion.
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
+	// In the order in which each emoji was first used.
+	Reactions     []*Reaction `protobuf:"bytes,5,rep,name=reactions,proto3" json:"reactions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntryState) Reset() {
+	*x = EntryState{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntryState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntryState) ProtoMessage() {}
+
+func (x *EntryState) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntryState.ProtoReflect.Descriptor instead.
+func (*EntryState) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *EntryState) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *EntryState) GetEdits() int32 {
+	if x != nil {
+		return x.Edits
+	}
+	return 0
+}
+
+func (x *EntryState) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *EntryState) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+func (x *EntryState) GetReactions() []*Reaction {
+	if x != nil {
+		return x.Reactions
+	}
+	return nil
+}
+
+// Reaction is an emoji with which members reacted to an entry.
+type Reaction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Emoji string                 `protobuf:"bytes,1,opt,name=emoji,proto3" json:"emoji,omitempty"`
+	// The members, in the order in which they reacted.
+	AgentIds      []string `protobuf:"bytes,2,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reaction) Reset() {
+	*x = Reaction{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reaction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reaction) ProtoMessage() {}
+
+func (x *Reaction) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reaction.ProtoReflect.Descriptor instead.
+func (*Reaction) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Reaction) GetEmoji() string {
+	if x != nil {
+		return x.Emoji
+	}
+	return ""
+}
+
+func (x *Reaction) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
 // Chat is what somebody said: "chat".
 type Chat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -826,14 +1019,16 @@ type Chat struct {
 	// How hard the bots think that answer it, if it says that: "off", "low", "medium" or "high".
 	Think string `protobuf:"bytes,6,opt,name=think,proto3" json:"think,omitempty"`
 	// Of which run of a child thread it is the result; not set in every other chat.
-	Run           *RunSummary `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
+	Run *RunSummary `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
+	// The program that the author used. It is not set for a browser, a bot's turn, or an entry that was written with Append.
+	Via           *Via `protobuf:"bytes,8,opt,name=via,proto3" json:"via,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Chat) Reset() {
 	*x = Chat{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +1040,7 @@ func (x *Chat) String() string {
 func (*Chat) ProtoMessage() {}
 
 func (x *Chat) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +1053,7 @@ func (x *Chat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chat.ProtoReflect.Descriptor instead.
 func (*Chat) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Chat) GetText() string {
@@ -910,6 +1105,68 @@ func (x *Chat) GetRun() *RunSummary {
 	return nil
 }
 
+func (x *Chat) GetVia() *Via {
+	if x != nil {
+		return x.Via
+	}
+	return nil
+}
+
+// Via is the program with which something was said, if it was not a browser. It is taken from the request and proves nothing.
+type Via struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "cli" for arbe's command line, "api" for any other program.
+	Client string `protobuf:"bytes,1,opt,name=client,proto3" json:"client,omitempty"`
+	// The name of the API key at that time; empty without a key and for the command line.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Via) Reset() {
+	*x = Via{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Via) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Via) ProtoMessage() {}
+
+func (x *Via) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Via.ProtoReflect.Descriptor instead.
+func (*Via) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Via) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *Via) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // RunSummary says which run a chat is the result of.
 type RunSummary struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -925,7 +1182,7 @@ type RunSummary struct {
 
 func (x *RunSummary) Reset() {
 	*x = RunSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1194,7 @@ func (x *RunSummary) String() string {
 func (*RunSummary) ProtoMessage() {}
 
 func (x *RunSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1207,7 @@ func (x *RunSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSummary.ProtoReflect.Descriptor instead.
 func (*RunSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RunSummary) GetThreadId() string {
@@ -996,7 +1253,7 @@ type AgentSpawn struct {
 
 func (x *AgentSpawn) Reset() {
 	*x = AgentSpawn{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1265,7 @@ func (x *AgentSpawn) String() string {
 func (*AgentSpawn) ProtoMessage() {}
 
 func (x *AgentSpawn) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1278,7 @@ func (x *AgentSpawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawn.ProtoReflect.Descriptor instead.
 func (*AgentSpawn) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentSpawn) GetChildThreadId() string {
@@ -1069,7 +1326,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1338,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1351,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Heartbeat) GetEpoch() int64 {
@@ -1161,7 +1418,7 @@ type RunFinished struct {
 
 func (x *RunFinished) Reset() {
 	*x = RunFinished{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1430,7 @@ func (x *RunFinished) String() string {
 func (*RunFinished) ProtoMessage() {}
 
 func (x *RunFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1443,7 @@ func (x *RunFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFinished.ProtoReflect.Descriptor instead.
 func (*RunFinished) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunFinished) GetEpoch() int64 {
@@ -1324,7 +1581,7 @@ type PiFailed struct {
 
 func (x *PiFailed) Reset() {
 	*x = PiFailed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1593,7 @@ func (x *PiFailed) String() string {
 func (*PiFailed) ProtoMessage() {}
 
 func (x *PiFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1606,7 @@ func (x *PiFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiFailed.ProtoReflect.Descriptor instead.
 func (*PiFailed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PiFailed) GetEpoch() int64 {
@@ -1407,7 +1664,7 @@ type SessionOrphaned struct {
 
 func (x *SessionOrphaned) Reset() {
 	*x = SessionOrphaned{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1676,7 @@ func (x *SessionOrphaned) String() string {
 func (*SessionOrphaned) ProtoMessage() {}
 
 func (x *SessionOrphaned) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1689,7 @@ func (x *SessionOrphaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionOrphaned.ProtoReflect.Descriptor instead.
 func (*SessionOrphaned) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SessionOrphaned) GetEpoch() int64 {
@@ -1466,7 +1723,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1735,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1748,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CancelRequested) GetEpoch() int64 {
@@ -1524,7 +1781,7 @@ type ChildFinished struct {
 
 func (x *ChildFinished) Reset() {
 	*x = ChildFinished{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1793,7 @@ func (x *ChildFinished) String() string {
 func (*ChildFinished) ProtoMessage() {}
 
 func (x *ChildFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1806,7 @@ func (x *ChildFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildFinished.ProtoReflect.Descriptor instead.
 func (*ChildFinished) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ChildFinished) GetChildThreadId() string {
@@ -1644,7 +1901,7 @@ type ChildOverdue struct {
 
 func (x *ChildOverdue) Reset() {
 	*x = ChildOverdue{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1913,7 @@ func (x *ChildOverdue) String() string {
 func (*ChildOverdue) ProtoMessage() {}
 
 func (x *ChildOverdue) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1926,7 @@ func (x *ChildOverdue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildOverdue.ProtoReflect.Descriptor instead.
 func (*ChildOverdue) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChildOverdue) GetChildThreadId() string {
@@ -1742,7 +1999,7 @@ type QueueEdited struct {
 
 func (x *QueueEdited) Reset() {
 	*x = QueueEdited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2011,7 @@ func (x *QueueEdited) String() string {
 func (*QueueEdited) ProtoMessage() {}
 
 func (x *QueueEdited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2024,7 @@ func (x *QueueEdited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueEdited.ProtoReflect.Descriptor instead.
 func (*QueueEdited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QueueEdited) GetEntryId() string {
@@ -1796,7 +2053,7 @@ type QueueMoved struct {
 
 func (x *QueueMoved) Reset() {
 	*x = QueueMoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2065,7 @@ func (x *QueueMoved) String() string {
 func (*QueueMoved) ProtoMessage() {}
 
 func (x *QueueMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2078,7 @@ func (x *QueueMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueMoved.ProtoReflect.Descriptor instead.
 func (*QueueMoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QueueMoved) GetEntryId() string {
@@ -1849,7 +2106,7 @@ type QueueCancelled struct {
 
 func (x *QueueCancelled) Reset() {
 	*x = QueueCancelled{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2118,7 @@ func (x *QueueCancelled) String() string {
 func (*QueueCancelled) ProtoMessage() {}
 
 func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +2131,7 @@ func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCancelled.ProtoReflect.Descriptor instead.
 func (*QueueCancelled) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QueueCancelled) GetEntryId() string {
@@ -1897,7 +2154,7 @@ type QueueTaken struct {
 
 func (x *QueueTaken) Reset() {
 	*x = QueueTaken{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2166,7 @@ func (x *QueueTaken) String() string {
 func (*QueueTaken) ProtoMessage() {}
 
 func (x *QueueTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2179,7 @@ func (x *QueueTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTaken.ProtoReflect.Descriptor instead.
 func (*QueueTaken) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueTaken) GetEpoch() int64 {
@@ -1944,6 +2201,196 @@ func (x *QueueTaken) GetRead() int64 {
 		return x.Read
 	}
 	return 0
+}
+
+// ChatEdited records that the author of a message changed its text: "signal.chat.edited". Both entries have the same author.
+type ChatEdited struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The chat.
+	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// The new text.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// The position of the chat.
+	Seq           int64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChatEdited) Reset() {
+	*x = ChatEdited{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChatEdited) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChatEdited) ProtoMessage() {}
+
+func (x *ChatEdited) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChatEdited.ProtoReflect.Descriptor instead.
+func (*ChatEdited) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ChatEdited) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *ChatEdited) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ChatEdited) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat and its
+// edits stay in the log; do not show their texts.
+type ChatDeleted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id and position of the chat.
+	EntryId       string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	Seq           int64  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChatDeleted) Reset() {
+	*x = ChatDeleted{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChatDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChatDeleted) ProtoMessage() {}
+
+func (x *ChatDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChatDeleted.ProtoReflect.Descriptor instead.
+func (*ChatDeleted) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ChatDeleted) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *ChatDeleted) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// ChatReacted records that a member added or removed a reaction: "signal.chat.reacted". Its author is that member.
+type ChatReacted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id and position of the chat or command.
+	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	Seq     int64  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Emoji   string `protobuf:"bytes,3,opt,name=emoji,proto3" json:"emoji,omitempty"`
+	// The reaction was removed.
+	Removed       bool `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChatReacted) Reset() {
+	*x = ChatReacted{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChatReacted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChatReacted) ProtoMessage() {}
+
+func (x *ChatReacted) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChatReacted.ProtoReflect.Descriptor instead.
+func (*ChatReacted) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ChatReacted) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *ChatReacted) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ChatReacted) GetEmoji() string {
+	if x != nil {
+		return x.Emoji
+	}
+	return ""
+}
+
+func (x *ChatReacted) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
 }
 
 // Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
@@ -1968,7 +2415,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2427,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2440,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Attachment) GetArtifactId() string {
@@ -2065,7 +2512,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2524,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2537,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Command) GetCommand() string {
@@ -2183,7 +2630,7 @@ type CommandTerminal struct {
 
 func (x *CommandTerminal) Reset() {
 	*x = CommandTerminal{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2642,7 @@ func (x *CommandTerminal) String() string {
 func (*CommandTerminal) ProtoMessage() {}
 
 func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2655,7 @@ func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandTerminal.ProtoReflect.Descriptor instead.
 func (*CommandTerminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CommandTerminal) GetRows() uint32 {
@@ -2253,7 +2700,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2712,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2725,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -2340,7 +2787,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2799,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2812,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -2517,7 +2964,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2976,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2989,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -2602,7 +3049,7 @@ type TreePart struct {
 
 func (x *TreePart) Reset() {
 	*x = TreePart{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +3061,7 @@ func (x *TreePart) String() string {
 func (*TreePart) ProtoMessage() {}
 
 func (x *TreePart) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +3074,7 @@ func (x *TreePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreePart.ProtoReflect.Descriptor instead.
 func (*TreePart) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TreePart) GetFolder() string {
@@ -2690,7 +3137,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +3149,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +3162,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -2745,7 +3192,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +3204,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +3217,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -2820,7 +3267,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3279,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +3292,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -2901,7 +3348,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3360,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3373,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -2957,7 +3404,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3416,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3429,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -3025,7 +3472,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3484,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3497,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -3078,7 +3525,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3537,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3550,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -3135,7 +3582,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3147,7 +3594,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3160,7 +3607,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -3204,7 +3651,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3663,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3676,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -3275,7 +3722,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3734,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3747,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -3351,7 +3798,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3810,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3823,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -3415,7 +3862,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3427,7 +3874,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3440,7 +3887,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -3501,7 +3948,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3960,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3973,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -3610,7 +4057,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +4069,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +4082,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -3698,7 +4145,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +4157,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +4170,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -3774,7 +4221,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +4233,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +4246,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -3850,7 +4297,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +4309,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4322,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -3945,7 +4392,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4404,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4417,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -4030,7 +4477,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4489,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4502,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -4115,7 +4562,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4574,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4587,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -4232,7 +4679,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4244,7 +4691,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4257,7 +4704,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -4344,7 +4791,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4356,7 +4803,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4369,7 +4816,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -4436,7 +4883,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4895,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4908,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -4524,7 +4971,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4983,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4996,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -4663,7 +5110,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +5122,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +5135,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -4781,7 +5228,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +5240,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +5253,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -4885,7 +5332,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5344,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5357,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PiBlock) GetType() string {
@@ -5034,7 +5481,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5046,7 +5493,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5059,7 +5506,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -5119,7 +5566,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5131,7 +5578,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5144,7 +5591,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -5204,7 +5651,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5663,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5676,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -5282,7 +5729,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5294,7 +5741,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5307,7 +5754,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -5354,7 +5801,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5366,7 +5813,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5379,7 +5826,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -5421,7 +5868,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x15\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x16\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -5429,7 +5876,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x0fauthor_agent_id\x18\x04 \x01(\tR\rauthorAgentId\x12\x12\n" +
 	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
 	"\apayload\x18\x06 \x01(\tR\apayload\x12*\n" +
-	"\x02ts\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12#\n" +
+	"\x02ts\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12)\n" +
+	"\x05state\x18\b \x01(\v2\x13.arbe.v1.EntryStateR\x05state\x12#\n" +
 	"\x04chat\x18\n" +
 	" \x01(\v2\r.arbe.v1.ChatH\x00R\x04chat\x12,\n" +
 	"\acommand\x18\v \x01(\v2\x10.arbe.v1.CommandH\x00R\acommand\x12?\n" +
@@ -5479,8 +5927,23 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x0fqueue_cancelled\x183 \x01(\v2\x17.arbe.v1.QueueCancelledH\x00R\x0equeueCancelled\x126\n" +
 	"\vqueue_taken\x184 \x01(\v2\x13.arbe.v1.QueueTakenH\x00R\n" +
 	"queueTaken\x12<\n" +
-	"\rchild_overdue\x18E \x01(\v2\x15.arbe.v1.ChildOverdueH\x00R\fchildOverdueB\a\n" +
-	"\x05typed\"\xef\x01\n" +
+	"\rchild_overdue\x18E \x01(\v2\x15.arbe.v1.ChildOverdueH\x00R\fchildOverdue\x126\n" +
+	"\vchat_edited\x185 \x01(\v2\x13.arbe.v1.ChatEditedH\x00R\n" +
+	"chatEdited\x129\n" +
+	"\fchat_deleted\x186 \x01(\v2\x14.arbe.v1.ChatDeletedH\x00R\vchatDeleted\x129\n" +
+	"\fchat_reacted\x187 \x01(\v2\x14.arbe.v1.ChatReactedH\x00R\vchatReactedB\a\n" +
+	"\x05typed\"\xbc\x01\n" +
+	"\n" +
+	"EntryState\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x14\n" +
+	"\x05edits\x18\x02 \x01(\x05R\x05edits\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\x129\n" +
+	"\n" +
+	"changed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12/\n" +
+	"\treactions\x18\x05 \x03(\v2\x11.arbe.v1.ReactionR\treactions\"=\n" +
+	"\bReaction\x12\x14\n" +
+	"\x05emoji\x18\x01 \x01(\tR\x05emoji\x12\x1b\n" +
+	"\tagent_ids\x18\x02 \x03(\tR\bagentIds\"\x8f\x02\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
@@ -5488,7 +5951,11 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\bconfined\x18\x04 \x01(\bR\bconfined\x125\n" +
 	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x14\n" +
 	"\x05think\x18\x06 \x01(\tR\x05think\x12%\n" +
-	"\x03run\x18\a \x01(\v2\x13.arbe.v1.RunSummaryR\x03run\"s\n" +
+	"\x03run\x18\a \x01(\v2\x13.arbe.v1.RunSummaryR\x03run\x12\x1e\n" +
+	"\x03via\x18\b \x01(\v2\f.arbe.v1.ViaR\x03via\"/\n" +
+	"\x03Via\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\tR\x06client\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"s\n" +
 	"\n" +
 	"RunSummary\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
@@ -5587,7 +6054,20 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"QueueTaken\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1b\n" +
 	"\tentry_ids\x18\x02 \x03(\tR\bentryIds\x12\x12\n" +
-	"\x04read\x18\x03 \x01(\x03R\x04read\"\xa2\x01\n" +
+	"\x04read\x18\x03 \x01(\x03R\x04read\"M\n" +
+	"\n" +
+	"ChatEdited\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\":\n" +
+	"\vChatDeleted\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\"j\n" +
+	"\vChatReacted\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x14\n" +
+	"\x05emoji\x18\x03 \x01(\tR\x05emoji\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\bR\aremoved\"\xa2\x01\n" +
 	"\n" +
 	"Attachment\x12\x1f\n" +
 	"\vartifact_id\x18\x01 \x01(\tR\n" +
@@ -5930,133 +6410,146 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
-	(*Chat)(nil),                  // 1: arbe.v1.Chat
-	(*RunSummary)(nil),            // 2: arbe.v1.RunSummary
-	(*AgentSpawn)(nil),            // 3: arbe.v1.AgentSpawn
-	(*Heartbeat)(nil),             // 4: arbe.v1.Heartbeat
-	(*RunFinished)(nil),           // 5: arbe.v1.RunFinished
-	(*PiFailed)(nil),              // 6: arbe.v1.PiFailed
-	(*SessionOrphaned)(nil),       // 7: arbe.v1.SessionOrphaned
-	(*CancelRequested)(nil),       // 8: arbe.v1.CancelRequested
-	(*ChildFinished)(nil),         // 9: arbe.v1.ChildFinished
-	(*ChildOverdue)(nil),          // 10: arbe.v1.ChildOverdue
-	(*QueueEdited)(nil),           // 11: arbe.v1.QueueEdited
-	(*QueueMoved)(nil),            // 12: arbe.v1.QueueMoved
-	(*QueueCancelled)(nil),        // 13: arbe.v1.QueueCancelled
-	(*QueueTaken)(nil),            // 14: arbe.v1.QueueTaken
-	(*Attachment)(nil),            // 15: arbe.v1.Attachment
-	(*Command)(nil),               // 16: arbe.v1.Command
-	(*CommandTerminal)(nil),       // 17: arbe.v1.CommandTerminal
-	(*CommandWaiting)(nil),        // 18: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 19: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 20: arbe.v1.SandboxResumed
-	(*TreePart)(nil),              // 21: arbe.v1.TreePart
-	(*EnvironmentPrepared)(nil),   // 22: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 23: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 24: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 25: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 26: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 27: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 28: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 29: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 30: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 31: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 32: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 33: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 34: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 35: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 36: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 37: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 38: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 39: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 40: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 41: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 42: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 43: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 44: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 45: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 46: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 47: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 48: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 49: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 50: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 51: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 52: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 53: arbe.v1.BotChanged
-	nil,                           // 54: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 56: google.protobuf.Value
+	(*EntryState)(nil),            // 1: arbe.v1.EntryState
+	(*Reaction)(nil),              // 2: arbe.v1.Reaction
+	(*Chat)(nil),                  // 3: arbe.v1.Chat
+	(*Via)(nil),                   // 4: arbe.v1.Via
+	(*RunSummary)(nil),            // 5: arbe.v1.RunSummary
+	(*AgentSpawn)(nil),            // 6: arbe.v1.AgentSpawn
+	(*Heartbeat)(nil),             // 7: arbe.v1.Heartbeat
+	(*RunFinished)(nil),           // 8: arbe.v1.RunFinished
+	(*PiFailed)(nil),              // 9: arbe.v1.PiFailed
+	(*SessionOrphaned)(nil),       // 10: arbe.v1.SessionOrphaned
+	(*CancelRequested)(nil),       // 11: arbe.v1.CancelRequested
+	(*ChildFinished)(nil),         // 12: arbe.v1.ChildFinished
+	(*ChildOverdue)(nil),          // 13: arbe.v1.ChildOverdue
+	(*QueueEdited)(nil),           // 14: arbe.v1.QueueEdited
+	(*QueueMoved)(nil),            // 15: arbe.v1.QueueMoved
+	(*QueueCancelled)(nil),        // 16: arbe.v1.QueueCancelled
+	(*QueueTaken)(nil),            // 17: arbe.v1.QueueTaken
+	(*ChatEdited)(nil),            // 18: arbe.v1.ChatEdited
+	(*ChatDeleted)(nil),           // 19: arbe.v1.ChatDeleted
+	(*ChatReacted)(nil),           // 20: arbe.v1.ChatReacted
+	(*Attachment)(nil),            // 21: arbe.v1.Attachment
+	(*Command)(nil),               // 22: arbe.v1.Command
+	(*CommandTerminal)(nil),       // 23: arbe.v1.CommandTerminal
+	(*CommandWaiting)(nil),        // 24: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 25: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 26: arbe.v1.SandboxResumed
+	(*TreePart)(nil),              // 27: arbe.v1.TreePart
+	(*EnvironmentPrepared)(nil),   // 28: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 29: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 30: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 31: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 32: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 33: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 34: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 35: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 36: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 37: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 38: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 39: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 40: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 41: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 42: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 43: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 44: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 45: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 46: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 47: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 48: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 49: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 50: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 51: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 52: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 53: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 54: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 55: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 56: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 57: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 58: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 59: arbe.v1.BotChanged
+	nil,                           // 60: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 62: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	55, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
-	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	16, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	19, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	18, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	20, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	26, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	27, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	28, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	29, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	30, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	31, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	32, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	33, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	22, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	45, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	46, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	51, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	36, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	37, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	38, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	40, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	41, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	44, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	52, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	53, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	42, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	43, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	39, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	24, // 29: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	25, // 30: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
-	3,  // 31: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
-	4,  // 32: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
-	5,  // 33: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
-	6,  // 34: arbe.v1.Entry.pi_failed:type_name -> arbe.v1.PiFailed
-	7,  // 35: arbe.v1.Entry.session_orphaned:type_name -> arbe.v1.SessionOrphaned
-	8,  // 36: arbe.v1.Entry.cancel_requested:type_name -> arbe.v1.CancelRequested
-	9,  // 37: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
-	11, // 38: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
-	12, // 39: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
-	13, // 40: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
-	14, // 41: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
-	10, // 42: arbe.v1.Entry.child_overdue:type_name -> arbe.v1.ChildOverdue
-	34, // 43: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	15, // 44: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	2,  // 45: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
-	35, // 46: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
-	35, // 47: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
-	17, // 48: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	54, // 49: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	21, // 50: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
-	23, // 51: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	35, // 52: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	34, // 53: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	56, // 54: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	48, // 55: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	49, // 56: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	48, // 57: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	47, // 58: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	56, // 59: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	50, // 60: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	61, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	1,  // 1: arbe.v1.Entry.state:type_name -> arbe.v1.EntryState
+	3,  // 2: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
+	22, // 3: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	25, // 4: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	24, // 5: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	26, // 6: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	32, // 7: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	33, // 8: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	34, // 9: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	35, // 10: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	36, // 11: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	37, // 12: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	38, // 13: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	39, // 14: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	28, // 15: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	51, // 16: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	52, // 17: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	57, // 18: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	42, // 19: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	43, // 20: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	44, // 21: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	46, // 22: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	47, // 23: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	50, // 24: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	58, // 25: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	59, // 26: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	48, // 27: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	49, // 28: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	45, // 29: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	30, // 30: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	31, // 31: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	6,  // 32: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
+	7,  // 33: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
+	8,  // 34: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
+	9,  // 35: arbe.v1.Entry.pi_failed:type_name -> arbe.v1.PiFailed
+	10, // 36: arbe.v1.Entry.session_orphaned:type_name -> arbe.v1.SessionOrphaned
+	11, // 37: arbe.v1.Entry.cancel_requested:type_name -> arbe.v1.CancelRequested
+	12, // 38: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
+	14, // 39: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
+	15, // 40: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
+	16, // 41: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
+	17, // 42: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
+	13, // 43: arbe.v1.Entry.child_overdue:type_name -> arbe.v1.ChildOverdue
+	18, // 44: arbe.v1.Entry.chat_edited:type_name -> arbe.v1.ChatEdited
+	19, // 45: arbe.v1.Entry.chat_deleted:type_name -> arbe.v1.ChatDeleted
+	20, // 46: arbe.v1.Entry.chat_reacted:type_name -> arbe.v1.ChatReacted
+	61, // 47: arbe.v1.EntryState.changed_at:type_name -> google.protobuf.Timestamp
+	2,  // 48: arbe.v1.EntryState.reactions:type_name -> arbe.v1.Reaction
+	40, // 49: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	21, // 50: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	5,  // 51: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	4,  // 52: arbe.v1.Chat.via:type_name -> arbe.v1.Via
+	41, // 53: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	41, // 54: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	23, // 55: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	60, // 56: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	27, // 57: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	29, // 58: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	41, // 59: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	40, // 60: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	62, // 61: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	54, // 62: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	55, // 63: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	54, // 64: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	53, // 65: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	62, // 66: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	56, // 67: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -6107,16 +6600,19 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_QueueCancelled)(nil),
 		(*Entry_QueueTaken)(nil),
 		(*Entry_ChildOverdue)(nil),
+		(*Entry_ChatEdited)(nil),
+		(*Entry_ChatDeleted)(nil),
+		(*Entry_ChatReacted)(nil),
 	}
-	file_arbe_v1_payload_proto_msgTypes[5].OneofWrappers = []any{}
-	file_arbe_v1_payload_proto_msgTypes[6].OneofWrappers = []any{}
+	file_arbe_v1_payload_proto_msgTypes[8].OneofWrappers = []any{}
+	file_arbe_v1_payload_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -37,6 +37,14 @@ const (
 	EntryServiceSayProcedure = "/arbe.v1.EntryService/Say"
 	// EntryServiceAppendProcedure is the fully-qualified name of the EntryService's Append RPC.
 	EntryServiceAppendProcedure = "/arbe.v1.EntryService/Append"
+	// EntryServiceEditProcedure is the fully-qualified name of the EntryService's Edit RPC.
+	EntryServiceEditProcedure = "/arbe.v1.EntryService/Edit"
+	// EntryServiceDeleteProcedure is the fully-qualified name of the EntryService's Delete RPC.
+	EntryServiceDeleteProcedure = "/arbe.v1.EntryService/Delete"
+	// EntryServiceListEditsProcedure is the fully-qualified name of the EntryService's ListEdits RPC.
+	EntryServiceListEditsProcedure = "/arbe.v1.EntryService/ListEdits"
+	// EntryServiceReactProcedure is the fully-qualified name of the EntryService's React RPC.
+	EntryServiceReactProcedure = "/arbe.v1.EntryService/React"
 	// EntryServiceListProcedure is the fully-qualified name of the EntryService's List RPC.
 	EntryServiceListProcedure = "/arbe.v1.EntryService/List"
 	// EntryServiceSearchProcedure is the fully-qualified name of the EntryService's Search RPC.
@@ -47,6 +55,9 @@ const (
 	EntryServiceWhoAnswersProcedure = "/arbe.v1.EntryService/WhoAnswers"
 	// EntryServiceShowTypingProcedure is the fully-qualified name of the EntryService's ShowTyping RPC.
 	EntryServiceShowTypingProcedure = "/arbe.v1.EntryService/ShowTyping"
+	// EntryServiceWatchPresenceProcedure is the fully-qualified name of the EntryService's
+	// WatchPresence RPC.
+	EntryServiceWatchPresenceProcedure = "/arbe.v1.EntryService/WatchPresence"
 )
 
 // EntryServiceClient is a client for the arbe.v1.EntryService service.
@@ -59,6 +70,22 @@ type EntryServiceClient interface {
 	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
 	// different entry is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
+	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
+	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
+	// answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
+	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
+	// Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
+	// error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
+	// request changes nothing.
+	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
+	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
+	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
+	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
+	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+	// 20 different emoji. Repeating the request changes nothing.
+	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
 	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
@@ -77,6 +104,10 @@ type EntryServiceClient interface {
 	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
 	// repeated every few seconds while the caller writes.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
+	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
+	// after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
+	// to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+	WatchPresence(context.Context, *v1.WatchPresenceRequest) (*connect.ServerStreamForClient[v1.WatchPresenceResponse], error)
 }
 
 // NewEntryServiceClient constructs a client for the arbe.v1.EntryService service. By default, it
@@ -100,6 +131,31 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+EntryServiceAppendProcedure,
 			connect.WithSchema(entryServiceMethods.ByName("Append")),
+			connect.WithClientOptions(opts...),
+		),
+		edit: connect.NewClient[v1.EditRequest, v1.EditResponse](
+			httpClient,
+			baseURL+EntryServiceEditProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("Edit")),
+			connect.WithClientOptions(opts...),
+		),
+		delete: connect.NewClient[v1.DeleteRequest, v1.DeleteResponse](
+			httpClient,
+			baseURL+EntryServiceDeleteProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("Delete")),
+			connect.WithClientOptions(opts...),
+		),
+		listEdits: connect.NewClient[v1.ListEditsRequest, v1.ListEditsResponse](
+			httpClient,
+			baseURL+EntryServiceListEditsProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("ListEdits")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		react: connect.NewClient[v1.ReactRequest, v1.ReactResponse](
+			httpClient,
+			baseURL+EntryServiceReactProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("React")),
 			connect.WithClientOptions(opts...),
 		),
 		list: connect.NewClient[v1.ListRequest, v1.ListResponse](
@@ -135,18 +191,29 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(entryServiceMethods.ByName("ShowTyping")),
 			connect.WithClientOptions(opts...),
 		),
+		watchPresence: connect.NewClient[v1.WatchPresenceRequest, v1.WatchPresenceResponse](
+			httpClient,
+			baseURL+EntryServiceWatchPresenceProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("WatchPresence")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // entryServiceClient implements EntryServiceClient.
 type entryServiceClient struct {
-	say        *connect.Client[v1.SayRequest, v1.SayResponse]
-	append     *connect.Client[v1.AppendRequest, v1.AppendResponse]
-	list       *connect.Client[v1.ListRequest, v1.ListResponse]
-	search     *connect.Client[v1.SearchRequest, v1.SearchResponse]
-	tail       *connect.Client[v1.TailRequest, v1.TailResponse]
-	whoAnswers *connect.Client[v1.WhoAnswersRequest, v1.WhoAnswersResponse]
-	showTyping *connect.Client[v1.ShowTypingRequest, v1.ShowTypingResponse]
+	say           *connect.Client[v1.SayRequest, v1.SayResponse]
+	append        *connect.Client[v1.AppendRequest, v1.AppendResponse]
+	edit          *connect.Client[v1.EditRequest, v1.EditResponse]
+	delete        *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	listEdits     *connect.Client[v1.ListEditsRequest, v1.ListEditsResponse]
+	react         *connect.Client[v1.ReactRequest, v1.ReactResponse]
+	list          *connect.Client[v1.ListRequest, v1.ListResponse]
+	search        *connect.Client[v1.SearchRequest, v1.SearchResponse]
+	tail          *connect.Client[v1.TailRequest, v1.TailResponse]
+	whoAnswers    *connect.Client[v1.WhoAnswersRequest, v1.WhoAnswersResponse]
+	showTyping    *connect.Client[v1.ShowTypingRequest, v1.ShowTypingResponse]
+	watchPresence *connect.Client[v1.WatchPresenceRequest, v1.WatchPresenceResponse]
 }
 
 // Say calls arbe.v1.EntryService.Say.
@@ -161,6 +228,42 @@ func (c *entryServiceClient) Say(ctx context.Context, req *v1.SayRequest) (*v1.S
 // Append calls arbe.v1.EntryService.Append.
 func (c *entryServiceClient) Append(ctx context.Context, req *v1.AppendRequest) (*v1.AppendResponse, error) {
 	response, err := c.append.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Edit calls arbe.v1.EntryService.Edit.
+func (c *entryServiceClient) Edit(ctx context.Context, req *v1.EditRequest) (*v1.EditResponse, error) {
+	response, err := c.edit.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Delete calls arbe.v1.EntryService.Delete.
+func (c *entryServiceClient) Delete(ctx context.Context, req *v1.DeleteRequest) (*v1.DeleteResponse, error) {
+	response, err := c.delete.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListEdits calls arbe.v1.EntryService.ListEdits.
+func (c *entryServiceClient) ListEdits(ctx context.Context, req *v1.ListEditsRequest) (*v1.ListEditsResponse, error) {
+	response, err := c.listEdits.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// React calls arbe.v1.EntryService.React.
+func (c *entryServiceClient) React(ctx context.Context, req *v1.ReactRequest) (*v1.ReactResponse, error) {
+	response, err := c.react.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -208,6 +311,11 @@ func (c *entryServiceClient) ShowTyping(ctx context.Context, req *v1.ShowTypingR
 	return nil, err
 }
 
+// WatchPresence calls arbe.v1.EntryService.WatchPresence.
+func (c *entryServiceClient) WatchPresence(ctx context.Context, req *v1.WatchPresenceRequest) (*connect.ServerStreamForClient[v1.WatchPresenceResponse], error) {
+	return c.watchPresence.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // EntryServiceHandler is an implementation of the arbe.v1.EntryService service.
 type EntryServiceHandler interface {
 	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
@@ -218,6 +326,22 @@ type EntryServiceHandler interface {
 	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
 	// different entry is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
+	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
+	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
+	// answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
+	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
+	// Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
+	// error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
+	// request changes nothing.
+	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
+	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
+	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
+	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
+	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+	// 20 different emoji. Repeating the request changes nothing.
+	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
 	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
@@ -236,6 +360,10 @@ type EntryServiceHandler interface {
 	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
 	// repeated every few seconds while the caller writes.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
+	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
+	// after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
+	// to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+	WatchPresence(context.Context, *v1.WatchPresenceRequest, *connect.ServerStream[v1.WatchPresenceResponse]) error
 }
 
 // NewEntryServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -255,6 +383,31 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 		EntryServiceAppendProcedure,
 		svc.Append,
 		connect.WithSchema(entryServiceMethods.ByName("Append")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entryServiceEditHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceEditProcedure,
+		svc.Edit,
+		connect.WithSchema(entryServiceMethods.ByName("Edit")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entryServiceDeleteHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceDeleteProcedure,
+		svc.Delete,
+		connect.WithSchema(entryServiceMethods.ByName("Delete")),
+		connect.WithHandlerOptions(opts...),
+	)
+	entryServiceListEditsHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceListEditsProcedure,
+		svc.ListEdits,
+		connect.WithSchema(entryServiceMethods.ByName("ListEdits")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	entryServiceReactHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceReactProcedure,
+		svc.React,
+		connect.WithSchema(entryServiceMethods.ByName("React")),
 		connect.WithHandlerOptions(opts...),
 	)
 	entryServiceListHandler := connect.NewUnaryHandlerSimple(
@@ -290,12 +443,26 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(entryServiceMethods.ByName("ShowTyping")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entryServiceWatchPresenceHandler := connect.NewServerStreamHandlerSimple(
+		EntryServiceWatchPresenceProcedure,
+		svc.WatchPresence,
+		connect.WithSchema(entryServiceMethods.ByName("WatchPresence")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.EntryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case EntryServiceSayProcedure:
 			entryServiceSayHandler.ServeHTTP(w, r)
 		case EntryServiceAppendProcedure:
 			entryServiceAppendHandler.ServeHTTP(w, r)
+		case EntryServiceEditProcedure:
+			entryServiceEditHandler.ServeHTTP(w, r)
+		case EntryServiceDeleteProcedure:
+			entryServiceDeleteHandler.ServeHTTP(w, r)
+		case EntryServiceListEditsProcedure:
+			entryServiceListEditsHandler.ServeHTTP(w, r)
+		case EntryServiceReactProcedure:
+			entryServiceReactHandler.ServeHTTP(w, r)
 		case EntryServiceListProcedure:
 			entryServiceListHandler.ServeHTTP(w, r)
 		case EntryServiceSearchProcedure:
@@ -306,6 +473,8 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 			entryServiceWhoAnswersHandler.ServeHTTP(w, r)
 		case EntryServiceShowTypingProcedure:
 			entryServiceShowTypingHandler.ServeHTTP(w, r)
+		case EntryServiceWatchPresenceProcedure:
+			entryServiceWatchPresenceHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -321,6 +490,22 @@ func (UnimplementedEntryServiceHandler) Say(context.Context, *v1.SayRequest) (*v
 
 func (UnimplementedEntryServiceHandler) Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Append is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Edit is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Delete is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.ListEdits is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.React is not implemented"))
 }
 
 func (UnimplementedEntryServiceHandler) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
@@ -341,4 +526,8 @@ func (UnimplementedEntryServiceHandler) WhoAnswers(context.Context, *v1.WhoAnswe
 
 func (UnimplementedEntryServiceHandler) ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.ShowTyping is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) WatchPresence(context.Context, *v1.WatchPresenceRequest, *connect.ServerStream[v1.WatchPresenceResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.WatchPresence is not implemented"))
 }

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMIsABCgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBEioKDmF0dGFjaG1lbnRfaWRzGAYgAygJQhK6SA+SAQwQChgBIgZyBBABGEASFwoFdGhpbmsYByABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSK1AQoLTGlzdFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASFwoGYmVmb3JlGAMgASgDQge6SAQiAigAEgwKBGxhc3QYBCABKAgSGQoFbGltaXQYBSABKAVCCrpIBxoFGOgHKAASDQoFdHlwZWQYBiABKAgSHwoFdHlwZXMYByADKAlCELpIDZIBChAUIgZyBBABGGQiTwoMTGlzdFJlc3BvbnNlEh8KB2VudHJpZXMYASADKAsyDi5hcmJlLnYxLkVudHJ5EgwKBHRhaWwYAiABKAMSEAoIc2VhcmNoZWQYAyABKAMiUgoLVGFpbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASDQoFdHlwZWQYAyABKAgixQEKDFRhaWxSZXNwb25zZRIfCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnlIABIfCgVkZWx0YRgCIAEoCzIOLmFyYmUudjEuRGVsdGFIABImCgljYXVnaHRfdXAYAyABKAsyES5hcmJlLnYxLkNhdWdodFVwSAASHwoFYWxpdmUYBCABKAsyDi5hcmJlLnYxLkFsaXZlSAASIQoGdHlwaW5nGAUgASgLMg8uYXJiZS52MS5UeXBpbmdIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUiGgoGVHlwaW5nEhAKCGFnZW50X2lkGAEgASgJImYKEVdob0Fuc3dlcnNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhcKBHRleHQYAiABKAlCCbpIBnIEKICABBIaCghyZXBseV90bxgDIAEoCUIIukgFcgMYyAEiOgoSV2hvQW5zd2Vyc1Jlc3BvbnNlEiQKCWFuc3dlcmVycxgBIAMoCzIRLmFyYmUudjEuQW5zd2VyZXIibwoIQW5zd2VyZXISEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDgoGYWN0aW9uGAQgASgJEg4KBnJlYXNvbhgFIAEoCRITCgtleHBsYW5hdGlvbhgGIAEoCSIxChFTaG93VHlwaW5nUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIUChJTaG93VHlwaW5nUmVzcG9uc2UiZQoNU2VhcmNoUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhkKBXF1ZXJ5GAIgASgJQgq6SAdyBRABKOgHEhwKCXBhZ2Vfc2l6ZRgDIAEoBUIJukgGGgQYZCgAImoKDlNlYXJjaFJlc3BvbnNlEiAKBGhpdHMYASADKAsyEi5hcmJlLnYxLlNlYXJjaEhpdBIlCgd0aHJlYWRzGAIgAygLMhQuYXJiZS52MS5OYW1lZFRocmVhZBIPCgdwZW5kaW5nGAMgASgDIs8BCglTZWFyY2hIaXQSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEgsKA3NlcRgDIAEoAxIQCghlbnRyeV9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgGIAEoCRITCgthdXRob3JfbmFtZRgHIAEoCRIPCgdzbmlwcGV0GAggASgJEi4KCndyaXR0ZW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KC05hbWVkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJMr8DCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjgKBExpc3QSFC5hcmJlLnYxLkxpc3RSZXF1ZXN0GhUuYXJiZS52MS5MaXN0UmVzcG9uc2UiA5ACARI+CgZTZWFyY2gSFi5hcmJlLnYxLlNlYXJjaFJlcXVlc3QaFy5hcmJlLnYxLlNlYXJjaFJlc3BvbnNlIgOQAgESNQoEVGFpbBIULmFyYmUudjEuVGFpbFJlcXVlc3QaFS5hcmJlLnYxLlRhaWxSZXNwb25zZTABEkoKCldob0Fuc3dlcnMSGi5hcmJlLnYxLldob0Fuc3dlcnNSZXF1ZXN0GhsuYXJiZS52MS5XaG9BbnN3ZXJzUmVzcG9uc2UiA5ACARJFCgpTaG93VHlwaW5nEhouYXJiZS52MS5TaG93VHlwaW5nUmVxdWVzdBobLmFyYmUudjEuU2hvd1R5cGluZ1Jlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMIsABCgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBEioKDmF0dGFjaG1lbnRfaWRzGAYgAygJQhK6SA+SAQwQChgBIgZyBBABGEASFwoFdGhpbmsYByABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJrCgtFZGl0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCghlbnRyeV9pZBgCIAEoCUIIukgFcgMYyAESDAoEdGV4dBgDIAEoCRIUCgJpZBgEIAEoCUIIukgFcgMYyAEiLQoMRWRpdFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJfCg1EZWxldGVSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGVudHJ5X2lkGAIgASgJQgi6SAVyAxjIARIUCgJpZBgDIAEoCUIIukgFcgMYyAEiLwoORGVsZXRlUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5InQKDFJlYWN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCghlbnRyeV9pZBgCIAEoCUIKukgHcgUQARjIARIYCgVlbW9qaRgDIAEoCUIJukgGcgQQASggEg4KBnJlbW92ZRgEIAEoCCIuCg1SZWFjdFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJOChBMaXN0RWRpdHNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhwKCGVudHJ5X2lkGAIgASgJQgq6SAdyBRABGMgBIjcKEUxpc3RFZGl0c1Jlc3BvbnNlEiIKCHdvcmRpbmdzGAEgAygLMhAuYXJiZS52MS5Xb3JkaW5nIlQKB1dvcmRpbmcSDAoEdGV4dBgBIAEoCRIuCgp3cml0dGVuX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNzZXEYAyABKAMitQEKC0xpc3RSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWFmdGVyGAIgASgDQge6SAQiAigAEhcKBmJlZm9yZRgDIAEoA0IHukgEIgIoABIMCgRsYXN0GAQgASgIEhkKBWxpbWl0GAUgASgFQgq6SAcaBRjoBygAEg0KBXR5cGVkGAYgASgIEh8KBXR5cGVzGAcgAygJQhC6SA2SAQoQFCIGcgQQARhkIk8KDExpc3RSZXNwb25zZRIfCgdlbnRyaWVzGAEgAygLMg4uYXJiZS52MS5FbnRyeRIMCgR0YWlsGAIgASgDEhAKCHNlYXJjaGVkGAMgASgDIlIKC1RhaWxSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWFmdGVyGAIgASgDQge6SAQiAigAEg0KBXR5cGVkGAMgASgIIsUBCgxUYWlsUmVzcG9uc2USHwoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5SAASHwoFZGVsdGEYAiABKAsyDi5hcmJlLnYxLkRlbHRhSAASJgoJY2F1Z2h0X3VwGAMgASgLMhEuYXJiZS52MS5DYXVnaHRVcEgAEh8KBWFsaXZlGAQgASgLMg4uYXJiZS52MS5BbGl2ZUgAEiEKBnR5cGluZxgFIAEoCzIPLmFyYmUudjEuVHlwaW5nSABCBwoFZXZlbnQiFwoIQ2F1Z2h0VXASCwoDc2VxGAEgASgDIgcKBUFsaXZlIhoKBlR5cGluZxIQCghhZ2VudF9pZBgBIAEoCSJmChFXaG9BbnN3ZXJzUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIXCgR0ZXh0GAIgASgJQgm6SAZyBCiAgAQSGgoIcmVwbHlfdG8YAyABKAlCCLpIBXIDGMgBIjoKEldob0Fuc3dlcnNSZXNwb25zZRIkCglhbnN3ZXJlcnMYASADKAsyES5hcmJlLnYxLkFuc3dlcmVyIm8KCEFuc3dlcmVyEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEg4KBmFjdGlvbhgEIAEoCRIOCgZyZWFzb24YBSABKAkSEwoLZXhwbGFuYXRpb24YBiABKAkiMQoRU2hvd1R5cGluZ1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiFAoSU2hvd1R5cGluZ1Jlc3BvbnNlIjQKFFdhdGNoUHJlc2VuY2VSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAImYKFVdhdGNoUHJlc2VuY2VSZXNwb25zZRIjCgdwcmVzZW50GAEgASgLMhAuYXJiZS52MS5QcmVzZW50SAASHwoFYWxpdmUYAiABKAsyDi5hcmJlLnYxLkFsaXZlSABCBwoFZXZlbnQiHAoHUHJlc2VudBIRCglhZ2VudF9pZHMYASADKAkiZQoNU2VhcmNoUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhkKBXF1ZXJ5GAIgASgJQgq6SAdyBRABKOgHEhwKCXBhZ2Vfc2l6ZRgDIAEoBUIJukgGGgQYZCgAImoKDlNlYXJjaFJlc3BvbnNlEiAKBGhpdHMYASADKAsyEi5hcmJlLnYxLlNlYXJjaEhpdBIlCgd0aHJlYWRzGAIgAygLMhQuYXJiZS52MS5OYW1lZFRocmVhZBIPCgdwZW5kaW5nGAMgASgDIs8BCglTZWFyY2hIaXQSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEgsKA3NlcRgDIAEoAxIQCghlbnRyeV9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgGIAEoCRITCgthdXRob3JfbmFtZRgHIAEoCRIPCgdzbmlwcGV0GAggASgJEi4KCndyaXR0ZW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KC05hbWVkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJMoIGCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjMKBEVkaXQSFC5hcmJlLnYxLkVkaXRSZXF1ZXN0GhUuYXJiZS52MS5FZGl0UmVzcG9uc2USOQoGRGVsZXRlEhYuYXJiZS52MS5EZWxldGVSZXF1ZXN0GhcuYXJiZS52MS5EZWxldGVSZXNwb25zZRJHCglMaXN0RWRpdHMSGS5hcmJlLnYxLkxpc3RFZGl0c1JlcXVlc3QaGi5hcmJlLnYxLkxpc3RFZGl0c1Jlc3BvbnNlIgOQAgESNgoFUmVhY3QSFS5hcmJlLnYxLlJlYWN0UmVxdWVzdBoWLmFyYmUudjEuUmVhY3RSZXNwb25zZRI4CgRMaXN0EhQuYXJiZS52MS5MaXN0UmVxdWVzdBoVLmFyYmUudjEuTGlzdFJlc3BvbnNlIgOQAgESPgoGU2VhcmNoEhYuYXJiZS52MS5TZWFyY2hSZXF1ZXN0GhcuYXJiZS52MS5TZWFyY2hSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwARJKCgpXaG9BbnN3ZXJzEhouYXJiZS52MS5XaG9BbnN3ZXJzUmVxdWVzdBobLmFyYmUudjEuV2hvQW5zd2Vyc1Jlc3BvbnNlIgOQAgESRQoKU2hvd1R5cGluZxIaLmFyYmUudjEuU2hvd1R5cGluZ1JlcXVlc3QaGy5hcmJlLnYxLlNob3dUeXBpbmdSZXNwb25zZRJQCg1XYXRjaFByZXNlbmNlEh0uYXJiZS52MS5XYXRjaFByZXNlbmNlUmVxdWVzdBoeLmFyYmUudjEuV2F0Y2hQcmVzZW5jZVJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
@@ -207,6 +207,240 @@ export const AppendResponseSchema: GenMessage<AppendResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 4);
 
 /**
+ * @generated from message arbe.v1.EditRequest
+ */
+export type EditRequest = Message<"arbe.v1.EditRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The message; empty for the caller's last one.
+   *
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+
+  /**
+   * The new text, in Markdown. It runs no command.
+   *
+   * @generated from field: string text = 3;
+   */
+  text: string;
+
+  /**
+   * The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+   *
+   * @generated from field: string id = 4;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.EditRequest.
+ * Use `create(EditRequestSchema)` to create a new message.
+ */
+export const EditRequestSchema: GenMessage<EditRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 5);
+
+/**
+ * @generated from message arbe.v1.EditResponse
+ */
+export type EditResponse = Message<"arbe.v1.EditResponse"> & {
+  /**
+   * The message.
+   *
+   * @generated from field: arbe.v1.Entry entry = 1;
+   */
+  entry?: Entry | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.EditResponse.
+ * Use `create(EditResponseSchema)` to create a new message.
+ */
+export const EditResponseSchema: GenMessage<EditResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 6);
+
+/**
+ * @generated from message arbe.v1.DeleteRequest
+ */
+export type DeleteRequest = Message<"arbe.v1.DeleteRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The message; empty for the caller's last one.
+   *
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+
+  /**
+   * The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+   *
+   * @generated from field: string id = 3;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.DeleteRequest.
+ * Use `create(DeleteRequestSchema)` to create a new message.
+ */
+export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 7);
+
+/**
+ * @generated from message arbe.v1.DeleteResponse
+ */
+export type DeleteResponse = Message<"arbe.v1.DeleteResponse"> & {
+  /**
+   * The message.
+   *
+   * @generated from field: arbe.v1.Entry entry = 1;
+   */
+  entry?: Entry | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.DeleteResponse.
+ * Use `create(DeleteResponseSchema)` to create a new message.
+ */
+export const DeleteResponseSchema: GenMessage<DeleteResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 8);
+
+/**
+ * @generated from message arbe.v1.ReactRequest
+ */
+export type ReactRequest = Message<"arbe.v1.ReactRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+
+  /**
+   * A single emoji.
+   *
+   * @generated from field: string emoji = 3;
+   */
+  emoji: string;
+
+  /**
+   * Remove the reaction.
+   *
+   * @generated from field: bool remove = 4;
+   */
+  remove: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.ReactRequest.
+ * Use `create(ReactRequestSchema)` to create a new message.
+ */
+export const ReactRequestSchema: GenMessage<ReactRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 9);
+
+/**
+ * @generated from message arbe.v1.ReactResponse
+ */
+export type ReactResponse = Message<"arbe.v1.ReactResponse"> & {
+  /**
+   * The entry.
+   *
+   * @generated from field: arbe.v1.Entry entry = 1;
+   */
+  entry?: Entry | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.ReactResponse.
+ * Use `create(ReactResponseSchema)` to create a new message.
+ */
+export const ReactResponseSchema: GenMessage<ReactResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 10);
+
+/**
+ * @generated from message arbe.v1.ListEditsRequest
+ */
+export type ListEditsRequest = Message<"arbe.v1.ListEditsRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListEditsRequest.
+ * Use `create(ListEditsRequestSchema)` to create a new message.
+ */
+export const ListEditsRequestSchema: GenMessage<ListEditsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 11);
+
+/**
+ * @generated from message arbe.v1.ListEditsResponse
+ */
+export type ListEditsResponse = Message<"arbe.v1.ListEditsResponse"> & {
+  /**
+   * The oldest first. The last one is the present text.
+   *
+   * @generated from field: repeated arbe.v1.Wording wordings = 1;
+   */
+  wordings: Wording[];
+};
+
+/**
+ * Describes the message arbe.v1.ListEditsResponse.
+ * Use `create(ListEditsResponseSchema)` to create a new message.
+ */
+export const ListEditsResponseSchema: GenMessage<ListEditsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 12);
+
+/**
+ * Wording is a text that a message has had.
+ *
+ * @generated from message arbe.v1.Wording
+ */
+export type Wording = Message<"arbe.v1.Wording"> & {
+  /**
+   * @generated from field: string text = 1;
+   */
+  text: string;
+
+  /**
+   * When it was written, and the position of the entry that has it.
+   *
+   * @generated from field: google.protobuf.Timestamp written_at = 2;
+   */
+  writtenAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: int64 seq = 3;
+   */
+  seq: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.Wording.
+ * Use `create(WordingSchema)` to create a new message.
+ */
+export const WordingSchema: GenMessage<Wording> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 13);
+
+/**
  * @generated from message arbe.v1.ListRequest
  */
 export type ListRequest = Message<"arbe.v1.ListRequest"> & {
@@ -266,7 +500,7 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 5);
+  messageDesc(file_arbe_v1_entry, 14);
 
 /**
  * @generated from message arbe.v1.ListResponse
@@ -299,7 +533,7 @@ export type ListResponse = Message<"arbe.v1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 6);
+  messageDesc(file_arbe_v1_entry, 15);
 
 /**
  * @generated from message arbe.v1.TailRequest
@@ -330,7 +564,7 @@ export type TailRequest = Message<"arbe.v1.TailRequest"> & {
  * Use `create(TailRequestSchema)` to create a new message.
  */
 export const TailRequestSchema: GenMessage<TailRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 7);
+  messageDesc(file_arbe_v1_entry, 16);
 
 /**
  * @generated from message arbe.v1.TailResponse
@@ -383,7 +617,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
  * Use `create(TailResponseSchema)` to create a new message.
  */
 export const TailResponseSchema: GenMessage<TailResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 8);
+  messageDesc(file_arbe_v1_entry, 17);
 
 /**
  * @generated from message arbe.v1.CaughtUp
@@ -402,7 +636,7 @@ export type CaughtUp = Message<"arbe.v1.CaughtUp"> & {
  * Use `create(CaughtUpSchema)` to create a new message.
  */
 export const CaughtUpSchema: GenMessage<CaughtUp> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 9);
+  messageDesc(file_arbe_v1_entry, 18);
 
 /**
  * @generated from message arbe.v1.Alive
@@ -415,7 +649,7 @@ export type Alive = Message<"arbe.v1.Alive"> & {
  * Use `create(AliveSchema)` to create a new message.
  */
 export const AliveSchema: GenMessage<Alive> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 10);
+  messageDesc(file_arbe_v1_entry, 19);
 
 /**
  * Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
@@ -435,7 +669,7 @@ export type Typing = Message<"arbe.v1.Typing"> & {
  * Use `create(TypingSchema)` to create a new message.
  */
 export const TypingSchema: GenMessage<Typing> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 11);
+  messageDesc(file_arbe_v1_entry, 20);
 
 /**
  * @generated from message arbe.v1.WhoAnswersRequest
@@ -464,7 +698,7 @@ export type WhoAnswersRequest = Message<"arbe.v1.WhoAnswersRequest"> & {
  * Use `create(WhoAnswersRequestSchema)` to create a new message.
  */
 export const WhoAnswersRequestSchema: GenMessage<WhoAnswersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 12);
+  messageDesc(file_arbe_v1_entry, 21);
 
 /**
  * @generated from message arbe.v1.WhoAnswersResponse
@@ -483,7 +717,7 @@ export type WhoAnswersResponse = Message<"arbe.v1.WhoAnswersResponse"> & {
  * Use `create(WhoAnswersResponseSchema)` to create a new message.
  */
 export const WhoAnswersResponseSchema: GenMessage<WhoAnswersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 13);
+  messageDesc(file_arbe_v1_entry, 22);
 
 /**
  * Answerer is what a message would mean for a bot.
@@ -531,7 +765,7 @@ export type Answerer = Message<"arbe.v1.Answerer"> & {
  * Use `create(AnswererSchema)` to create a new message.
  */
 export const AnswererSchema: GenMessage<Answerer> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 14);
+  messageDesc(file_arbe_v1_entry, 23);
 
 /**
  * @generated from message arbe.v1.ShowTypingRequest
@@ -548,7 +782,7 @@ export type ShowTypingRequest = Message<"arbe.v1.ShowTypingRequest"> & {
  * Use `create(ShowTypingRequestSchema)` to create a new message.
  */
 export const ShowTypingRequestSchema: GenMessage<ShowTypingRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 15);
+  messageDesc(file_arbe_v1_entry, 24);
 
 /**
  * @generated from message arbe.v1.ShowTypingResponse
@@ -561,7 +795,76 @@ export type ShowTypingResponse = Message<"arbe.v1.ShowTypingResponse"> & {
  * Use `create(ShowTypingResponseSchema)` to create a new message.
  */
 export const ShowTypingResponseSchema: GenMessage<ShowTypingResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 16);
+  messageDesc(file_arbe_v1_entry, 25);
+
+/**
+ * @generated from message arbe.v1.WatchPresenceRequest
+ */
+export type WatchPresenceRequest = Message<"arbe.v1.WatchPresenceRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message arbe.v1.WatchPresenceRequest.
+ * Use `create(WatchPresenceRequestSchema)` to create a new message.
+ */
+export const WatchPresenceRequestSchema: GenMessage<WatchPresenceRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 26);
+
+/**
+ * @generated from message arbe.v1.WatchPresenceResponse
+ */
+export type WatchPresenceResponse = Message<"arbe.v1.WatchPresenceResponse"> & {
+  /**
+   * @generated from oneof arbe.v1.WatchPresenceResponse.event
+   */
+  event: {
+    /**
+     * @generated from field: arbe.v1.Present present = 1;
+     */
+    value: Present;
+    case: "present";
+  } | {
+    /**
+     * Nothing has happened for a while, and the connection works.
+     *
+     * @generated from field: arbe.v1.Alive alive = 2;
+     */
+    value: Alive;
+    case: "alive";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.WatchPresenceResponse.
+ * Use `create(WatchPresenceResponseSchema)` to create a new message.
+ */
+export const WatchPresenceResponseSchema: GenMessage<WatchPresenceResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 27);
+
+/**
+ * Present lists the agents who have a thread open.
+ *
+ * @generated from message arbe.v1.Present
+ */
+export type Present = Message<"arbe.v1.Present"> & {
+  /**
+   * Sorted, with the caller. It is incomplete if very many are present.
+   *
+   * @generated from field: repeated string agent_ids = 1;
+   */
+  agentIds: string[];
+};
+
+/**
+ * Describes the message arbe.v1.Present.
+ * Use `create(PresentSchema)` to create a new message.
+ */
+export const PresentSchema: GenMessage<Present> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 28);
 
 /**
  * @generated from message arbe.v1.SearchRequest
@@ -590,7 +893,7 @@ export type SearchRequest = Message<"arbe.v1.SearchRequest"> & {
  * Use `create(SearchRequestSchema)` to create a new message.
  */
 export const SearchRequestSchema: GenMessage<SearchRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 17);
+  messageDesc(file_arbe_v1_entry, 29);
 
 /**
  * @generated from message arbe.v1.SearchResponse
@@ -623,7 +926,7 @@ export type SearchResponse = Message<"arbe.v1.SearchResponse"> & {
  * Use `create(SearchResponseSchema)` to create a new message.
  */
 export const SearchResponseSchema: GenMessage<SearchResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 18);
+  messageDesc(file_arbe_v1_entry, 30);
 
 /**
  * SearchHit is an entry that a search found.
@@ -690,7 +993,7 @@ export type SearchHit = Message<"arbe.v1.SearchHit"> & {
  * Use `create(SearchHitSchema)` to create a new message.
  */
 export const SearchHitSchema: GenMessage<SearchHit> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 19);
+  messageDesc(file_arbe_v1_entry, 31);
 
 /**
  * NamedThread is a thread that a search found by its name.
@@ -714,7 +1017,7 @@ export type NamedThread = Message<"arbe.v1.NamedThread"> & {
  * Use `create(NamedThreadSchema)` to create a new message.
  */
 export const NamedThreadSchema: GenMessage<NamedThread> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 20);
+  messageDesc(file_arbe_v1_entry, 32);
 
 /**
  * EntryService reads and writes the log of a thread.
@@ -748,6 +1051,54 @@ export const EntryService: GenService<{
     methodKind: "unary";
     input: typeof AppendRequestSchema;
     output: typeof AppendResponseSchema;
+  },
+  /**
+   * Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
+   * the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
+   * answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+   * permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
+   * deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+   *
+   * @generated from rpc arbe.v1.EntryService.Edit
+   */
+  edit: {
+    methodKind: "unary";
+    input: typeof EditRequestSchema;
+    output: typeof EditResponseSchema;
+  },
+  /**
+   * Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
+   * error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
+   * request changes nothing.
+   *
+   * @generated from rpc arbe.v1.EntryService.Delete
+   */
+  delete: {
+    methodKind: "unary";
+    input: typeof DeleteRequestSchema;
+    output: typeof DeleteResponseSchema;
+  },
+  /**
+   * ListEdits returns the texts that a message has had. It returns none for a deleted message.
+   *
+   * @generated from rpc arbe.v1.EntryService.ListEdits
+   */
+  listEdits: {
+    methodKind: "unary";
+    input: typeof ListEditsRequestSchema;
+    output: typeof ListEditsResponseSchema;
+  },
+  /**
+   * React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
+   * and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+   * 20 different emoji. Repeating the request changes nothing.
+   *
+   * @generated from rpc arbe.v1.EntryService.React
+   */
+  react: {
+    methodKind: "unary";
+    input: typeof ReactRequestSchema;
+    output: typeof ReactResponseSchema;
   },
   /**
    * List returns a part of the log in order of position.
@@ -806,6 +1157,18 @@ export const EntryService: GenService<{
     methodKind: "unary";
     input: typeof ShowTypingRequestSchema;
     output: typeof ShowTypingResponseSchema;
+  },
+  /**
+   * WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
+   * after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
+   * to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+   *
+   * @generated from rpc arbe.v1.EntryService.WatchPresence
+   */
+  watchPresence: {
+    methodKind: "server_streaming";
+    input: typeof WatchPresenceRequestSchema;
+    output: typeof WatchPresenceResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_entry, 0);

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiwBAKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSAASLgoNY2hpbGRfb3ZlcmR1ZRhFIAEoCzIVLmFyYmUudjEuQ2hpbGRPdmVyZHVlSABCBwoFdHlwZWQitwEKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCBIoCgthdHRhY2htZW50cxgFIAMoCzITLmFyYmUudjEuQXR0YWNobWVudBINCgV0aGluaxgGIAEoCRIgCgNydW4YByABKAsyEy5hcmJlLnYxLlJ1blN1bW1hcnkiUAoKUnVuU3VtbWFyeRIRCgl0aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSDwoHb3V0Y29tZRgDIAEoCRIPCgdydW50aW1lGAQgASgJIlYKCkFnZW50U3Bhd24SFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEdGFzaxgEIAEoCSJNCglIZWFydGJlYXQSDQoFZXBvY2gYASABKAMSDQoFcGhhc2UYAiABKAkSEQoJbGFzdF90b29sGAMgASgJEg8KB3Rocm91Z2gYBCABKAMi9gIKC1J1bkZpbmlzaGVkEg0KBWVwb2NoGAEgASgDEg8KB291dGNvbWUYAiABKAkSEwoLc3RvcF9yZWFzb24YAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFZXJyb3IYBSABKAkSDQoFcGhhc2UYBiABKAkSEgoKbGFzdF9saW5lcxgHIAEoCRIhCgV1c2FnZRgIIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEg4KBnJlc3VsdBgJIAEoCRIPCgd0aHJvdWdoGAogASgDEhIKCnBhdGNoX3BhdGgYCyABKAkSGQoRcGF0Y2hfYXJ0aWZhY3RfaWQYDCABKAkSEwoLcGF0Y2hfYnl0ZXMYDSABKAMSEwoLcGF0Y2hfZmlsZXMYDiABKAUSFAoMcGF0Y2hfc2hhMjU2GA8gASgJEhIKCnBhdGNoX2Jhc2UYECABKAkSEwoLcGF0Y2hfZXJyb3IYESABKAlCDAoKX2V4aXRfY29kZSJ/CghQaUZhaWxlZBINCgVlcG9jaBgBIAEoAxINCgVlcnJvchgCIAEoCRIMCgRuZXh0GAMgASgJEhYKCWV4aXRfY29kZRgEIAEoBUgAiAEBEg0KBXBoYXNlGAUgASgJEhIKCmxhc3RfbGluZXMYBiABKAlCDAoKX2V4aXRfY29kZSJECg9TZXNzaW9uT3JwaGFuZWQSDQoFZXBvY2gYASABKAMSDgoGcmVhc29uGAIgASgJEhIKCmxhc3RfbGluZXMYAyABKAkiIAoPQ2FuY2VsUmVxdWVzdGVkEg0KBWVwb2NoGAEgASgDItgBCg1DaGlsZEZpbmlzaGVkEhcKD2NoaWxkX3RocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg0KBWVycm9yGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSEwoLZHVyYXRpb25fbXMYBiABKAMSIQoFdXNhZ2UYByABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRIZChFwYXRjaF9hcnRpZmFjdF9pZBgIIAEoCRINCgV3YWtlcxgJIAEoCRIMCgRyb290GAogASgJIpkBCgxDaGlsZE92ZXJkdWUSFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEg0KBWVwb2NoGAIgASgDEhIKCnJ1bm5pbmdfbXMYAyABKAMSDwoHcnVudGltZRgEIAEoCRINCgVkb2luZxgFIAEoCRIQCghhZ2VudF9pZBgGIAEoCRINCgV3YWtlcxgHIAEoCRIMCgRyb290GAggASgJIi0KC1F1ZXVlRWRpdGVkEhAKCGVudHJ5X2lkGAEgASgJEgwKBHRleHQYAiABKAkiLgoKUXVldWVNb3ZlZBIQCghlbnRyeV9pZBgBIAEoCRIOCgZiZWZvcmUYAiABKAkiIgoOUXVldWVDYW5jZWxsZWQSEAoIZW50cnlfaWQYASABKAkiPAoKUXVldWVUYWtlbhINCgVlcG9jaBgBIAEoAxIRCgllbnRyeV9pZHMYAiADKAkSDAoEcmVhZBgDIAEoAyJwCgpBdHRhY2htZW50EhMKC2FydGlmYWN0X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEgoKbWVkaWFfdHlwZRgDIAEoCRIMCgRzaXplGAQgASgDEg0KBXdpZHRoGAUgASgDEg4KBmhlaWdodBgGIAEoAyKtAgoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIEioKCHRlcm1pbmFsGAggASgLMhguYXJiZS52MS5Db21tYW5kVGVybWluYWwSEQoJZGlyZWN0b3J5GAkgASgJEiYKA2VudhgKIAMoCzIZLmFyYmUudjEuQ29tbWFuZC5FbnZFbnRyeRIPCgdjaGFuZ2VzGAsgASgJGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiTAoPQ29tbWFuZFRlcm1pbmFsEgwKBHJvd3MYASABKA0SDwoHY29sdW1ucxgCIAEoDRIMCgRraW5kGAMgASgJEgwKBGtlZXAYBCABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUiiAMKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCRIQCgh0ZXJtaW5hbBgTIAEoCCKCAQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJEgwKBGxlZnQYAyABKAgSEAoIc2F2ZWRfbXMYBCABKAMSHwoEdHJlZRgFIAMoCzIRLmFyYmUudjEuVHJlZVBhcnQigQEKCFRyZWVQYXJ0Eg4KBmZvbGRlchgBIAEoCRIOCgZjb21taXQYAiABKAkSDQoFZmlsZXMYAyABKAUSDwoHY29tbWl0cxgEIAEoBRITCgthcnRpZmFjdF9pZBgFIAEoCRIPCgdtaXNzaW5nGAYgASgJEg8KB3Byb2JsZW0YByABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSJ9CgtIb3N0UmVmdXNlZBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSDAoEaG9zdBgEIAEoCRIPCgdwcm9ncmFtGAUgASgJEg8KB3ByaXZhdGUYBiABKAgiMwoLSG9zdEFsbG93ZWQSFgoOZW52aXJvbm1lbnRfaWQYASABKAkSDAoEaG9zdBgCIAEoCSJICg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJEg0KBWVwb2NoGAQgASgDIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIrYBCgtUdXJuU3VtbWFyeRIPCgd0dXJuX2lkGAEgASgJEg8KB2Fuc3dlcnMYAiADKAkSDQoFbW9kZWwYAyABKAkSDQoFc3RlcHMYBCABKAUSEAoIY29tbWFuZHMYBSABKAUSIQoFdXNhZ2UYBiABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRITCgtkdXJhdGlvbl9tcxgHIAEoAxILCgNjdXQYCCABKAgSEAoIdGhpbmtpbmcYCSABKAkifgoJVHVyblVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhMKC2Nvc3RfbWljcm9zGAUgASgDEhQKDGNvc3RfdW5rbm93bhgGIAEoCCJlCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkiUgoLVHVyblN0ZWVyZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkihAEKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMSEAoIcHJvdmlkZXIYBiABKAkSDQoFdHJpZXMYByABKAUicwoMVHVybkZlbGxCYWNrEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbW9kZWwYAyABKAkSEAoIZmFsbGJhY2sYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IsgBCg9QZXJtaXNzaW9uQXNrZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdjYWxsX2lkGAQgASgJEgwKBHRvb2wYBSABKAkSKQoJYXJndW1lbnRzGAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCmV4cGlyZXNfbXMYByABKAMSDQoFZXBvY2gYCCABKAMSEAoIcXVlc3Rpb24YCSABKAgikQEKElBlcm1pc3Npb25BbnN3ZXJlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSEwoLYW5zd2VyZWRfYnkYBSABKAkSDgoGcmVhc29uGAYgASgJEg0KBWVwb2NoGAcgASgDImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyKHAQoJUGlEZXRhaWxzEgwKBHBhdGgYASABKAkSDAoEZGlmZhgCIAEoCRINCgVhZGRlZBgDIAEoAxIPCgdyZW1vdmVkGAQgASgDEhMKC2FydGlmYWN0X2lkGAUgASgJEhQKDGluc3RydWN0aW9ucxgGIAEoCRITCgt3aG9sZV9ieXRlcxgHIAEoAyKyAgoHUGlCbG9jaxIMCgR0eXBlGAEgASgJEgwKBHRleHQYAiABKAkSFgoOdGV4dF9zaWduYXR1cmUYAyABKAkSEAoIdGhpbmtpbmcYBCABKAkSGgoSdGhpbmtpbmdfc2lnbmF0dXJlGAUgASgJEhAKCHJlZGFjdGVkGAYgASgIEgoKAmlkGAcgASgJEgwKBG5hbWUYCCABKAkSKQoJYXJndW1lbnRzGAkgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhkKEXRob3VnaHRfc2lnbmF0dXJlGAogASgJEgwKBGRhdGEYCyABKAkSEQoJbWltZV90eXBlGAwgASgJEhMKC2FydGlmYWN0X2lkGA0gASgJEg0KBXdpZHRoGA4gASgDEg4KBmhlaWdodBgPIAEoAyKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEi7BEKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIgoFc3RhdGUYCCABKAsyEy5hcmJlLnYxLkVudHJ5U3RhdGUSHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSAASLgoNY2hpbGRfb3ZlcmR1ZRhFIAEoCzIVLmFyYmUudjEuQ2hpbGRPdmVyZHVlSAASKgoLY2hhdF9lZGl0ZWQYNSABKAsyEy5hcmJlLnYxLkNoYXRFZGl0ZWRIABIsCgxjaGF0X2RlbGV0ZWQYNiABKAsyFC5hcmJlLnYxLkNoYXREZWxldGVkSAASLAoMY2hhdF9yZWFjdGVkGDcgASgLMhQuYXJiZS52MS5DaGF0UmVhY3RlZEgAQgcKBXR5cGVkIpABCgpFbnRyeVN0YXRlEgwKBHRleHQYASABKAkSDQoFZWRpdHMYAiABKAUSDwoHZGVsZXRlZBgDIAEoCBIuCgpjaGFuZ2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIkCglyZWFjdGlvbnMYBSADKAsyES5hcmJlLnYxLlJlYWN0aW9uIiwKCFJlYWN0aW9uEg0KBWVtb2ppGAEgASgJEhEKCWFnZW50X2lkcxgCIAMoCSLSAQoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJEiIKBHR1cm4YAyABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5EhAKCGNvbmZpbmVkGAQgASgIEigKC2F0dGFjaG1lbnRzGAUgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg0KBXRoaW5rGAYgASgJEiAKA3J1bhgHIAEoCzITLmFyYmUudjEuUnVuU3VtbWFyeRIZCgN2aWEYCCABKAsyDC5hcmJlLnYxLlZpYSIiCgNWaWESDgoGY2xpZW50GAEgASgJEgsKA2tleRgCIAEoCSJQCgpSdW5TdW1tYXJ5EhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkiVgoKQWdlbnRTcGF3bhIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgR0YXNrGAQgASgJIk0KCUhlYXJ0YmVhdBINCgVlcG9jaBgBIAEoAxINCgVwaGFzZRgCIAEoCRIRCglsYXN0X3Rvb2wYAyABKAkSDwoHdGhyb3VnaBgEIAEoAyL2AgoLUnVuRmluaXNoZWQSDQoFZXBvY2gYASABKAMSDwoHb3V0Y29tZRgCIAEoCRITCgtzdG9wX3JlYXNvbhgDIAEoCRIWCglleGl0X2NvZGUYBCABKAVIAIgBARINCgVlcnJvchgFIAEoCRINCgVwaGFzZRgGIAEoCRISCgpsYXN0X2xpbmVzGAcgASgJEiEKBXVzYWdlGAggASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USDgoGcmVzdWx0GAkgASgJEg8KB3Rocm91Z2gYCiABKAMSEgoKcGF0Y2hfcGF0aBgLIAEoCRIZChFwYXRjaF9hcnRpZmFjdF9pZBgMIAEoCRITCgtwYXRjaF9ieXRlcxgNIAEoAxITCgtwYXRjaF9maWxlcxgOIAEoBRIUCgxwYXRjaF9zaGEyNTYYDyABKAkSEgoKcGF0Y2hfYmFzZRgQIAEoCRITCgtwYXRjaF9lcnJvchgRIAEoCUIMCgpfZXhpdF9jb2RlIn8KCFBpRmFpbGVkEg0KBWVwb2NoGAEgASgDEg0KBWVycm9yGAIgASgJEgwKBG5leHQYAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFcGhhc2UYBSABKAkSEgoKbGFzdF9saW5lcxgGIAEoCUIMCgpfZXhpdF9jb2RlIkQKD1Nlc3Npb25PcnBoYW5lZBINCgVlcG9jaBgBIAEoAxIOCgZyZWFzb24YAiABKAkSEgoKbGFzdF9saW5lcxgDIAEoCSIgCg9DYW5jZWxSZXF1ZXN0ZWQSDQoFZXBvY2gYASABKAMi2AEKDUNoaWxkRmluaXNoZWQSFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEg0KBWVwb2NoGAIgASgDEg8KB291dGNvbWUYAyABKAkSDQoFZXJyb3IYBCABKAkSDwoHcnVudGltZRgFIAEoCRITCgtkdXJhdGlvbl9tcxgGIAEoAxIhCgV1c2FnZRgHIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAggASgJEg0KBXdha2VzGAkgASgJEgwKBHJvb3QYCiABKAkimQEKDENoaWxkT3ZlcmR1ZRIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSEgoKcnVubmluZ19tcxgDIAEoAxIPCgdydW50aW1lGAQgASgJEg0KBWRvaW5nGAUgASgJEhAKCGFnZW50X2lkGAYgASgJEg0KBXdha2VzGAcgASgJEgwKBHJvb3QYCCABKAkiLQoLUXVldWVFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCSIuCgpRdWV1ZU1vdmVkEhAKCGVudHJ5X2lkGAEgASgJEg4KBmJlZm9yZRgCIAEoCSIiCg5RdWV1ZUNhbmNlbGxlZBIQCghlbnRyeV9pZBgBIAEoCSI8CgpRdWV1ZVRha2VuEg0KBWVwb2NoGAEgASgDEhEKCWVudHJ5X2lkcxgCIAMoCRIMCgRyZWFkGAMgASgDIjkKCkNoYXRFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCRILCgNzZXEYAyABKAMiLAoLQ2hhdERlbGV0ZWQSEAoIZW50cnlfaWQYASABKAkSCwoDc2VxGAIgASgDIkwKC0NoYXRSZWFjdGVkEhAKCGVudHJ5X2lkGAEgASgJEgsKA3NlcRgCIAEoAxINCgVlbW9qaRgDIAEoCRIPCgdyZW1vdmVkGAQgASgIInAKCkF0dGFjaG1lbnQSEwoLYXJ0aWZhY3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEgwKBHNpemUYBCABKAMSDQoFd2lkdGgYBSABKAMSDgoGaGVpZ2h0GAYgASgDIq0CCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgSKgoIdGVybWluYWwYCCABKAsyGC5hcmJlLnYxLkNvbW1hbmRUZXJtaW5hbBIRCglkaXJlY3RvcnkYCSABKAkSJgoDZW52GAogAygLMhkuYXJiZS52MS5Db21tYW5kLkVudkVudHJ5Eg8KB2NoYW5nZXMYCyABKAkaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJMCg9Db21tYW5kVGVybWluYWwSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNEgwKBGtpbmQYAyABKAkSDAoEa2VlcBgEIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSKIAwoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJEhAKCHRlcm1pbmFsGBMgASgIIoIBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkSDAoEbGVmdBgDIAEoCBIQCghzYXZlZF9tcxgEIAEoAxIfCgR0cmVlGAUgAygLMhEuYXJiZS52MS5UcmVlUGFydCKBAQoIVHJlZVBhcnQSDgoGZm9sZGVyGAEgASgJEg4KBmNvbW1pdBgCIAEoCRINCgVmaWxlcxgDIAEoBRIPCgdjb21taXRzGAQgASgFEhMKC2FydGlmYWN0X2lkGAUgASgJEg8KB21pc3NpbmcYBiABKAkSDwoHcHJvYmxlbRgHIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIn0KC0hvc3RSZWZ1c2VkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIWCg5lbnZpcm9ubWVudF9pZBgDIAEoCRIMCgRob3N0GAQgASgJEg8KB3Byb2dyYW0YBSABKAkSDwoHcHJpdmF0ZRgGIAEoCCIzCgtIb3N0QWxsb3dlZBIWCg5lbnZpcm9ubWVudF9pZBgBIAEoCRIMCgRob3N0GAIgASgJIkgKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkSDQoFZXBvY2gYBCABKAMiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkitgEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCBIQCgh0aGlua2luZxgJIAEoCSJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkiyAEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAxINCgVlcG9jaBgIIAEoAxIQCghxdWVzdGlvbhgJIAEoCCKRAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkSDQoFZXBvY2gYByABKAMiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzIocBCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEhMKC3dob2xlX2J5dGVzGAcgASgDIrICCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkSEwoLYXJ0aWZhY3RfaWQYDSABKAkSDQoFd2lkdGgYDiABKAMSDgoGaGVpZ2h0GA8gASgDIoYBCgdQaVVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhQKDHRvdGFsX3Rva2VucxgFIAEoAxIdCgRjb3N0GAYgASgLMg8uYXJiZS52MS5QaUNvc3QifAoGUGlDb3N0Eg0KBWlucHV0GAEgASgBEg4KBm91dHB1dBgCIAEoARISCgpjYWNoZV9yZWFkGAMgASgBEhMKC2NhY2hlX3dyaXRlGAQgASgBEg0KBXRvdGFsGAUgASgBEhsKE3RvdGFsX2Zyb21fcHJvdmlkZXIYBiABKAgibQoMUGlDb21wYWN0aW9uEg8KB2hhcm5lc3MYASABKAkSDAoEdHVybhgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEhYKDmZpcnN0X2tlcHRfc2VxGAQgASgDEhUKDXRva2Vuc19iZWZvcmUYBSABKAMiSAoKQm90Q3JlYXRlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIKCgJieRgEIAEoCSJZCgpCb3RDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB2NoYW5nZWQYBCADKAkSCgoCYnkYBSABKAlCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -63,6 +63,13 @@ export type Entry = Message<"arbe.v1.Entry"> & {
    * @generated from field: google.protobuf.Timestamp ts = 7;
    */
   ts?: Timestamp | undefined;
+
+  /**
+   * Later edits, deletion and reactions, if there are any. Tail, Append and Say do not set it; a tail sends the entries that record them.
+   *
+   * @generated from field: arbe.v1.EntryState state = 8;
+   */
+  state?: EntryState | undefined;
 
   /**
    * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
@@ -322,6 +329,24 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: ChildOverdue;
     case: "childOverdue";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChatEdited chat_edited = 53;
+     */
+    value: ChatEdited;
+    case: "chatEdited";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChatDeleted chat_deleted = 54;
+     */
+    value: ChatDeleted;
+    case: "chatDeleted";
+  } | {
+    /**
+     * @generated from field: arbe.v1.ChatReacted chat_reacted = 55;
+     */
+    value: ChatReacted;
+    case: "chatReacted";
   } | { case: undefined; value?: undefined };
 };
 
@@ -331,6 +356,81 @@ export type Entry = Message<"arbe.v1.Entry"> & {
  */
 export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 0);
+
+/**
+ * EntryState is the edits, the deletion and the reactions of an entry.
+ *
+ * @generated from message arbe.v1.EntryState
+ */
+export type EntryState = Message<"arbe.v1.EntryState"> & {
+  /**
+   * The present text; empty if the message was not edited, or was deleted.
+   *
+   * @generated from field: string text = 1;
+   */
+  text: string;
+
+  /**
+   * The number of edits.
+   *
+   * @generated from field: int32 edits = 2;
+   */
+  edits: number;
+
+  /**
+   * The message was deleted. Do not show its payload.
+   *
+   * @generated from field: bool deleted = 3;
+   */
+  deleted: boolean;
+
+  /**
+   * The time of the last edit, or of the deletion.
+   *
+   * @generated from field: google.protobuf.Timestamp changed_at = 4;
+   */
+  changedAt?: Timestamp | undefined;
+
+  /**
+   * In the order in which each emoji was first used.
+   *
+   * @generated from field: repeated arbe.v1.Reaction reactions = 5;
+   */
+  reactions: Reaction[];
+};
+
+/**
+ * Describes the message arbe.v1.EntryState.
+ * Use `create(EntryStateSchema)` to create a new message.
+ */
+export const EntryStateSchema: GenMessage<EntryState> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 1);
+
+/**
+ * Reaction is an emoji with which members reacted to an entry.
+ *
+ * @generated from message arbe.v1.Reaction
+ */
+export type Reaction = Message<"arbe.v1.Reaction"> & {
+  /**
+   * @generated from field: string emoji = 1;
+   */
+  emoji: string;
+
+  /**
+   * The members, in the order in which they reacted.
+   *
+   * @generated from field: repeated string agent_ids = 2;
+   */
+  agentIds: string[];
+};
+
+/**
+ * Describes the message arbe.v1.Reaction.
+ * Use `create(ReactionSchema)` to create a new message.
+ */
+export const ReactionSchema: GenMessage<Reaction> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 2);
 
 /**
  * Chat is what somebody said: "chat".
@@ -386,6 +486,13 @@ export type Chat = Message<"arbe.v1.Chat"> & {
    * @generated from field: arbe.v1.RunSummary run = 7;
    */
   run?: RunSummary | undefined;
+
+  /**
+   * The program that the author used. It is not set for a browser, a bot's turn, or an entry that was written with Append.
+   *
+   * @generated from field: arbe.v1.Via via = 8;
+   */
+  via?: Via | undefined;
 };
 
 /**
@@ -393,7 +500,35 @@ export type Chat = Message<"arbe.v1.Chat"> & {
  * Use `create(ChatSchema)` to create a new message.
  */
 export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 1);
+  messageDesc(file_arbe_v1_payload, 3);
+
+/**
+ * Via is the program with which something was said, if it was not a browser. It is taken from the request and proves nothing.
+ *
+ * @generated from message arbe.v1.Via
+ */
+export type Via = Message<"arbe.v1.Via"> & {
+  /**
+   * "cli" for arbe's command line, "api" for any other program.
+   *
+   * @generated from field: string client = 1;
+   */
+  client: string;
+
+  /**
+   * The name of the API key at that time; empty without a key and for the command line.
+   *
+   * @generated from field: string key = 2;
+   */
+  key: string;
+};
+
+/**
+ * Describes the message arbe.v1.Via.
+ * Use `create(ViaSchema)` to create a new message.
+ */
+export const ViaSchema: GenMessage<Via> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 4);
 
 /**
  * RunSummary says which run a chat is the result of.
@@ -431,7 +566,7 @@ export type RunSummary = Message<"arbe.v1.RunSummary"> & {
  * Use `create(RunSummarySchema)` to create a new message.
  */
 export const RunSummarySchema: GenMessage<RunSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 2);
+  messageDesc(file_arbe_v1_payload, 5);
 
 /**
  * AgentSpawn says that a task was delegated to a coding agent: "agent_spawn". Its author is who asked.
@@ -469,7 +604,7 @@ export type AgentSpawn = Message<"arbe.v1.AgentSpawn"> & {
  * Use `create(AgentSpawnSchema)` to create a new message.
  */
 export const AgentSpawnSchema: GenMessage<AgentSpawn> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 3);
+  messageDesc(file_arbe_v1_payload, 6);
 
 /**
  * Heartbeat says that a run is alive: "signal.thread.heartbeat". The log has the first one of each run. Later ones are
@@ -510,7 +645,7 @@ export type Heartbeat = Message<"arbe.v1.Heartbeat"> & {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 4);
+  messageDesc(file_arbe_v1_payload, 7);
 
 /**
  * RunFinished is the report with which a runner ends its run: "signal.thread.run_finished".
@@ -629,7 +764,7 @@ export type RunFinished = Message<"arbe.v1.RunFinished"> & {
  * Use `create(RunFinishedSchema)` to create a new message.
  */
 export const RunFinishedSchema: GenMessage<RunFinished> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 5);
+  messageDesc(file_arbe_v1_payload, 8);
 
 /**
  * PiFailed says why a run failed, whatever its coding agent: "signal.thread.pi_failed".
@@ -675,7 +810,7 @@ export type PiFailed = Message<"arbe.v1.PiFailed"> & {
  * Use `create(PiFailedSchema)` to create a new message.
  */
 export const PiFailedSchema: GenMessage<PiFailed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 6);
+  messageDesc(file_arbe_v1_payload, 9);
 
 /**
  * SessionOrphaned says that a run ended without a report: "signal.thread.pi_session_orphaned".
@@ -706,7 +841,7 @@ export type SessionOrphaned = Message<"arbe.v1.SessionOrphaned"> & {
  * Use `create(SessionOrphanedSchema)` to create a new message.
  */
 export const SessionOrphanedSchema: GenMessage<SessionOrphaned> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 7);
+  messageDesc(file_arbe_v1_payload, 10);
 
 /**
  * CancelRequested asks a run to stop: "signal.thread.cancel_requested". Its author is who asked.
@@ -725,7 +860,7 @@ export type CancelRequested = Message<"arbe.v1.CancelRequested"> & {
  * Use `create(CancelRequestedSchema)` to create a new message.
  */
 export const CancelRequestedSchema: GenMessage<CancelRequested> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 8);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * ChildFinished says that a run of a child thread has ended: "signal.thread.child_finished".
@@ -797,7 +932,7 @@ export type ChildFinished = Message<"arbe.v1.ChildFinished"> & {
  * Use `create(ChildFinishedSchema)` to create a new message.
  */
 export const ChildFinishedSchema: GenMessage<ChildFinished> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 9);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * ChildOverdue says that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run goes on.
@@ -861,7 +996,7 @@ export type ChildOverdue = Message<"arbe.v1.ChildOverdue"> & {
  * Use `create(ChildOverdueSchema)` to create a new message.
  */
 export const ChildOverdueSchema: GenMessage<ChildOverdue> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
@@ -890,7 +1025,7 @@ export type QueueEdited = Message<"arbe.v1.QueueEdited"> & {
  * Use `create(QueueEditedSchema)` to create a new message.
  */
 export const QueueEditedSchema: GenMessage<QueueEdited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * QueueMoved says that somebody moved a message that waits: "signal.queue.moved". Its author is who did.
@@ -916,7 +1051,7 @@ export type QueueMoved = Message<"arbe.v1.QueueMoved"> & {
  * Use `create(QueueMovedSchema)` to create a new message.
  */
 export const QueueMovedSchema: GenMessage<QueueMoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 15);
 
 /**
  * QueueCancelled says that somebody cancelled a message that waited, which the agent is not told: "signal.queue.cancelled". Its
@@ -936,7 +1071,7 @@ export type QueueCancelled = Message<"arbe.v1.QueueCancelled"> & {
  * Use `create(QueueCancelledSchema)` to create a new message.
  */
 export const QueueCancelledSchema: GenMessage<QueueCancelled> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 16);
 
 /**
  * QueueTaken says that a coding agent was given messages that waited, in this order: "signal.queue.taken".
@@ -967,7 +1102,107 @@ export type QueueTaken = Message<"arbe.v1.QueueTaken"> & {
  * Use `create(QueueTakenSchema)` to create a new message.
  */
 export const QueueTakenSchema: GenMessage<QueueTaken> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 17);
+
+/**
+ * ChatEdited records that the author of a message changed its text: "signal.chat.edited". Both entries have the same author.
+ *
+ * @generated from message arbe.v1.ChatEdited
+ */
+export type ChatEdited = Message<"arbe.v1.ChatEdited"> & {
+  /**
+   * The chat.
+   *
+   * @generated from field: string entry_id = 1;
+   */
+  entryId: string;
+
+  /**
+   * The new text.
+   *
+   * @generated from field: string text = 2;
+   */
+  text: string;
+
+  /**
+   * The position of the chat.
+   *
+   * @generated from field: int64 seq = 3;
+   */
+  seq: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.ChatEdited.
+ * Use `create(ChatEditedSchema)` to create a new message.
+ */
+export const ChatEditedSchema: GenMessage<ChatEdited> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 18);
+
+/**
+ * ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat and its
+ * edits stay in the log; do not show their texts.
+ *
+ * @generated from message arbe.v1.ChatDeleted
+ */
+export type ChatDeleted = Message<"arbe.v1.ChatDeleted"> & {
+  /**
+   * The id and position of the chat.
+   *
+   * @generated from field: string entry_id = 1;
+   */
+  entryId: string;
+
+  /**
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.ChatDeleted.
+ * Use `create(ChatDeletedSchema)` to create a new message.
+ */
+export const ChatDeletedSchema: GenMessage<ChatDeleted> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 19);
+
+/**
+ * ChatReacted records that a member added or removed a reaction: "signal.chat.reacted". Its author is that member.
+ *
+ * @generated from message arbe.v1.ChatReacted
+ */
+export type ChatReacted = Message<"arbe.v1.ChatReacted"> & {
+  /**
+   * The id and position of the chat or command.
+   *
+   * @generated from field: string entry_id = 1;
+   */
+  entryId: string;
+
+  /**
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * @generated from field: string emoji = 3;
+   */
+  emoji: string;
+
+  /**
+   * The reaction was removed.
+   *
+   * @generated from field: bool removed = 4;
+   */
+  removed: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.ChatReacted.
+ * Use `create(ChatReactedSchema)` to create a new message.
+ */
+export const ChatReactedSchema: GenMessage<ChatReacted> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 20);
 
 /**
  * Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
@@ -1022,7 +1257,7 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
  * Use `create(AttachmentSchema)` to create a new message.
  */
 export const AttachmentSchema: GenMessage<Attachment> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 15);
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -1105,7 +1340,7 @@ export type Command = Message<"arbe.v1.Command"> & {
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 16);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * CommandTerminal is the terminal of a command, as it was when it was requested.
@@ -1139,7 +1374,7 @@ export type CommandTerminal = Message<"arbe.v1.CommandTerminal"> & {
  * Use `create(CommandTerminalSchema)` to create a new message.
  */
 export const CommandTerminalSchema: GenMessage<CommandTerminal> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 17);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -1172,7 +1407,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 18);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -1301,7 +1536,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 19);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox, and what became of its files: "sandbox_resumed".
@@ -1344,7 +1579,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 20);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * TreePart is a part of a working tree: a repository, or other files.
@@ -1405,7 +1640,7 @@ export type TreePart = Message<"arbe.v1.TreePart"> & {
  * Use `create(TreePartSchema)` to create a new message.
  */
 export const TreePartSchema: GenMessage<TreePart> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -1429,7 +1664,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -1463,7 +1698,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
@@ -1514,7 +1749,7 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
  * Use `create(HostRefusedSchema)` to create a new message.
  */
 export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
@@ -1538,7 +1773,7 @@ export type HostAllowed = Message<"arbe.v1.HostAllowed"> & {
  * Use `create(HostAllowedSchema)` to create a new message.
  */
 export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -1574,7 +1809,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -1600,7 +1835,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -1624,7 +1859,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -1662,7 +1897,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 35);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -1696,7 +1931,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 36);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -1737,7 +1972,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 37);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -1768,7 +2003,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 38);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -1809,7 +2044,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 39);
 
 /**
  * TurnSummary is what a bot's turn did and used.
@@ -1878,7 +2113,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 40);
 
 /**
  * TurnUsage is what the model calls of a turn used.
@@ -1928,7 +2163,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 35);
+  messageDesc(file_arbe_v1_payload, 41);
 
 /**
  * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -1975,7 +2210,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 36);
+  messageDesc(file_arbe_v1_payload, 42);
 
 /**
  * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
@@ -2009,7 +2244,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 37);
+  messageDesc(file_arbe_v1_payload, 43);
 
 /**
  * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
@@ -2066,7 +2301,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 38);
+  messageDesc(file_arbe_v1_payload, 44);
 
 /**
  * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
@@ -2115,7 +2350,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
  * Use `create(TurnFellBackSchema)` to create a new message.
  */
 export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 39);
+  messageDesc(file_arbe_v1_payload, 45);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -2156,7 +2391,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 40);
+  messageDesc(file_arbe_v1_payload, 46);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -2223,7 +2458,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 41);
+  messageDesc(file_arbe_v1_payload, 47);
 
 /**
  * PermissionAsked says that a bot's turn, or a coding agent's run, waits until a person says whether a tool call may run, or answers
@@ -2297,7 +2532,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 42);
+  messageDesc(file_arbe_v1_payload, 48);
 
 /**
  * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
@@ -2356,7 +2591,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 43);
+  messageDesc(file_arbe_v1_payload, 49);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -2397,7 +2632,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 44);
+  messageDesc(file_arbe_v1_payload, 50);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -2481,7 +2716,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 45);
+  messageDesc(file_arbe_v1_payload, 51);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -2547,7 +2782,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 46);
+  messageDesc(file_arbe_v1_payload, 52);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -2603,7 +2838,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 47);
+  messageDesc(file_arbe_v1_payload, 53);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -2698,7 +2933,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 48);
+  messageDesc(file_arbe_v1_payload, 54);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -2744,7 +2979,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 49);
+  messageDesc(file_arbe_v1_payload, 55);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -2788,7 +3023,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 50);
+  messageDesc(file_arbe_v1_payload, 56);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -2829,7 +3064,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 51);
+  messageDesc(file_arbe_v1_payload, 57);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -2867,7 +3102,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 52);
+  messageDesc(file_arbe_v1_payload, 58);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -2910,5 +3145,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 53);
+  messageDesc(file_arbe_v1_payload, 59);
 

@@ -1,0 +1,52 @@
+-- Owner: internal/entrystate.
+
+-- name: LastChat :one
+-- The last message of an agent in a thread behind a position. No row: there is none.
+select e.seq, e.id, e.payload::text as payload from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.seq > @behind and e.type = 'chat' and e.author_agent_id = @author::uuid
+order by e.seq desc limit 1;
+
+-- name: ChatEdit :one
+-- What became of a message; No row: nothing did.
+select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at from chat_edits c
+where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entry_id;
+
+-- name: ChatEdits :many
+-- What became of the messages of a thread from one position to another.
+select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at
+from chat_edits c join streams s on s.id = c.stream_id
+where s.house_id = @house_id and s.name = @stream and c.seq between @first and @last order by c.seq;
+
+-- name: PutChatEdit :exec
+-- A null text deletes the message. edit is the position of the entry that says so.
+insert into chat_edits as c (house_id, thread_id, stream_id, seq, entry_id, text, edits)
+select s.house_id, @thread_id, s.id, @seq, @entry_id, sqlc.narg(text), case when sqlc.narg(text)::text is null then '{}' else array[@edit::bigint] end
+from streams s where s.house_id = @house_id and s.name = @stream
+on conflict (stream_id, seq) do update set text = excluded.text, edits = c.edits || excluded.edits, changed_at = now();
+
+-- name: ReviseThread :exec
+select revise_thread(@thread_id::text, @seq::bigint);
+
+-- name: CopyChatEdits :exec
+-- A fork has what became of the messages that it shares.
+insert into chat_edits (house_id, thread_id, stream_id, seq, entry_id, text, changed_at)
+select c.house_id, @fork_id, f.id, c.seq, c.entry_id, c.text, c.changed_at
+from chat_edits c join streams s on s.id = c.stream_id join streams f on f.house_id = s.house_id and f.name = @fork
+where s.house_id = @house_id and s.name = @source and c.seq <= @upto;
+
+-- name: Reactions :many
+-- How members react to the entries of a thread from one position to another, the first to react first.
+select r.seq, r.agent_id, r.emoji from reactions r join streams s on s.id = r.stream_id
+where s.house_id = @house_id and s.name = @stream and r.seq between @first and @last and r.emoji <> '{}'
+order by r.seq, r.began_at, r.agent_id;
+
+-- name: ReactionsTo :many
+-- The rows of all members who have reacted to an entry, also of those who have taken everything back.
+select r.agent_id, r.emoji, r.changes from reactions r join streams s on s.id = r.stream_id
+where s.house_id = @house_id and s.name = @stream and r.seq = @seq;
+
+-- name: PutReaction :exec
+insert into reactions as r (house_id, thread_id, stream_id, seq, agent_id, emoji)
+select s.house_id, @thread_id, s.id, @seq, @agent_id, @emoji::text[] from streams s where s.house_id = @house_id and s.name = @stream
+on conflict (stream_id, seq, agent_id) do update set emoji = excluded.emoji, changes = r.changes + 1,
+  began_at = case when r.emoji = '{}' then now() else r.began_at end;

@@ -1,0 +1,62 @@
+package dispatch
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// React adds or removes a reaction of the scope's agent to a chat or a command. It returns the entry and its new state. Repeating it
+// changes nothing. It starts no bot.
+//
+// Errors: a [fault.NotFound] if there is no such entry, a [fault.Invalid] for an entry of another kind or a text that is not one emoji, a
+// [fault.Precondition] if the message was deleted or the thread is closed, and those of [entrystate.ReactTx].
+func (d *Dispatcher) React(ctx context.Context, scope db.Scope, threadID, id, emoji string, remove bool) (to entry.Entry, now entrystate.State, err error) {
+	ref := stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}
+	if to, err = d.log.Get(ctx, ref, id); err != nil {
+		return to, now, err
+	}
+	if to.Type != (entry.Chat{}).Type() && to.Type != (entry.Command{}).Type() {
+		return to, now, fault.New(fault.Invalid, "entry_id: it is neither a message nor a command", "react to a message or a command")
+	}
+	reacted := entry.ChatReacted{EntryID: to.ID, Seq: to.Seq, Emoji: emoji, Removed: remove}
+	if stored, ok := entry.Emoji(emoji); ok {
+		reacted.Emoji = stored
+	}
+	if err := reacted.Validate(); err != nil {
+		return to, now, err
+	}
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.threads.LockTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		states, err := entrystate.BetweenTx(ctx, tx, ref, to.Seq, to.Seq)
+		switch now = states[to.Seq]; {
+		case err != nil:
+			return err
+		case now.Deleted && !remove:
+			return fault.New(fault.Precondition, "this message was deleted", "react to another one")
+		case th.Status == thread.Closed:
+			return fault.New(fault.Precondition, "the thread is closed", "reopen it first").WithReason(fault.ThreadClosed)
+		}
+		changed, err := entrystate.ReactTx(ctx, tx, ref, th.ID, to.Seq, scope.Agent, reacted.Emoji, remove)
+		if err != nil || !changed {
+			return err
+		}
+		if _, err := d.log.AppendTx(ctx, tx, ref, entry.NewDraft("", scope.Agent, reacted)); err != nil {
+			return err
+		}
+		states, err = entrystate.BetweenTx(ctx, tx, ref, to.Seq, to.Seq)
+		now = states[to.Seq]
+		return err
+	})
+	return to, now, err
+}

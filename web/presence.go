@@ -1,0 +1,100 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
+	"github.com/arbe-dev/arbe/web/transcript"
+)
+
+// maxHere limits the names of people who have the thread open; the others are counted.
+const maxHere = 3
+
+// watchPresence shows the reader as present in the thread. The channel receives the present agents after each change. Errors are only
+// logged, because the thread is useful without presence.
+func (l *liveThread) watchPresence(ctx context.Context) <-chan []string {
+	here := make(chan []string)
+	guard.Background(func() error {
+		stream, err := l.app.services.entries.WatchPresence(ctx, &arbev1.WatchPresenceRequest{ThreadId: l.thread.Id})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stream.Close() }() // no error to handle, because nothing more is wanted from it
+		for stream.Receive() {
+			p := stream.Msg().GetPresent()
+			if p == nil {
+				continue
+			}
+			select {
+			case here <- p.AgentIds:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := stream.Err(); err != nil && ctx.Err() == nil {
+			l.app.log.InfoContext(ctx, "web: cannot show who has a thread open", "thread", l.thread.Id, "error", err)
+		}
+		select {
+		case here <- nil:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return here
+}
+
+// showPresence shows the names of the other people who have the thread open.
+func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
+	if len(agents) < 2 && (l.greeted || agents == nil) && !l.accompanied {
+		return nil // the reader is alone, and the page shows nobody
+	}
+	l.greeted = true // before this, the page may show the people of an earlier connection
+	me := ""
+	if len(agents) > 1 {
+		var err error
+		if me, err = l.reader(ctx); err != nil {
+			return err
+		}
+	} else {
+		agents = nil
+	}
+	agents = slices.DeleteFunc(slices.Clone(agents), func(id string) bool { return id == me })
+	if err := l.people.Meet(ctx, agents...); err != nil {
+		return err
+	}
+	var others []transcript.Author
+	for _, id := range agents {
+		if a := l.people.ByID(id); !a.Bot && !a.System && !a.Left && a.Name != unknownAgent {
+			others = append(others, a)
+		}
+	}
+	slices.SortFunc(others, func(a, b transcript.Author) int { return cmp.Compare(a.Name, b.Name) })
+	l.accompanied = len(others) > 0
+	p, err := replaced(ctx, "#presence", presenceLine(others))
+	if err != nil {
+		return err
+	}
+	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p}})
+}
+
+// presenceText returns a sentence such as "Ada and Bob are here".
+func presenceText(others []transcript.Author) string {
+	var names []string
+	for _, a := range others {
+		names = append(names, clip(cmp.Or(a.Name, "Somebody"), 40))
+	}
+	switch n := len(names); {
+	case n == 0:
+		return ""
+	case n == 1:
+		return names[0] + " is here"
+	case n > maxHere:
+		return strings.Join(names[:maxHere], ", ") + " and " + decimal(n-maxHere) + " more are here"
+	default:
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are here"
+	}
+}

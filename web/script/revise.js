@@ -1,0 +1,87 @@
+// Editing and deleting one's own last message. The composer is where it is edited, as it was written.
+
+import { $, $$, newID, post, thread, told, unreachable } from './dom.js'
+import { notify } from './notice.js'
+
+const composer = $('#composer'), me = composer?.dataset.me
+let editing = null // { address, before }: the message that is edited, and what the composer had
+
+// last is the reader's last message, if the page has the end of the log and it is not deleted.
+function last() {
+  if (!me || !$('#live')) return null
+  const entry = $$(`#log > .entry[data-author="${CSS.escape(me)}"]`).filter(e => $('.revise', e)).at(-1)
+  return entry && !$('.unsaid', entry) ? entry : null
+}
+
+function mark() {
+  const entry = last()
+  for (const other of $$('#log > .entry.own-last')) if (other !== entry) other.classList.remove('own-last')
+  entry?.classList.add('own-last')
+}
+told('patched', mark)
+mark()
+
+function put(text) {
+  const area = $('#composer-text')
+  area.value = text
+  area.dispatchEvent(new Event('input'))
+  area.focus()
+}
+
+async function begin(address) {
+  const area = $('#composer-text'), before = editing?.before ?? area.value
+  try {
+    const answer = await fetch(address + '/text', { headers: { 'Datastar-Request': 'true' } })
+    if (!answer.ok) return notify(await answer.text())
+    editing = { address, before }
+    composer.classList.add('editing')
+    $('#replying').textContent = 'Editing your message'
+    $('.replying', composer).hidden = false
+    put(await answer.text())
+    area.setSelectionRange(area.value.length, area.value.length)
+  } catch { notify(unreachable) }
+}
+
+// editLast begins to edit the reader's last message, and reports whether there is one.
+export function editLast() {
+  const entry = last()
+  if (entry) begin($('.revise', entry).dataset.message)
+  return Boolean(entry)
+}
+
+// isEditing reports whether the composer has a message that was said.
+export const isEditing = () => Boolean(editing)
+
+// leaveMessage ends the edit, and gives the composer back what it had.
+export function leaveMessage() {
+  if (!editing) return
+  const { before } = editing
+  editing = null
+  composer.classList.remove('editing')
+  $('.replying', composer).hidden = true
+  $('#composer-error').textContent = ''
+  put(before)
+}
+
+// saveMessage sends the edited text. The message changes with the log.
+export async function saveMessage(text) {
+  const { address } = editing
+  try {
+    const answer = await post(address + '/edit', { entry: newID(), text })
+    if (!answer.ok) $('#composer-error').textContent = await answer.text()
+    else if (editing?.address === address) leaveMessage()
+  } catch { $('#composer-error').textContent = unreachable }
+}
+
+if (thread) document.addEventListener('click', async event => {
+  const edit = event.target.closest('.revise')
+  if (edit) begin(edit.dataset.message)
+  if (event.target.matches('.not-replying') && editing) leaveMessage()
+  const unsay = event.target.closest('.unsay')
+  if (!unsay || !confirm('Delete this message? Nobody is shown its text any more.')) return
+  try {
+    const answer = await post(unsay.dataset.message + '/delete', { entry: newID() })
+    if (!answer.ok) notify(await answer.text())
+    else if (editing?.address === unsay.dataset.message) leaveMessage()
+  } catch { notify(unreachable) }
+})
