@@ -36,7 +36,7 @@ func (l *liveThread) watchPresence(ctx context.Context) <-chan []string {
 			}
 		}
 		if err := stream.Err(); err != nil && ctx.Err() == nil {
-			l.app.log.InfoContext(ctx, "web: cannot show who has a thread open", "thread", l.thread.Id, "error", err)
+			_ = l.withoutPresence(ctx, err) // nil, because the reader is here
 		}
 		select {
 		case here <- nil:
@@ -47,7 +47,7 @@ func (l *liveThread) watchPresence(ctx context.Context) <-chan []string {
 	return here
 }
 
-// showPresence shows the names of the other people who have the thread open.
+// showPresence shows the names of the other people who have the thread open. If it cannot find them out, the page keeps what it shows.
 func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
 	if len(agents) < 2 && (l.greeted || agents == nil) && !l.accompanied {
 		return nil // the reader is alone, and the page shows nobody
@@ -57,14 +57,14 @@ func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
 	if len(agents) > 1 {
 		var err error
 		if me, err = l.reader(ctx); err != nil {
-			return err
+			return l.withoutPresence(ctx, err)
 		}
 	} else {
 		agents = nil
 	}
 	agents = slices.DeleteFunc(slices.Clone(agents), func(id string) bool { return id == me })
 	if err := l.people.Meet(ctx, agents...); err != nil {
-		return err
+		return l.withoutPresence(ctx, err)
 	}
 	var others []transcript.Author
 	for _, id := range agents {
@@ -79,6 +79,15 @@ func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
 		return err
 	}
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p}})
+}
+
+// withoutPresence logs that presence could not be shown. The thread goes on unless the reader has left.
+func (l *liveThread) withoutPresence(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	l.app.log.InfoContext(ctx, "web: cannot show who has a thread open", "thread", l.thread.Id, "error", err)
+	return nil
 }
 
 // presenceText returns a sentence such as "Ada and Bob are here".

@@ -194,11 +194,8 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 // it.
 func plain(e *arbev1.Entry) string {
 	p, ok := decode(e)
-	switch p := p.(type) {
-	case entry.PermissionAsked:
-		return strings.Join(askedLines(p, "the bot"), "\n")
-	case entry.ChatEdited:
-		return p.Plain() + ", which now says:\n" + p.Text
+	if asked, is := p.(entry.PermissionAsked); is {
+		return strings.Join(askedLines(asked, "the bot"), "\n")
 	}
 	if ok {
 		return p.Plain()

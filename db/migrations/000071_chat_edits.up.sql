@@ -47,7 +47,10 @@ begin
   with stale as (
     select t.id, t.house_id, t.stream_id, s.id as stream, e.ts, e.seq, o.ended from streams s
       join threads t on t.stream_id = s.name and t.house_id = s.house_id
-      cross join lateral (select ts, seq from entries where stream_id = s.id and type not like 'signal.chat.%' order by seq desc limit 1) e
+      cross join lateral (
+        select l.ts, l.seq from (select ts, seq, type from entries where stream_id = s.id order by seq desc limit 500) l
+          where l.type not like 'signal.chat.%' order by l.seq desc limit 1
+      ) e
       cross join lateral (
         select case when t.running_agent is not null and not exists (select from turns a where a.id = t.running_id and a.ended_at is null)
           then t.running_id end as ended
@@ -76,8 +79,9 @@ begin
         left join lateral said_last(stale.stream, stale.seq - 200, stale.seq) said on true
         -- A direct message is called as its agent until a person has said something in it.
         left join lateral (
-          select nullif(title_of(said_text(e.type, e.payload)), '') as text from threads d join entries e on e.stream_id = stale.stream
-            where d.id = stale.id and d.people is not null and e.type = 'chat' and e.author_agent_id = any (d.people)
+          select nullif(title_of(said_text(e.type, case when c.text is null then e.payload else chat_of(c.text) end)), '') as text
+            from threads d join entries e on e.stream_id = stale.stream left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
+            where (c.seq is null or c.text is not null) and d.id = stale.id and d.people is not null and e.type = 'chat' and e.author_agent_id = any (d.people)
               and d.name = (select a.name from agents a where a.id = d.parent_agent_id)
             order by e.seq limit 1
         ) asked on true

@@ -11,11 +11,14 @@ order by e.seq desc limit 1;
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at from chat_edits c
 where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entry_id;
 
+-- name: DeletedMessages :one
+select count(*) from chat_edits where house_id = @house_id and thread_id = @thread_id and text is null;
+
 -- name: ChatEdits :many
--- What became of the messages of a thread from one position to another.
+-- The edited and deleted messages among the entries at some positions.
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at
 from chat_edits c join streams s on s.id = c.stream_id
-where s.house_id = @house_id and s.name = @stream and c.seq between @first and @last order by c.seq;
+where s.house_id = @house_id and s.name = @stream and c.seq = any(@seqs::bigint[]) order by c.seq;
 
 -- name: PutChatEdit :exec
 -- A null text deletes the message. edit is the position of the entry that says so.
@@ -35,10 +38,10 @@ from chat_edits c join streams s on s.id = c.stream_id join streams f on f.house
 where s.house_id = @house_id and s.name = @source and c.seq <= @upto;
 
 -- name: Reactions :many
--- How members react to the entries of a thread from one position to another, the first to react first.
+-- The reactions to the entries at some positions, the first to react first. Many entries with very many reactions have some of them.
 select r.seq, r.agent_id, r.emoji from reactions r join streams s on s.id = r.stream_id
-where s.house_id = @house_id and s.name = @stream and r.seq between @first and @last and r.emoji <> '{}'
-order by r.seq, r.began_at, r.agent_id;
+where s.house_id = @house_id and s.name = @stream and r.seq = any(@seqs::bigint[]) and r.emoji <> '{}'
+order by r.seq, r.began_at, r.agent_id limit 20000;
 
 -- name: ReactionsTo :many
 -- The rows of all members who have reacted to an entry, also of those who have taken everything back.

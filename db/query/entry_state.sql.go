@@ -42,15 +42,8 @@ func (q *Queries) ChatEdit(ctx context.Context, db DBTX, houseID string, threadI
 const chatEdits = `-- name: ChatEdits :many
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at
 from chat_edits c join streams s on s.id = c.stream_id
-where s.house_id = $1 and s.name = $2 and c.seq between $3 and $4 order by c.seq
+where s.house_id = $1 and s.name = $2 and c.seq = any($3::bigint[]) order by c.seq
 `
-
-type ChatEditsParams struct {
-	HouseID string
-	Stream  string
-	First   int64
-	Last    int64
-}
 
 type ChatEditsRow struct {
 	Seq       int64
@@ -61,14 +54,9 @@ type ChatEditsRow struct {
 	ChangedAt time.Time
 }
 
-// What became of the messages of a thread from one position to another.
-func (q *Queries) ChatEdits(ctx context.Context, db DBTX, arg ChatEditsParams) ([]ChatEditsRow, error) {
-	rows, err := db.Query(ctx, chatEdits,
-		arg.HouseID,
-		arg.Stream,
-		arg.First,
-		arg.Last,
-	)
+// The edited and deleted messages among the entries at some positions.
+func (q *Queries) ChatEdits(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) ([]ChatEditsRow, error) {
+	rows, err := db.Query(ctx, chatEdits, houseID, stream, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +107,17 @@ func (q *Queries) CopyChatEdits(ctx context.Context, db DBTX, arg CopyChatEditsP
 		arg.Upto,
 	)
 	return err
+}
+
+const deletedMessages = `-- name: DeletedMessages :one
+select count(*) from chat_edits where house_id = $1 and thread_id = $2 and text is null
+`
+
+func (q *Queries) DeletedMessages(ctx context.Context, db DBTX, houseID string, threadID string) (int64, error) {
+	row := db.QueryRow(ctx, deletedMessages, houseID, threadID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const lastChat = `-- name: LastChat :one
@@ -216,16 +215,9 @@ func (q *Queries) PutReaction(ctx context.Context, db DBTX, arg PutReactionParam
 
 const reactions = `-- name: Reactions :many
 select r.seq, r.agent_id, r.emoji from reactions r join streams s on s.id = r.stream_id
-where s.house_id = $1 and s.name = $2 and r.seq between $3 and $4 and r.emoji <> '{}'
-order by r.seq, r.began_at, r.agent_id
+where s.house_id = $1 and s.name = $2 and r.seq = any($3::bigint[]) and r.emoji <> '{}'
+order by r.seq, r.began_at, r.agent_id limit 20000
 `
-
-type ReactionsParams struct {
-	HouseID string
-	Stream  string
-	First   int64
-	Last    int64
-}
 
 type ReactionsRow struct {
 	Seq     int64
@@ -233,14 +225,9 @@ type ReactionsRow struct {
 	Emoji   []string
 }
 
-// How members react to the entries of a thread from one position to another, the first to react first.
-func (q *Queries) Reactions(ctx context.Context, db DBTX, arg ReactionsParams) ([]ReactionsRow, error) {
-	rows, err := db.Query(ctx, reactions,
-		arg.HouseID,
-		arg.Stream,
-		arg.First,
-		arg.Last,
-	)
+// The reactions to the entries at some positions, the first to react first. Many entries with very many reactions have some of them.
+func (q *Queries) Reactions(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) ([]ReactionsRow, error) {
+	rows, err := db.Query(ctx, reactions, houseID, stream, seqs)
 	if err != nil {
 		return nil, err
 	}

@@ -138,6 +138,7 @@ func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (in
 const mention = `-- name: Mention :one
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
 from notices n where n.house_id = $1 and n.agent_id = $2 and n.thread_id = $3 and n.kind = 'mention'
+for update of n
 `
 
 type MentionRow struct {

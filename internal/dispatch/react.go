@@ -38,7 +38,7 @@ func (d *Dispatcher) React(ctx context.Context, scope db.Scope, threadID, id, em
 		if err != nil {
 			return err
 		}
-		states, err := entrystate.BetweenTx(ctx, tx, ref, to.Seq, to.Seq)
+		states, err := entrystate.AtTx(ctx, tx, ref, to.Seq)
 		switch now = states[to.Seq]; {
 		case err != nil:
 			return err
@@ -54,7 +54,7 @@ func (d *Dispatcher) React(ctx context.Context, scope db.Scope, threadID, id, em
 		if _, err := d.log.AppendTx(ctx, tx, ref, entry.NewDraft("", scope.Agent, reacted)); err != nil {
 			return err
 		}
-		states, err = entrystate.BetweenTx(ctx, tx, ref, to.Seq, to.Seq)
+		states, err = entrystate.AtTx(ctx, tx, ref, to.Seq)
 		now = states[to.Seq]
 		return err
 	})

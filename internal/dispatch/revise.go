@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/entrystate"
@@ -53,7 +55,7 @@ var errUndecided = errors.New("the message is not decided yet")
 
 // Revise edits or deletes the speaker's last message in a thread. It returns the message as it was said, and its new state.
 //
-// An edit starts no bot: Revise first waits until it is decided which bots the message asks. A bot that is about to answer reads the new
+// An edit asks no other bot: Revise first waits until it is decided which bots the message asks. A bot that is about to answer reads the new
 // text, and a bot that is answering is given the edit like any message that comes meanwhile. A message cannot be deleted while a bot
 // answers it. People whom only the new text mentions are notified, and the notices of people whom no text mentions any more are removed.
 // Deleting a message deletes the summaries that may include it.
@@ -85,10 +87,14 @@ func (d *Dispatcher) Revise(ctx context.Context, by Speaker, threadID string, r 
 			message, became, err = try.run(ctx, tx)
 			return err
 		})
-		if !errors.Is(err, errUndecided) {
+		deadlocked := db.State(err) == pgerrcode.DeadlockDetected // with a turn that ends; the next attempt follows it
+		if !errors.Is(err, errUndecided) && !deadlocked {
 			return message, became, err
 		}
 		if time.Now().After(until) || !wait.For(ctx, decidedPause) {
+			if deadlocked {
+				return message, became, fault.New(fault.Unavailable, "a bot is ending its work on this message", "try again").Because(err)
+			}
 			return message, became, fault.New(fault.Unavailable, "this was said a moment ago, and which bots it asks is not decided yet", "try again").Because(err)
 		}
 	}
@@ -305,7 +311,11 @@ func (r *revising) mentionedTx(ctx context.Context, tx pgx.Tx, person string, fi
 	if err != nil {
 		return nil, err
 	}
-	states, err := entrystate.BetweenTx(ctx, tx, r.news.log, first, last)
+	said := make([]int64, len(rows))
+	for i, row := range rows {
+		said[i] = row.Seq
+	}
+	states, err := entrystate.AtTx(ctx, tx, r.news.log, said...)
 	if err != nil {
 		return nil, err
 	}

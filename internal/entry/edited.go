@@ -10,6 +10,10 @@ import (
 // the deletion. Whoever shows messages, or gives them to a model, uses the last such entry. Package entrystate returns the present state
 // of a message without reading on.
 
+// MaxEdited is the longest text of an edited message in bytes. It is shorter than [MaxText], because a page of a log is read together
+// with the present texts of its messages, whatever their number.
+const MaxEdited = 32 << 10
+
 // ChatEdited records that the author of a message changed its text. Both entries have the same author.
 type ChatEdited struct {
 	// EntryID is the id of the [Chat].
@@ -28,8 +32,8 @@ func (c ChatEdited) Validate() error {
 	switch {
 	case strings.TrimSpace(c.Text) == "":
 		return fault.New(fault.Invalid, "text: it is empty", "write something, or delete the message")
-	case len(c.Text) > MaxText:
-		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "text: it may have at most %d bytes, and this has %d", MaxText, len(c.Text)).WithReason(fault.TooLarge)
+	case len(c.Text) > MaxEdited:
+		return fault.Newf(fault.Exhausted, "shorten it, or say it in a new message", "text: an edited message may have at most %d bytes, and this has %d", MaxEdited, len(c.Text)).WithReason(fault.TooLarge)
 	case strings.ContainsRune(c.Text, 0):
 		return fault.New(fault.Invalid, "text: it has a NUL byte", "remove the NUL byte")
 	}

@@ -66,13 +66,13 @@ func (s States) Now(e entry.Entry) (now entry.Entry, gone bool) {
 	return entry.Reworded(e, became.Text), false
 }
 
-// BetweenTx returns the states of the entries of a log from position first to position last.
-func BetweenTx(ctx context.Context, tx pgx.Tx, log stream.Ref, first, last int64) (States, error) {
-	rows, err := queries.ChatEdits(ctx, tx, query.ChatEditsParams{HouseID: log.House, Stream: log.Name, First: first, Last: last})
+// AtTx returns the states of the entries of a log at some positions.
+func AtTx(ctx context.Context, tx pgx.Tx, log stream.Ref, seqs ...int64) (States, error) {
+	rows, err := queries.ChatEdits(ctx, tx, log.House, log.Name, seqs)
 	if err != nil {
 		return nil, err
 	}
-	reactions, err := queries.Reactions(ctx, tx, query.ReactionsParams{HouseID: log.House, Stream: log.Name, First: first, Last: last})
+	reactions, err := queries.Reactions(ctx, tx, log.House, log.Name, seqs)
 	if err != nil || len(rows)+len(reactions) == 0 {
 		return nil, err
 	}
@@ -100,13 +100,19 @@ func (s *State) react(emoji, agent string) {
 	s.Reactions[at].Agents = append(s.Reactions[at].Agents, agent)
 }
 
-// Of returns the states of entries of a log, which are in order of position.
+// Of returns the states of entries of a log.
 func Of(ctx context.Context, d *db.DB, log stream.Ref, entries []entry.Entry) (states States, err error) {
-	if len(entries) == 0 {
+	var seqs []int64
+	for _, e := range entries {
+		if e.Type == (entry.Chat{}).Type() || e.Type == (entry.Command{}).Type() {
+			seqs = append(seqs, e.Seq)
+		}
+	}
+	if len(seqs) == 0 {
 		return nil, nil
 	}
 	err = d.In(ctx, db.Scope{House: log.House}, func(tx pgx.Tx) error {
-		states, err = BetweenTx(ctx, tx, log, entries[0].Seq, entries[len(entries)-1].Seq)
+		states, err = AtTx(ctx, tx, log, seqs...)
 		return err
 	})
 	return states, err
@@ -119,6 +125,11 @@ func FindTx(ctx context.Context, tx pgx.Tx, house, thread, id string) (s State, 
 		return s, false, nil
 	}
 	return State{Seq: r.Seq, ID: r.EntryID, Text: r.Text, Deleted: r.Deleted, Edits: r.Edits, At: r.ChangedAt}, err == nil, err
+}
+
+// DeletedTx returns the number of deleted messages of a thread.
+func DeletedTx(ctx context.Context, tx pgx.Tx, house, thread string) (int64, error) {
+	return queries.DeletedMessages(ctx, tx, house, thread)
 }
 
 // LastTx returns the last message of an agent among the last entries of a log. tail is the position of the last entry. ok is false if

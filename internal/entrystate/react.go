@@ -14,7 +14,7 @@ import (
 const (
 	// maxOwn limits the reactions of an agent to one entry, maxChanges how often the agent may change them, and maxEmoji the different
 	// emoji of an entry.
-	maxOwn, maxChanges, maxEmoji = 8, 100, 20
+	maxOwn, maxChanges, maxEmoji = 8, 20, 20
 )
 
 // ReactTx adds or removes an agent's reaction to the entry at a position. It reports whether that changed anything; if so, the caller

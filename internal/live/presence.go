@@ -15,6 +15,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 // A server knows who is connected to it, and notifies the other servers: at once when somebody opens or leaves a thread, and again every few
@@ -27,7 +28,7 @@ const (
 	presentFor = 30 * time.Second
 	// settleFor is how long a server collects changes for one notice.
 	settleFor = 100 * time.Millisecond
-	// maxPresent limits the agents of a thread in a notice, and maxNotice the length of a notice in bytes.
+	// maxPresent limits the agents of a thread that are shown, and those in a notice, and maxNotice the length of a notice in bytes.
 	maxPresent, maxNotice = 100, 7000
 )
 
@@ -97,6 +98,9 @@ func (p *Pictures) Present(ctx context.Context, scope db.Scope, thread string) i
 				yield(nil, stopping())
 				return
 			case <-changed:
+				if !wait.For(ctx, settleFor) { // so that many who come and go cost each watcher little
+					return
+				}
 			}
 		}
 	}
@@ -164,7 +168,8 @@ func (s *presence) in(at place) []string {
 		}
 	}
 	slices.Sort(agents)
-	return slices.Compact(agents)
+	agents = slices.Compact(agents)
+	return agents[:min(len(agents), maxPresent)]
 }
 
 // run sends notices until ctx ends.

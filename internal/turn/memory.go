@@ -164,15 +164,26 @@ func (t *transcript) admit() {
 	t.memory.begins, t.reached = begins, true
 }
 
+// errDeletedMeanwhile reports that a message was deleted while a summary was written that may have it.
+var errDeletedMeanwhile = errors.New("a message was deleted meanwhile")
+
 // forget makes the transcript begin at an index. The entries before it go into the thread's summary or, if summarise is
-// false, are left out. It reports false if another turn was faster; the other turn's memory is then used.
+// false, are left out. It reports false if another turn was faster, whose memory is then
+// used, or if a message was deleted while the summary was written.
 func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool, err error) {
 	t := &r.transcript
 	m := t.memory
 	m.version++
 	tail := t.tail
 	var drafts []entry.Draft
+	var deleted int64 // messages of the thread
 	if summarise {
+		if err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+			deleted, err = entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
+			return err
+		}); err != nil {
+			return false, err
+		}
 		written, at, err := r.summarise(ctx, cut)
 		switch {
 		case err == nil:
@@ -208,9 +219,19 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 		if stored = rows > 0; err != nil || !stored || len(drafts) == 0 {
 			return err
 		}
-		_, err = r.log.AppendTx(ctx, tx, r.ref, drafts...)
+		// The inserted row's foreign key waits for a deletion in progress.
+		now, err := entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
+		if err == nil && now != deleted {
+			err = errDeletedMeanwhile
+		}
+		if err == nil {
+			_, err = r.log.AppendTx(ctx, tx, r.ref, drafts...)
+		}
 		return err
 	})
+	if errors.Is(err, errDeletedMeanwhile) {
+		stored, err = false, nil
+	}
 	if err != nil || !stored && r.turn.Steps == 0 {
 		return false, err
 	}

@@ -35,6 +35,7 @@ async function begin(address) {
     if (!answer.ok) return notify(await answer.text())
     editing = { address, before }
     composer.classList.add('editing')
+    composer.elements.reply.value = '' // an edit is no reply, and neither is what is written after it
     $('#replying').textContent = 'Editing your message'
     $('.replying', composer).hidden = false
     put(await answer.text())

@@ -24,6 +24,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 // layers holds copies of the disks of prepared boxes. Other boxes of the same house and environment start from them. A
@@ -372,6 +373,9 @@ func copyRange(to, from *os.File, at, size int64) error {
 	return nil
 }
 
+// detachTime limits how long KeepLayer waits for the disk of a stopped box to become free.
+const detachTime = 10 * time.Second
+
 // KeepLayer keeps the disk of a box as a layer.
 func (d *Driver) KeepLayer(ctx context.Context, ref, key string, note []byte) error {
 	b, err := d.find(ref)
@@ -392,6 +396,9 @@ func (d *Driver) KeepLayer(ctx context.Context, ref, key string, note []byte) er
 		return readable(ctx, err, "the prepared files could not be kept")
 	}
 	b.stop(ctx)
+	// The kernel detaches the disk when its last user is gone, which takes a busy machine a moment.
+	for until := time.Now().Add(detachTime); loopOf(b.diskImage()) != "" && time.Now().Before(until) && wait.For(ctx, 20*time.Millisecond); {
+	}
 	if loopOf(b.diskImage()) != "" {
 		return fault.New(fault.Unavailable, "something still uses the sandbox's disk", "try again in a moment")
 	}

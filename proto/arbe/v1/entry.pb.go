@@ -375,7 +375,7 @@ type EditRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The message; empty for the caller's last one.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The new text, in Markdown. It runs no command.
+	// The new text, in Markdown. It runs no command, and has at most 32 KiB.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
 	Id            string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`

@@ -72,7 +72,7 @@ type EntryServiceClient interface {
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
 	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
 	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-	// answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+	// answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
 	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
 	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
@@ -83,7 +83,7 @@ type EntryServiceClient interface {
 	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
 	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
 	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
 	// 20 different emoji. Repeating the request changes nothing.
 	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
 	// List returns a part of the log in order of position.
@@ -328,7 +328,7 @@ type EntryServiceHandler interface {
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
 	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
 	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-	// answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+	// answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
 	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
 	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
@@ -339,7 +339,7 @@ type EntryServiceHandler interface {
 	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
 	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
 	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
 	// 20 different emoji. Repeating the request changes nothing.
 	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
 	// List returns a part of the log in order of position.

@@ -223,7 +223,7 @@ export type EditRequest = Message<"arbe.v1.EditRequest"> & {
   entryId: string;
 
   /**
-   * The new text, in Markdown. It runs no command.
+   * The new text, in Markdown. It runs no command, and has at most 32 KiB.
    *
    * @generated from field: string text = 3;
    */
@@ -1055,7 +1055,7 @@ export const EntryService: GenService<{
   /**
    * Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
    * the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-   * answering is given it. An edit never starts a bot. People whom only the new text mentions are notified. The error is a
+   * answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
    * permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
    * deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
    *
@@ -1090,7 +1090,7 @@ export const EntryService: GenService<{
   },
   /**
    * React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-   * and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 100 times; an entry may have
+   * and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
    * 20 different emoji. Repeating the request changes nothing.
    *
    * @generated from rpc arbe.v1.EntryService.React
