@@ -91,6 +91,10 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 		select house_id, 'p1', thread_id, id, agent_id, 'c1', 'say', '{}', now() from turns where house_id = $1 and thread_id = $2 limit 1 returning house_id`, h.id, h.chat)
 	insert(`insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
 		values ($1, $2, 1, 1, 'they met', 'anthropic/claude', $3, '[]', 1) returning thread_id`, h.id, h.chat, h.bot)
+	insert(`insert into chat_edits (house_id, thread_id, stream_id, seq, entry_id, text) select s.house_id, $2, s.id, 1, 'e1', 'said again' from streams s
+		where s.house_id = $1 limit 1 returning entry_id`, h.id, h.chat)
+	insert(`insert into reactions (house_id, thread_id, stream_id, seq, agent_id, emoji) select s.house_id, $2, s.id, 1, $3::uuid, '{👍}' from streams s
+		where s.house_id = $1 limit 1 returning house_id`, h.id, h.chat, h.owner)
 	insert("insert into spending (house_id, day, thread_id) values ($1, now(), $2) returning house_id", h.id, h.chat)
 	insert("insert into run_calls (house_id, thread_id, epoch, agent_id, root, model, lapses_at, reserved_micros) values ($1, $2, 1, $3, 'e1', 'anthropic/claude', now(), 1) returning house_id", h.id, h.chat, h.bot)
 	insert("insert into server_calls (id, house_id, question) values (gen_random_uuid(), $1, '{}') returning house_id", h.id)

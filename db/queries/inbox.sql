@@ -67,11 +67,11 @@ select add_notices(@thread_id::text, @agents::uuid[], @kind::text, @seq::bigint)
 -- name: Mention :one
 -- What a thread mentions a member for, and how far they have read it. No row: nothing.
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
-from notices n where n.house_id = @house_id and n.agent_id = @agent_id and n.thread_id = @thread_id and n.kind = 'mention'
-for update of n;
+from notices n where n.house_id = @house_id and n.agent_id = @agent_id and n.thread_id = @thread_id and n.kind = 'mention';
 
--- name: DropMention :exec
-delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and kind = 'mention';
+-- name: DropMention :execrows
+-- No row: somebody has mentioned them again meanwhile.
+delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and kind = 'mention' and last_seq = @last_seq;
 
 -- name: PeopleOfHouse :many
 -- The people of a house.

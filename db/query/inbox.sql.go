@@ -76,13 +76,29 @@ func (q *Queries) DirectThreads(ctx context.Context, db DBTX, agentID string, ho
 	return items, nil
 }
 
-const dropMention = `-- name: DropMention :exec
-delete from notices where house_id = $1 and agent_id = $2 and thread_id = $3 and kind = 'mention'
+const dropMention = `-- name: DropMention :execrows
+delete from notices where house_id = $1 and agent_id = $2 and thread_id = $3 and kind = 'mention' and last_seq = $4
 `
 
-func (q *Queries) DropMention(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) error {
-	_, err := db.Exec(ctx, dropMention, houseID, agentID, threadID)
-	return err
+type DropMentionParams struct {
+	HouseID  string
+	AgentID  string
+	ThreadID string
+	LastSeq  int64
+}
+
+// No row: somebody has mentioned them again meanwhile.
+func (q *Queries) DropMention(ctx context.Context, db DBTX, arg DropMentionParams) (int64, error) {
+	result, err := db.Exec(ctx, dropMention,
+		arg.HouseID,
+		arg.AgentID,
+		arg.ThreadID,
+		arg.LastSeq,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const dropRead = `-- name: DropRead :exec
@@ -138,7 +154,6 @@ func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (in
 const mention = `-- name: Mention :one
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
 from notices n where n.house_id = $1 and n.agent_id = $2 and n.thread_id = $3 and n.kind = 'mention'
-for update of n
 `
 
 type MentionRow struct {

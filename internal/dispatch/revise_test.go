@@ -98,7 +98,7 @@ func TestAMessageIsEditedAndDeletedByItsAuthor(t *testing.T) {
 		"what is no message":      {dispatch.Revision{Message: "again", Text: "x"}, fault.Invalid, "not a message"},
 		"a deleted message":       {dispatch.Revision{Text: "x"}, fault.Precondition, "was deleted"},
 		"nothing as the text":     {dispatch.Revision{Text: " "}, fault.Invalid, "text: it is empty"},
-		"a text that is too long": {dispatch.Revision{Text: strings.Repeat("x", entry.MaxText+1)}, fault.Exhausted, "text: it may have"},
+		"a text that is too long": {dispatch.Revision{Text: strings.Repeat("x", entry.MaxEdited+1)}, fault.Exhausted, "text: an edited message may have"},
 		"an id of something else": {dispatch.Revision{ID: "first", Message: "second", Text: "x"}, fault.Exists, "already used"},
 		"an id of arbe's":         {dispatch.Revision{ID: entry.TurnPrefix + "x", Text: "x"}, fault.Invalid, "reserved"},
 	} {

@@ -175,8 +175,12 @@ func (b *Inboxes) UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, per
 		return err
 	}
 	left, err := still(max(n.FirstSeq, n.Read+1), n.LastSeq)
+	dropped := int64(0)
 	if err == nil {
-		err = b.q.DropMention(ctx, tx, house, person, thread)
+		dropped, err = b.q.DropMention(ctx, tx, query.DropMentionParams{HouseID: house, AgentID: person, ThreadID: thread, LastSeq: n.LastSeq})
+	}
+	if dropped == 0 {
+		return err // somebody has mentioned them again meanwhile
 	}
 	for _, seq := range left {
 		if err == nil {
