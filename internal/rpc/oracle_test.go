@@ -114,6 +114,14 @@ var good = map[string]func(things) proto.Message{
 	"EntryService.Append": func(of things) proto.Message {
 		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}
 	},
+	"EntryService.Edit":   func(of things) proto.Message { return &arbev1.EditRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.Delete": func(of things) proto.Message { return &arbev1.DeleteRequest{ThreadId: of.thread} },
+	"EntryService.React": func(of things) proto.Message {
+		return &arbev1.ReactRequest{ThreadId: of.thread, EntryId: of.command, Emoji: "👍"}
+	},
+	"EntryService.ListEdits": func(of things) proto.Message {
+		return &arbev1.ListEditsRequest{ThreadId: of.thread, EntryId: of.command}
+	},
 	"EntryService.List": func(of things) proto.Message { return &arbev1.ListRequest{ThreadId: of.thread} },
 	"EnvironmentService.CreateEnvironment": func(of things) proto.Message {
 		return &arbev1.CreateEnvironmentRequest{HouseId: of.house, Name: "New"}
@@ -313,7 +321,11 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 				if id != "" {
 					request.ProtoReflect().Set(field, protoreflect.ValueOfString(id))
 				}
-				return b.answer(t, credential(t, own.thread), service, method, request, id)
+				as := credential(t, own.thread)
+				if method == "Edit" || method == "Delete" { // which need a message of the caller
+					b.answer(t, as, service, "Say", &arbev1.SayRequest{ThreadId: own.thread, Text: "helo"}, "")
+				}
+				return b.answer(t, as, service, method, request, id)
 			}
 			if plain := ask(""); !strings.HasPrefix(plain, "200 ") {
 				t.Fatalf("with %s a good request is refused: %s", principal, plain)

@@ -2505,7 +2505,9 @@ type Command struct {
 	Directory string            `protobuf:"bytes,9,opt,name=directory,proto3" json:"directory,omitempty"`
 	Env       map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
-	Changes       string `protobuf:"bytes,11,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes string `protobuf:"bytes,11,opt,name=changes,proto3" json:"changes,omitempty"`
+	// The program that the author used, as in Chat.
+	Via           *Via `protobuf:"bytes,12,opt,name=via,proto3" json:"via,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2615,6 +2617,13 @@ func (x *Command) GetChanges() string {
 		return x.Changes
 	}
 	return ""
+}
+
+func (x *Command) GetVia() *Via {
+	if x != nil {
+		return x.Via
+	}
+	return nil
 }
 
 // CommandTerminal is the terminal of a command, as it was when it was requested.
@@ -6077,7 +6086,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"media_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
 	"\x05width\x18\x05 \x01(\x03R\x05width\x12\x16\n" +
-	"\x06height\x18\x06 \x01(\x03R\x06height\"\xa1\x03\n" +
+	"\x06height\x18\x06 \x01(\x03R\x06height\"\xc1\x03\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
@@ -6092,7 +6101,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\tdirectory\x18\t \x01(\tR\tdirectory\x12+\n" +
 	"\x03env\x18\n" +
 	" \x03(\v2\x19.arbe.v1.Command.EnvEntryR\x03env\x12\x18\n" +
-	"\achanges\x18\v \x01(\tR\achanges\x1a6\n" +
+	"\achanges\x18\v \x01(\tR\achanges\x12\x1e\n" +
+	"\x03via\x18\f \x01(\v2\f.arbe.v1.ViaR\x03via\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
@@ -6534,22 +6544,23 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	41, // 54: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
 	23, // 55: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
 	60, // 56: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	27, // 57: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
-	29, // 58: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	41, // 59: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	40, // 60: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	62, // 61: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	54, // 62: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	55, // 63: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	54, // 64: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	53, // 65: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	62, // 66: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	56, // 67: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	4,  // 57: arbe.v1.Command.via:type_name -> arbe.v1.Via
+	27, // 58: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	29, // 59: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	41, // 60: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	40, // 61: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	62, // 62: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	54, // 63: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	55, // 64: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	54, // 65: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	53, // 66: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	62, // 67: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	56, // 68: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
