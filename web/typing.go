@@ -28,8 +28,6 @@ func (a *app) typing(w http.ResponseWriter, r *http.Request) error {
 
 // typists holds the others who are writing in a thread. It is not safe for concurrent use.
 type typists struct {
-	// me is the reader, who is not shown; empty until somebody writes.
-	me string
 	// until holds the times at which each stops being shown.
 	until map[string]time.Time
 	// over fires at the first of these times.
