@@ -1,13 +1,13 @@
 -- Owner: internal/entrystate.
 
 -- name: LastChat :one
--- The last message of an agent in a thread behind a position. No row: there is none.
+-- The last message of an agent in a thread after a position.
 select e.seq, e.id, e.payload::text as payload from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.seq > @behind and e.type = 'chat' and e.author_agent_id = @author::uuid
 order by e.seq desc limit 1;
 
 -- name: ChatEdit :one
--- What became of a message; No row: nothing did.
+-- An edited or deleted message.
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at from chat_edits c
 where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entry_id;
 
@@ -31,7 +31,7 @@ on conflict (stream_id, seq) do update set text = excluded.text, edits = c.edits
 select revise_thread(@thread_id::text, @seq::bigint);
 
 -- name: CopyChatEdits :exec
--- A fork has what became of the messages that it shares.
+-- Copies the edits and deletions of the messages that a fork shares with its source.
 insert into chat_edits (house_id, thread_id, stream_id, seq, entry_id, text, changed_at)
 select c.house_id, @fork_id, f.id, c.seq, c.entry_id, c.text, c.changed_at
 from chat_edits c join streams s on s.id = c.stream_id join streams f on f.house_id = s.house_id and f.name = @fork

@@ -24,7 +24,7 @@ type ChatEditRow struct {
 	ChangedAt time.Time
 }
 
-// What became of a message; No row: nothing did.
+// An edited or deleted message.
 func (q *Queries) ChatEdit(ctx context.Context, db DBTX, houseID string, threadID string, entryID string) (ChatEditRow, error) {
 	row := db.QueryRow(ctx, chatEdit, houseID, threadID, entryID)
 	var i ChatEditRow
@@ -97,7 +97,7 @@ type CopyChatEditsParams struct {
 	Upto    int64
 }
 
-// A fork has what became of the messages that it shares.
+// Copies the edits and deletions of the messages that a fork shares with its source.
 func (q *Queries) CopyChatEdits(ctx context.Context, db DBTX, arg CopyChatEditsParams) error {
 	_, err := db.Exec(ctx, copyChatEdits,
 		arg.ForkID,
@@ -141,7 +141,7 @@ type LastChatRow struct {
 }
 
 // Owner: internal/entrystate.
-// The last message of an agent in a thread behind a position. No row: there is none.
+// The last message of an agent in a thread after a position.
 func (q *Queries) LastChat(ctx context.Context, db DBTX, arg LastChatParams) (LastChatRow, error) {
 	row := db.QueryRow(ctx, lastChat,
 		arg.HouseID,

@@ -237,7 +237,7 @@ func (s *entryService) WatchPresence(ctx context.Context, req *arbev1.WatchPrese
 	return relay(ctx, present, wire, func([]string) time.Time { return time.Now() }, aliveEvery, alive, to.Send)
 }
 
-// alone is nobody, until ctx ends.
+// alone yields an empty list, and ends with ctx.
 func alone(ctx context.Context) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		if yield(nil, nil) {

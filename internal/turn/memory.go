@@ -145,7 +145,7 @@ func (r *run) recall(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the entries written since, and what became of the messages of all.
+// follow reads the entries written since, and the present states of all.
 func (r *run) follow(ctx context.Context) (err error) {
 	t := &r.transcript
 	if err = t.follow(ctx, r.log, r.ref); err == nil {
@@ -168,8 +168,8 @@ func (t *transcript) admit() {
 var errDeletedMeanwhile = errors.New("a message was deleted meanwhile")
 
 // forget makes the transcript begin at an index. The entries before it go into the thread's summary or, if summarise is
-// false, are left out. It reports false if another turn was faster, whose memory is then
-// used, or if a message was deleted while the summary was written.
+// false, are left out. It reports false if another turn was faster, whose memory is then used, or if a message was deleted
+// while the summary was written.
 func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool, err error) {
 	t := &r.transcript
 	m := t.memory
@@ -182,6 +182,10 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 			deleted, err = entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
 			return err
 		}); err != nil {
+			return false, err
+		}
+		// After the count, so that a deletion is either in the states or changes the count.
+		if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
 			return false, err
 		}
 		written, at, err := r.summarise(ctx, cut)
