@@ -90,7 +90,7 @@ func (h *hearer) want(calls ...string) {
 		select {
 		case call := <-h.calls:
 			got = append(got, call)
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			h.t.Fatalf("it calls %q, and then nothing; want %q", got, calls)
 		}
 	}

@@ -253,7 +253,7 @@ func (p *typist) resizes(rows, columns uint16) {
 // shows waits until the terminal shows a text after the last one.
 func (p *typist) shows(want string) {
 	p.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(5 * time.Minute)
 	for {
 		p.mu.Lock()
 		shown := p.shown.String()[p.seen:]
@@ -282,7 +282,7 @@ func (p *typist) exits(code int) {
 		if got != code {
 			p.t.Errorf("it exits with %d (%v), want %d: %q", got, err, code, p.shown.String())
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		p.t.Fatalf("it does not end: %q", p.shown.String())
 	}
 	after, err := unix.IoctlGetTermios(int(p.inside.Fd()), unix.TCGETS)

@@ -55,11 +55,15 @@ func Main(m *testing.M, after ...func()) {
 	os.Exit(code)
 }
 
-// New makes a database for t and opens it. It is dropped with the test.
-func New(t testing.TB) *Database {
+// New makes a database for t and opens it with up to 10 connections. It is dropped with the test.
+func New(t testing.TB) *Database { t.Helper(); return NewPool(t, 10) }
+
+// NewPool is New with up to conns connections. A package with very many databases uses few, because a new connection
+// costs Postgres more than most tests ask of it.
+func NewPool(t testing.TB, conns int32) *Database {
 	t.Helper()
 	d := &Database{OwnerURL: create(t, ""), Sealer: shared.sealer}
-	d.open(t, db.ServerURL, 10)
+	d.open(t, db.ServerURL, conns)
 	return d
 }
 
@@ -100,6 +104,12 @@ func Empty(t testing.TB) string {
 	return create(t, "template0")
 }
 
+// Migrated creates a database with our schema, in which no server has run, and returns its owner's URL.
+func Migrated(t testing.TB) string {
+	t.Helper()
+	return create(t, "")
+}
+
 // Owner opens a connection as the owner of the schema, for access past row-level security.
 func (d *Database) Owner(t testing.TB) *pgx.Conn {
 	t.Helper()
@@ -121,6 +131,9 @@ var shared struct {
 	sealer   *secret.Sealer
 	stop     func()
 	database atomic.Int64
+
+	mu   sync.Mutex
+	conn *pgx.Conn // of the superuser; see execute
 }
 
 // create creates a database from a template. An empty template is the migrated one.
@@ -131,11 +144,12 @@ func create(t testing.TB, template string) (ownerURL string) {
 		t.Fatalf("no Postgres to test with: %s", fault.From(shared.err).Detail())
 	}
 	name := fmt.Sprintf("arbe_test_%d_%d", os.Getpid(), shared.database.Add(1))
-	if err := execute(shared.url, "create database "+name+" template "+cmp.Or(template, shared.template)); err != nil {
+	// The files are copied, because the other strategy writes each page of the catalogs to the WAL.
+	if err := execute("create database " + name + " strategy file_copy template " + cmp.Or(template, shared.template)); err != nil {
 		t.Fatalf("making the test's database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := execute(shared.url, "drop database "+name+" with (force)"); err != nil {
+		if err := execute("drop database " + name + " with (force)"); err != nil {
 			t.Errorf("dropping the test's database: %v", err)
 		}
 	})
@@ -218,14 +232,19 @@ func newSealer() (*secret.Sealer, error) {
 	return secret.NewSealer(key, nil)
 }
 
-func execute(url, statement string) error {
+// execute runs a statement of the cluster's superuser. One connection at a time is enough, because Postgres copies
+// one template at a time anyway.
+func execute(statement string) error {
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.conn == nil || shared.conn.IsClosed() {
+		var err error
+		if shared.conn, err = pgx.Connect(ctx, shared.url); err != nil {
+			return err
+		}
 	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, statement)
+	_, err := shared.conn.Exec(ctx, statement)
 	return err
 }
 

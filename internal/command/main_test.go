@@ -112,7 +112,12 @@ type bench struct {
 	roots  []string
 	// tune, unless nil, changes the configuration of servers.
 	tune func(*config)
+	// served reports that a server has the pool of the test.
+	served bool
 }
+
+// poolSize limits the database connections of a server, and of a test.
+const poolSize = 6
 
 // setup returns a bench with a server whose sandboxes are real.
 func setup(t *testing.T, repoRoots ...string) *bench {
@@ -127,7 +132,7 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 // database returns a bench without a server.
 func database(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t}
+	b := &bench{Database: dbtest.NewPool(t, poolSize), t: t}
 	b.House = commandtest.House{T: t, Scope: commandtest.NewHouse(t, b.Owner(t))}
 	return b
 }
@@ -144,11 +149,16 @@ func (b *bench) in(t testing.TB) *bench {
 // serve starts one more server on the bench's database and driver, which runs until the test ends.
 func (b *bench) serve() *server {
 	b.t.Helper()
-	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{})
-	if err != nil {
-		b.t.Fatal(detail(err))
+	// The first server uses the pool of the test.
+	d := b.DB
+	if b.served {
+		var err error
+		if d, err = db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: poolSize}); err != nil {
+			b.t.Fatal(detail(err))
+		}
+		b.t.Cleanup(d.Close)
 	}
-	b.t.Cleanup(d.Close)
+	b.served = true
 	s, err := start(b.t.Context(), d, b.driver, b.tune, b.roots...)
 	if err != nil {
 		b.t.Fatal(detail(err))

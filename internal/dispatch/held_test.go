@@ -20,7 +20,7 @@ func (b *bench) through() (*server, *dbtest.Proxy) {
 	b.t.Helper()
 	proxy := dbtest.NewProxy(b.t, b.ServerURL)
 	far, to := *b, *b.Database
-	to.ServerURL, far.Database = proxy.URL, &to
+	to.ServerURL, far.Database, far.conns = proxy.URL, &to, poolSize
 	return far.serve(), proxy
 }
 

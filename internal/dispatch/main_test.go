@@ -3,11 +3,14 @@
 package dispatch_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
@@ -58,15 +61,20 @@ type server struct {
 	stop       func(context.Context) error
 }
 
+// poolSize limits the database connections of a server, and of a test.
+const poolSize = 4
+
 // bench is a database with one house, and a server with real sandboxes.
 type bench struct {
 	*dbtest.Database
 	*server
-	t      testing.TB
-	scope  db.Scope
+	t     testing.TB
+	scope db.Scope
+	// owner is a connection of the schema's owner, for what is prepared before anything runs.
+	owner  *pgx.Conn
 	driver sandbox.Driver
 	roots  []string
-	// conns limits the database connections of a further server; 0 means the default.
+	// conns limits the database connections of a further server. The default is poolSize.
 	conns int32
 	// tune changes the configuration of further servers; nil keeps the defaults.
 	tune func(*dispatch.Config)
@@ -82,23 +90,28 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 }
 
 // database is a bench without a server.
-func database(t testing.TB) *bench { return databaseOn(t, dbtest.New(t)) }
+func database(t testing.TB) *bench { return databaseOn(t, dbtest.NewPool(t, poolSize)) }
 
 func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 	t.Helper()
 	b := &bench{Database: d, t: t}
-	b.scope = commandtest.NewHouse(t, b.Owner(t))
+	b.owner = b.Owner(t)
+	b.scope = commandtest.NewHouse(t, b.owner)
 	return b
 }
 
 // serve starts one more server on the bench's database and driver, for as long as the test runs.
 func (b *bench) serve() *server {
 	b.t.Helper()
-	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: b.conns})
-	if err != nil {
-		b.t.Fatal(detail(err))
+	// The first server uses the pool of the test.
+	d := b.DB
+	if b.server != nil || b.conns > 0 {
+		var err error
+		if d, err = db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: cmp.Or(b.conns, poolSize)}); err != nil {
+			b.t.Fatal(detail(err))
+		}
+		b.t.Cleanup(d.Close)
 	}
-	b.t.Cleanup(d.Close)
 	s, err := start(b.t.Context(), d, b.driver, b.tune, b.roots...)
 	if err != nil {
 		b.t.Fatal(detail(err))

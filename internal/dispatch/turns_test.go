@@ -55,7 +55,7 @@ func benchWithBot(b *bench, script modeltest.Script) *botBench {
 	t := b.t
 	t.Helper()
 	r := &botBench{bench: b, models: modeltest.New(t, script)}
-	err := r.Owner(t).QueryRow(t.Context(), `
+	err := r.owner.QueryRow(t.Context(), `
 		with a as (insert into agents (kind, name, runtime) values ('bot', 'Bot', 'pi') returning id)
 		insert into members (house_id, agent_id, role) select $1, a.id, 'member' from a returning agent_id::text`, r.scope.House).Scan(&r.bot)
 	if err != nil {

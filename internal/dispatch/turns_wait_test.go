@@ -311,7 +311,10 @@ func TestAFallbackAnswers(t *testing.T) {
 					return e, id, err
 				}
 			})
-			r.settings.Model, r.settings.Limits.Time = "own", 3*time.Second
+			r.settings.Model = "own"
+			if c.answers == "" {
+				r.settings.Limits.Time = 3 * time.Second
+			}
 			r.says("q", "@bot hello")
 			if c.answers == "" {
 				if e := r.end("q"); e.Outcome != entry.TurnFailed {

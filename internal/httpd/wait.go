@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -106,8 +107,8 @@ type body struct {
 	wait    patience
 	started time.Time
 	got     int64
-	// read reports that all of it has arrived.
-	read bool
+	// read reports that all of it has arrived. A proxy may still read in a goroutine when its handler has returned.
+	read atomic.Bool
 }
 
 func (b *body) Read(p []byte) (n int, err error) {
@@ -121,7 +122,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	b.wait.stop()
 	b.got += int64(n)
 	if errors.Is(err, io.EOF) {
-		b.read = true
+		b.read.Store(true)
 		b.wait.done()
 	}
 	return n, err
@@ -136,7 +137,7 @@ func (b *body) Close() error {
 // leave ends the wait for what was not read.
 func (b *body) leave() {
 	switch {
-	case b.read:
+	case b.read.Load():
 	case b.wait.lasting:
 		b.wait.end(past)
 	default:
@@ -196,7 +197,7 @@ func (w *writer) SetWriteDeadline(time.Time) error { return nil }
 func (w *writer) WriteHeader(status int) {
 	if status >= 200 && !w.begun {
 		w.begun, w.status, w.began = true, status, time.Now()
-		if w.request.ProtoMajor == 1 && w.body != nil && !w.body.read {
+		if w.request.ProtoMajor == 1 && w.body != nil && !w.body.read.Load() {
 			w.Header().Set("Connection", "close")
 		}
 	}

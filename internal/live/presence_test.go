@@ -61,7 +61,7 @@ func (v *visitor) sees(t testing.TB, agents ...string) {
 	t.Helper()
 	slices.Sort(agents)
 	var last []string
-	for late := time.After(20 * time.Second); ; {
+	for late := time.After(2 * time.Minute); ; {
 		select {
 		case last = <-v.seen:
 			if slices.Equal(last, agents) {

@@ -327,7 +327,7 @@ func TestWhatIsNoUpload(t *testing.T) {
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, is func() bool) {
 	t.Helper()
-	for until := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("it never came")
 		}

@@ -74,7 +74,7 @@ type person struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := serve(t, dbtest.New(t))
+	b := serve(t, dbtest.NewPool(t, 6))
 	b.ada, b.bob, b.cyd = b.person(t, "Ada"), b.person(t, "Bob"), b.person(t, "Cyd")
 	b.ada.house, b.bob.house = b.newHouse(t, b.ada, "Ada's"), b.newHouse(t, b.bob, "Bob's")
 	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", b.ada.house.Id, b.cyd.id)

@@ -62,16 +62,12 @@ func setup(t *testing.T, runner func(*runner), tune ...func(*dispatch.Config)) *
 
 func open(t testing.TB, runner func(*runner), tune ...func(*dispatch.Config)) *world {
 	t.Helper()
-	base := dbtest.New(t)
-	d, err := db.Open(t.Context(), base.ServerURL, db.Options{})
-	must(t, err)
-	t.Cleanup(d.Close)
-	w := &world{t: t, db: d, driver: newBoxes(runner), secrets: secret.New(d, base.Sealer, nil, nil)}
+	base := dbtest.NewPool(t, 6)
+	w := &world{t: t, db: base.DB, driver: newBoxes(runner), secrets: secret.New(base.DB, base.Sealer, nil, nil)}
 	w.driver.w = w
 	w.start(tune...)
-	var ada string
 	w.houses().Creation = house.Anyone
-	ada, err = w.houses().CreatePerson(t.Context(), "Ada")
+	ada, err := w.houses().CreatePerson(t.Context(), "Ada")
 	must(t, err)
 	h, err := w.houses().Create(t.Context(), ada, "Home")
 	must(t, err)

@@ -77,7 +77,7 @@ func TestALargeArtifactIsKept(t *testing.T) {
 func TestServersOnOneDatabaseShareArtifacts(t *testing.T) {
 	t.Parallel()
 	a, b := settings(t), settings(t)
-	a.DatabaseURL = dbtest.Empty(t)
+	a.DatabaseURL = dbtest.Migrated(t)
 	b.DatabaseURL = a.DatabaseURL
 	key, err := secret.NewKey()
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 // The request of a call that streams stays in memory as long as the stream, so it must be small.
 func TestARequestForAStreamIsSmall(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	start(t, cfg)
 	c := client(t, cfg)
 	padding := protowire.AppendTag(nil, 1000, protowire.BytesType)
@@ -59,7 +59,7 @@ func TestARequestForAStreamIsSmall(t *testing.T) {
 func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 	t.Parallel()
 	// The server would wait for a body for longer than the clients wait for an answer.
-	s, err := server.StartLimited(t.Context(), settings(t), httpd.Limits{Stall: 10 * time.Minute})
+	s, err := server.StartLimited(t.Context(), served(t), httpd.Limits{Stall: 10 * time.Minute})
 	if err != nil {
 		t.Fatalf("starting: %s", fault.From(err).Detail())
 	}
@@ -169,7 +169,7 @@ func TestMemoryOfBodies(t *testing.T) {
 // The limits count a credential as one, however it is written, so that a client cannot evade them by writing it differently.
 func TestACredentialCountsAsOneHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	s, err := server.StartLimited(t.Context(), cfg, httpd.Limits{Requests: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func threadToken(t *testing.T, c *arbe.Client, thread string) string {
 func TestTheDoorsInsideASandbox(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.DatabaseURL, cfg.Local.Grace = dbtest.Empty(t), 2*time.Minute
+	cfg.DatabaseURL, cfg.Local.Grace = dbtest.Migrated(t), 2*time.Minute
 	s, err := server.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestAModelIsAskedFromASandbox(t *testing.T) {
 	t.Parallel()
 	models := modeltest.New(t, nil)
 	cfg := settings(t)
-	cfg.DatabaseURL = dbtest.Empty(t)
+	cfg.DatabaseURL = dbtest.Migrated(t)
 	var err error
 	if cfg.SecretKey, err = secret.NewKey(); err != nil {
 		t.Fatal(err)

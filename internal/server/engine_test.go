@@ -26,7 +26,7 @@ func TestAnEngineThatIsAwayIsUsedWhenItIsBack(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "engine.sock")
 	cfg := settings(t)
-	cfg.DatabaseURL, cfg.Providers = dbtest.Empty(t), map[string]any{"docker": &docker.Config{Host: "unix://" + socket}}
+	cfg.DatabaseURL, cfg.Providers = dbtest.Migrated(t), map[string]any{"docker": &docker.Config{Host: "unix://" + socket}}
 	s, err := server.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	t.Parallel()
 	host := newGitHost(t, "one", "two")
 	cfg := settings(t)
-	cfg.DatabaseURL, cfg.Local.PrivateHosts = dbtest.Empty(t), []string{host.name}
+	cfg.DatabaseURL, cfg.Local.PrivateHosts = dbtest.Migrated(t), []string{host.name}
 	cfg.GitAuthorities = x509.NewCertPool()
 	cfg.GitAuthorities.AddCert(host.Certificate())
 	start(t, cfg)

@@ -48,7 +48,7 @@ func becomes(t *testing.T, s *server.Server, path string, status int) page {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.DatabaseURL = dbtest.Empty(t)
+	cfg.DatabaseURL = dbtest.Migrated(t)
 	s := start(t, cfg)
 	t.Run("a server that serves is live and ready", func(t *testing.T) {
 		for _, path := range []string{"/healthz", "/readyz"} {
@@ -58,7 +58,7 @@ func TestHealth(t *testing.T) {
 		}
 	})
 	t.Run("without its database it is live, not ready, and ready again afterwards", func(t *testing.T) {
-		other, err := pgx.Connect(t.Context(), dbtest.Empty(t))
+		other, err := pgx.Connect(t.Context(), dbtest.Migrated(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestHealth(t *testing.T) {
 func TestSIGTERMWaitsForCommandsThatEndInTime(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.DatabaseURL, cfg.DrainTimeout = dbtest.Empty(t), time.Minute
+	cfg.DatabaseURL, cfg.DrainTimeout = dbtest.Migrated(t), time.Minute
 	process := startProcess(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)

@@ -18,7 +18,7 @@ import (
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.MetricsAddr = "127.0.0.1:0"
 	models := modeltest.New(t, nil)
 	var err error
@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 	}
 	var text string
 	// A client may have the answer of a bot just before the server counts it.
-	for until := time.Now().Add(20 * time.Second); !strings.Contains(text, "\narbe_turn_seconds_count") && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(2 * time.Minute); !strings.Contains(text, "\narbe_turn_seconds_count") && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		var status int
 		if status, text = get(s.MetricsURL() + "/metrics"); status != http.StatusOK {
 			t.Fatalf("it answers %d %s", status, text)

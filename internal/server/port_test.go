@@ -62,7 +62,7 @@ func askSite(t *testing.T, conn io.ReadWriter, path string) string {
 
 func TestPortsOfASandboxAreReached(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	start(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)
@@ -233,7 +233,7 @@ func (p *previewer) send(t *testing.T, method, path string, header http.Header, 
 // TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo: a connection and a preview say that it is stopped, and leave it so.
 func TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.Local.IdleStop, cfg.Local.BackgroundStop = 300*time.Millisecond, 300*time.Millisecond
 	start(t, cfg)
 	c, addr := client(t, cfg), strings.TrimPrefix(login(t, cfg).Host, "http://")
@@ -275,7 +275,7 @@ func TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo(t *testing.T) {
 
 func TestAPreviewPassesRequestsOn(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	start(t, cfg)
 	c, addr := client(t, cfg), strings.TrimPrefix(login(t, cfg).Host, "http://")
 	thread := newThread(t, c)

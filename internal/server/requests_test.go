@@ -29,7 +29,7 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestTheLogSaysWhatEachLineIsAbout(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.LogLevel = slog.LevelDebug
 	process := startProcess(t, cfg)
 	c := client(t, cfg)

@@ -62,7 +62,7 @@ func newCounters(t *testing.T) *counters {
 	t.Helper()
 	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run must have one
 	t.Setenv("ARBE_MODEL", "anthropic/plain")
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.Local.Grace = 2 * time.Minute
 	c := &counters{t: t, cfg: cfg, server: startProcess(t, cfg)}
 	got, err := c.client().Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c.client())})
@@ -309,7 +309,7 @@ func TestNoRunIsLostWhateverDies(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		for deadline := time.Now().Add(10 * time.Second); len(commandLine(agent)) > 1; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); len(commandLine(agent)) > 1; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("its agent goes on: %v", commandLine(agent))
 			}

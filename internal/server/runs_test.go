@@ -43,7 +43,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
 	process := startProcess(t, cfg)
 	c := client(t, cfg)

@@ -37,7 +37,7 @@ func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	cfg := settings(t)
+	cfg := served(t)
 	cfg.Maxima.DiskMB, cfg.Local.Grace = 8192, 2*time.Minute
 	startProcess(t, cfg)
 	c := client(t, cfg)

@@ -20,7 +20,7 @@ import (
 
 func TestStrangersHoldNoConnection(t *testing.T) {
 	t.Parallel()
-	cfg := settings(t)
+	cfg := served(t)
 	s, err := server.StartLimited(t.Context(), cfg, httpd.Limits{Header: time.Second, Stall: time.Second, Idle: time.Second})
 	if err != nil {
 		t.Fatalf("starting: %s", fault.From(err).Detail())

@@ -37,7 +37,7 @@ func newDeleting(t *testing.T) *deleting {
 		t.Skip("only root's sandboxes outlive a killed server")
 	}
 	cfg := settings(t)
-	cfg.Local.Grace, cfg.DatabaseURL = 2*time.Minute, dbtest.Empty(t)
+	cfg.Local.Grace, cfg.DatabaseURL = 2*time.Minute, dbtest.Migrated(t)
 	key, err := secret.NewKey()
 	if err != nil {
 		t.Fatal(err)

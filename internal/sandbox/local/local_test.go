@@ -136,7 +136,7 @@ func traces(t testing.TB, word string) string {
 func named(word string) string { return "sh -c 'sleep 5000; :' " + word }
 
 // patience is how long a test waits for something that must happen.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // word returns a word that nothing else on the machine contains.
 func word(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
