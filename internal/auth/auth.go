@@ -25,23 +25,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/singleflight"
 
+	"sync"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
-	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // How long a login link and a browser session are valid.
 const (
 	LinkTTL    = 15 * time.Minute
 	SessionTTL = 30 * 24 * time.Hour
-)
-
-// The kinds of credential, in [Principal.Credential].
-const (
-	session     = "session"
-	apiKey      = "api_key"
-	threadToken = "thread_token"
 )
 
 // Config configures an [Auth].
@@ -74,126 +67,10 @@ type Auth struct {
 	used    *keyUses
 }
 
-// New creates an Auth for a database. It asks the database every time until [Auth.Listen] is called.
-func New(c Config) *Auth {
-	if c.Recheck == 0 {
-		c.Recheck = 500 * time.Millisecond
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	a := &Auth{db: c.DB, q: query.New(), logger: c.Logger, signing: newKeyring(c.DB.Pool(), c.Sealer), facts: newFacts(), used: &keyUses{}, secure: c.Secure}
-	a.rechecker = newRechecker(a, c.Recheck)
-	return a
-}
-
-// Principal is the authenticated caller of a request.
-type Principal struct {
-	// Agent is the id of the person or bot.
-	Agent string
-	// Credential is the kind of credential shown: "session", "api_key" or "thread_token".
-	Credential string
-	// Key is the name of the API key shown; empty for other credentials. Browser reports that a browser showed its session, in a
-	// cookie.
-	Key     string
-	Browser bool
-	// CLI reports that the request says it comes from the command line of arbe.
-	CLI bool
-	// House is the one house that the credential is limited to; empty if it is not limited.
-	House string
-	// Thread is the one thread of that house that the credential is limited to, Scopes what it allows there, and
-	// Expires when it ends. Only thread tokens set them.
-	Thread  string
-	Scopes  []string
-	Expires time.Time
-	// Run is the epoch of the run of that thread whose token was shown; 0 for every other credential.
-	Run int64
-
-	hash  []byte    // of the session or key shown
-	token *claims   // the thread token shown
-	role  string    // of the token's agent in House
-	until time.Time // when the session or key expires; zero is never
-}
-
-// Via is how the caller speaks.
-func (p Principal) Via() entry.Via {
-	switch {
-	case p.Browser || p.Agent == "":
-		return entry.Via{}
-	case p.CLI:
-		return entry.Via{Client: entry.ViaCLI}
-	}
-	return entry.Via{Client: entry.ViaAPI, Key: p.Key}
-}
-
-type principalKey struct{}
-
-// With returns a context that carries p as its principal.
-func (p Principal) With(ctx context.Context) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
-}
-
-// PrincipalFrom returns the principal of a context. The error is a [fault.Unauthenticated] if there is none.
-func PrincipalFrom(ctx context.Context) (Principal, error) {
-	if p, ok := ctx.Value(principalKey{}).(Principal); ok {
-		return p, nil
-	}
-	return Principal{}, notLoggedIn("nobody is logged in")
-}
-
-// Authenticate returns the principal of a credential: a browser session, an API key or a thread token. The error for an
-// unknown, expired or revoked one is a [fault.Unauthenticated] that says which. It asks the database, in one round
-// trip, only if the answer is not in memory or would be a refusal; see [Auth.Listen].
-func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error) {
-	if looksSigned(token) {
-		return a.authenticateToken(ctx, token)
-	}
-	return a.shown(ctx, digest(token))
-}
-
-// shown returns the principal of a session or a key by its hash.
-func (a *Auth) shown(ctx context.Context, hash []byte) (Principal, error) {
-	c, known := lookUp[credential](a.facts, credentialWord(hash))
-	if !known || c.ended(time.Now()) {
-		var err error
-		if c, err = askOne(ctx, a, credentialWord(hash), hash, a.credentials); err != nil {
-			return Principal{}, err
-		}
-	}
-	if c.status != "ok" {
-		return Principal{}, ended(c.status)
-	}
-	if c.kind == apiKey {
-		a.used.record(a, hash)
-	}
-	return Principal{Agent: c.agent, Credential: c.kind, Key: c.name, House: c.house, hash: hash, until: c.until}, nil
-}
-
-// Mark returns what [Auth.Marked] knows a session or an API key by. It is no credential: no door takes it. It is nil for a thread
-// token.
-func (p Principal) Mark() []byte { return p.hash }
-
-// Marked returns the principal of a mark, as [Auth.Authenticate] does of the credential itself. Whoever calls it must know that the
-// server itself gave the mark away, and for what.
-func (a *Auth) Marked(ctx context.Context, mark []byte) (Principal, error) {
-	if len(mark) == 0 {
-		return Principal{}, notLoggedIn("there is no credential")
-	}
-	return a.shown(ctx, mark)
-}
-
 // ended reports whether the credential has expired. It checks two clocks, because the wall clock can be set back, and
 // the monotonic clock stops while the machine sleeps.
 func (c credential) ended(now time.Time) bool {
 	return !c.until.IsZero() && !(now.Before(c.until) && now.Round(0).Before(c.until.Round(0)))
-}
-
-// ended returns the error for a session or key with this status; an empty status means that there is none.
-func ended(status string) error {
-	if status == "" {
-		status = "not known"
-	}
-	return notLoggedIn("this credential is " + status)
 }
 
 // CreateLink creates a one-time login link for an agent, valid for [LinkTTL], and returns its token.
@@ -282,6 +159,37 @@ func digest(token string) []byte {
 	return h[:]
 }
 
-func notLoggedIn(what string) *fault.Error {
-	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login, or use an API key that is valid")
+// watch is one use of [Auth.While].
+type watch struct {
+	auth   *Auth
+	p      Principal
+	action Action
+	target Target
+	cancel context.CancelCauseFunc
+	// expiry checks the watch when its credential expires, because nothing notifies of that.
+	expiry *time.Timer
+	// doubt is closed when the watch has been checked; nil if it need not be. The lock of the rechecker guards it.
+	doubt chan struct{}
+}
+
+// rechecker holds all watches of this server. When a change may have ended the permission of some, it asks the database
+// about all of them together, so that the number of queries does not grow with the watches.
+type rechecker struct {
+	auth *Auth
+	// interval is the time between two checks of all watches while notifications are not received.
+	interval time.Duration
+
+	mu      sync.Mutex
+	watches map[*watch]struct{}
+	byWord  map[string]map[*watch]struct{} // the watches by the words they depend on
+	// due are the watches to check. running reports that a goroutine checks them.
+	due     map[*watch]struct{}
+	running bool
+	ticking bool
+}
+
+// keyUses collects when keys were used. Uses that are not recorded when the program ends are lost.
+type keyUses struct {
+	mu   sync.Mutex
+	when map[[32]byte]time.Time
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -189,14 +188,9 @@ func fromKeyRow(r query.ApiKey) APIKey {
 // cost a write.
 const recordUsesEvery = time.Minute
 
-// keyUses collects when keys were used. Uses that are not recorded when the program ends are lost.
-type keyUses struct {
-	mu   sync.Mutex
-	when map[[32]byte]time.Time
-}
-
-// record notes a use of the key with this hash.
-func (u *keyUses) record(a *Auth, hash []byte) {
+// recordUse notes a use of the key with this hash.
+func (a *Auth) recordUse(hash []byte) {
+	u := a.used
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.when == nil {

@@ -45,13 +45,6 @@ func (a *Auth) Listen() (stop func()) {
 	}
 }
 
-// prove requests a proof, soon, that all earlier changes were received.
-func (a *Auth) prove() {
-	if l := a.listens.Load(); l != nil {
-		l.Prove()
-	}
-}
-
 // changed deletes the facts under words and rechecks the watches that depend on them. A change of a membership affects
 // every answer about its agent.
 func (a *Auth) changed(heard []string) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
@@ -85,25 +84,19 @@ func StillAllowed(ctx context.Context, at time.Time) error {
 	return nil
 }
 
+// prove requests a proof, soon, that all earlier changes were received.
+func (a *Auth) prove() {
+	if l := a.listens.Load(); l != nil {
+		l.Prove()
+	}
+}
+
 // Refused returns the reason why a context of [Auth.While] ended; nil if it ended for another reason.
 func Refused(ctx context.Context) error {
 	if refused, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok {
 		return refused
 	}
 	return nil
-}
-
-// watch is one use of [Auth.While].
-type watch struct {
-	auth   *Auth
-	p      Principal
-	action Action
-	target Target
-	cancel context.CancelCauseFunc
-	// expiry checks the watch when its credential expires, because nothing notifies of that.
-	expiry *time.Timer
-	// doubt is closed when the watch has been checked; nil if it need not be. The lock of the rechecker guards it.
-	doubt chan struct{}
 }
 
 // words returns the words whose changes may end the watch.
@@ -123,22 +116,6 @@ func (w *watch) words() []string {
 }
 
 func (w *watch) membershipKey() membershipKey { return membershipKey{w.target, w.p.Agent} }
-
-// rechecker holds all watches of this server. When a change may have ended the permission of some, it asks the database
-// about all of them together, so that the number of queries does not grow with the watches.
-type rechecker struct {
-	auth *Auth
-	// interval is the time between two checks of all watches while notifications are not received.
-	interval time.Duration
-
-	mu      sync.Mutex
-	watches map[*watch]struct{}
-	byWord  map[string]map[*watch]struct{} // the watches by the words they depend on
-	// due are the watches to check. running reports that a goroutine checks them.
-	due     map[*watch]struct{}
-	running bool
-	ticking bool
-}
 
 func newRechecker(a *Auth, every time.Duration) *rechecker {
 	return &rechecker{auth: a, interval: every, watches: map[*watch]struct{}{}, byWord: map[string]map[*watch]struct{}{}, due: map[*watch]struct{}{}}

@@ -15,25 +15,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// TokenTTL is how long a thread token is valid.
-const TokenTTL = 2 * time.Hour
-
-// The scopes of a thread token.
-const (
-	// StreamRead allows reading the thread and reading and following its log.
-	StreamRead = "stream:read"
-	// StreamWrite allows appending to the log.
-	StreamWrite = "stream:write"
-	// ModelCall allows calling models in the name of a run. Only the token of a run has it.
-	ModelCall = "model:call"
-)
-
-// Scopes are the scopes that a thread token may be given.
-var Scopes = []string{StreamRead, StreamWrite}
-
-// runScopes are the scopes of a run's token.
-var runScopes = []string{ModelCall, StreamRead, StreamWrite}
-
 const issuer = "arbe"
 
 // ThreadToken is a token for an agent in one thread.
@@ -43,27 +24,6 @@ type ThreadToken struct {
 	House, Thread, Agent string
 	Scopes               []string
 	ExpiresAt            time.Time
-}
-
-// claims are the contents of a token. Beside the registered claims they say where the token is valid, for what, and
-// which facts must still be true.
-type claims struct {
-	jwt.RegisteredClaims
-	House  string   `json:"house"`
-	Thread string   `json:"thread"`
-	Scopes []string `json:"scopes"`
-	// Epoch is the thread's token epoch when the token was created. Joined is when the agent joined the house, in
-	// microseconds.
-	Epoch  int64 `json:"epoch"`
-	Joined int64 `json:"joined"`
-	// Maker is the owner who created the token for a bot. The token ends when the maker is no longer an owner. It is
-	// empty if the holder created it.
-	Maker string `json:"maker,omitempty"`
-	// Run is the epoch of the run that the token belongs to; 0 for other tokens. The thread's token epoch changes when
-	// a run ends, so no token outlasts its run.
-	Run int64 `json:"run,omitempty"`
-
-	keyID string // the id of the key that signed the token
 }
 
 // CreateThreadToken creates a token with which agent may do what scopes allow in one thread of the scope's house; no
@@ -167,98 +127,4 @@ func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
 	token.Header["kid"] = id
 	text, err := token.SignedString(key)
 	return ThreadToken{Token: text, House: c.House, Thread: c.Thread, Agent: c.Subject, Scopes: c.Scopes, ExpiresAt: c.ExpiresAt.Time}, err
-}
-
-// looksSigned distinguishes thread tokens from all other credentials by their dots, because the others contain none.
-func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
-
-// parser accepts only our algorithm, because a forged token could otherwise name a weaker one, or none.
-var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithIssuer(issuer), jwt.WithExpirationRequired())
-
-// authenticateToken is [Auth.Authenticate] for thread tokens.
-func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, error) {
-	word := tokenWord(digest(token))
-	c, verified := lookUp[*claims](a.facts, word)
-	if !verified {
-		var err error
-		if c, err = a.verify(ctx, token); err != nil {
-			return Principal{}, err
-		}
-	}
-	if !time.Now().Before(c.ExpiresAt.Time) {
-		return Principal{}, expired(c.Thread)
-	}
-	p := Principal{
-		Agent: c.Subject, Credential: threadToken, House: c.House, Thread: c.Thread, Scopes: c.Scopes, Expires: c.ExpiresAt.Time,
-		Run: c.Run, token: c, until: c.ExpiresAt.Time,
-	}
-	var known bool
-	if p.role, known = a.heldToken(c); known && verified {
-		return p, nil
-	}
-	asked := a.facts.moment()
-	status, err := askOne(ctx, a, word, c, a.tokens)
-	if err == nil {
-		err = c.counts(status.status)
-	}
-	if err != nil {
-		return Principal{}, err
-	}
-	a.facts.keep(asked, word, c)
-	p.role = status.role
-	return p, nil
-}
-
-// verify reads a token and checks its signature. What a token says never changes; whether it is valid may.
-func (a *Auth) verify(ctx context.Context, token string) (*claims, error) {
-	var c claims
-	var failed error // of looking up the key
-	_, err := parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) {
-		c.keyID, _ = t.Header["kid"].(string)
-		var key []byte
-		if key, failed = a.signing.get(ctx, c.keyID); failed == nil && key == nil {
-			failed = ended("")
-		}
-		return key, failed
-	})
-	switch {
-	case failed != nil:
-		return nil, failed
-	case errors.Is(err, jwt.ErrTokenExpired): // only reported if the signature is valid
-		return nil, expired(c.Thread)
-	case err != nil:
-		return nil, ended("")
-	}
-	return &c, nil
-}
-
-func expired(thread string) error {
-	return fault.Newf(fault.Unauthenticated, "ask for a new token; renew it before it expires, with RenewThreadToken or arbe token renew",
-		"this token of thread %q has expired", thread).WithReason(fault.TokenExpired)
-}
-
-// counts returns an error that says why a token with this status is no longer valid; nil if it is. A run's token is refused as
-// one that may do nothing any more: its holder must not ask for another.
-func (c *claims) counts(status string) error {
-	var why string
-	switch status {
-	case "ok":
-		return nil
-	case "unknown": // its signing key was deleted
-		return ended("")
-	case "deleted":
-		why = "the thread was deleted"
-	case "left":
-		why = "its agent left the house"
-	case "orphaned":
-		why = "the owner who created it left the house, or is no owner any more"
-	case "revoked":
-		why = "a member revoked it, or the thread has ended since"
-	default:
-		why = "the thread is " + status
-	}
-	if c.Run != 0 {
-		return fault.Newf(fault.Forbidden, "stop the agent", "this run is over: the token of run %d of thread %q is no longer valid, because %s", c.Run, c.Thread, why).WithReason(fault.RunEnded)
-	}
-	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", c.Thread, why).WithReason(fault.TokenExpired)
 }

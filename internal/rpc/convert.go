@@ -25,6 +25,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
+// typingLasts is how long news that somebody is writing stays valid.
+const typingLasts = 6 * time.Second
+
 // shown removes invisible characters from a name. New names cannot have them, but older names may, and clients print names
 // beside others.
 func shown(name string) string { return entry.Visible(name, func(rune) string { return "" }) }
@@ -345,4 +348,36 @@ func terminalFrom(t *arbev1.Terminal) *entry.Terminal {
 		made.Rows, made.Columns = size.Rows, size.Columns
 	}
 	return made
+}
+
+func wireInbox(i inbox.Inbox) *arbev1.Inbox {
+	return &arbev1.Inbox{Total: int32(i.Total), Needs: each(i.Needs, wireNeed), Readings: each(i.Readings, wireReading), Direct: each(i.Direct, wireDirect)}
+}
+
+func wireDirect(d inbox.Direct) *arbev1.Direct {
+	return &arbev1.Direct{ThreadId: d.Thread, ThreadName: shown(d.Name), AgentId: d.Agent, AgentName: shown(d.AgentName), AgentKind: d.Kind, ActiveAt: timestamp(d.At)}
+}
+
+func wireNeed(n inbox.Need) *arbev1.Need {
+	need := &arbev1.Need{ThreadId: n.Thread, ThreadName: n.Name, Seq: n.Seq, At: timestamp(n.At)}
+	for _, r := range []struct {
+		holds  bool
+		reason arbev1.NeedReason
+	}{
+		{n.Approval, arbev1.NeedReason_NEED_REASON_APPROVAL}, {n.Mention, arbev1.NeedReason_NEED_REASON_MENTION},
+		{n.Failed, arbev1.NeedReason_NEED_REASON_FAILED}, {n.Finished, arbev1.NeedReason_NEED_REASON_FINISHED},
+	} {
+		if r.holds {
+			need.Reasons = append(need.Reasons, r.reason)
+		}
+	}
+	return need
+}
+
+func wireReading(r inbox.Reading) *arbev1.Reading {
+	return &arbev1.Reading{ThreadId: r.Thread, Seq: r.Seq, Unread: int32(r.Unread), Muted: r.Muted}
+}
+
+func alive() *arbev1.TailResponse {
+	return &arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}
 }

@@ -25,8 +25,6 @@ const (
 	// aliveEvery is the time between two signs of life of a tail without events. Clients consider a tail dead after 40
 	// seconds of silence, so several signs may be late.
 	aliveEvery = 10 * time.Second
-	// typingLasts is how long news that somebody is writing stays valid.
-	typingLasts = 6 * time.Second
 )
 
 type entryService struct{ Services }
@@ -199,10 +197,6 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 		wire = wireTypedEvent
 	}
 	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, func(e stream.Event) time.Time { return e.Known }, aliveEvery, alive(), to.Send)
-}
-
-func alive() *arbev1.TailResponse {
-	return &arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}
 }
 
 func (s *entryService) WhoAnswers(ctx context.Context, req *arbev1.WhoAnswersRequest) (*arbev1.WhoAnswersResponse, error) {

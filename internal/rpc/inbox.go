@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/inbox"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -44,32 +43,4 @@ func (s *inboxService) MuteThread(ctx context.Context, req *arbev1.MuteThreadReq
 		return nil, err
 	}
 	return &arbev1.MuteThreadResponse{Reading: wireReading(now)}, nil
-}
-
-func wireInbox(i inbox.Inbox) *arbev1.Inbox {
-	return &arbev1.Inbox{Total: int32(i.Total), Needs: each(i.Needs, wireNeed), Readings: each(i.Readings, wireReading), Direct: each(i.Direct, wireDirect)}
-}
-
-func wireDirect(d inbox.Direct) *arbev1.Direct {
-	return &arbev1.Direct{ThreadId: d.Thread, ThreadName: shown(d.Name), AgentId: d.Agent, AgentName: shown(d.AgentName), AgentKind: d.Kind, ActiveAt: timestamp(d.At)}
-}
-
-func wireNeed(n inbox.Need) *arbev1.Need {
-	need := &arbev1.Need{ThreadId: n.Thread, ThreadName: n.Name, Seq: n.Seq, At: timestamp(n.At)}
-	for _, r := range []struct {
-		holds  bool
-		reason arbev1.NeedReason
-	}{
-		{n.Approval, arbev1.NeedReason_NEED_REASON_APPROVAL}, {n.Mention, arbev1.NeedReason_NEED_REASON_MENTION},
-		{n.Failed, arbev1.NeedReason_NEED_REASON_FAILED}, {n.Finished, arbev1.NeedReason_NEED_REASON_FINISHED},
-	} {
-		if r.holds {
-			need.Reasons = append(need.Reasons, r.reason)
-		}
-	}
-	return need
-}
-
-func wireReading(r inbox.Reading) *arbev1.Reading {
-	return &arbev1.Reading{ThreadId: r.Thread, Seq: r.Seq, Unread: int32(r.Unread), Muted: r.Muted}
 }
