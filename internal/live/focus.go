@@ -4,20 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
-
-// focus is one thread with its sandbox, environment, parent, source, forks and children. What does not exist is nil.
-type focus struct {
-	thread      *thread.Thread
-	parent      *thread.Thread
-	source      *thread.Thread
-	forks       []*thread.Thread
-	children    []*thread.Thread
-	box         *sandbox.Sandbox
-	environment *sandbox.Environment
-}
 
 // readFocused updates the threads that are watched by id, and forgets the others so that they take no more memory.
 func (p *picture) readFocused(ctx context.Context, r *round) error {

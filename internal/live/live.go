@@ -18,120 +18,12 @@ package live
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/house"
-	"github.com/arbe-dev/arbe/internal/inbox"
-	"github.com/arbe-dev/arbe/internal/sandbox"
-	"github.com/arbe-dev/arbe/internal/stream"
-	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
-
-const (
-	// MaxThreads is the largest [Want.Threads]. This and the next two limits bound the memory of a picture, however large
-	// its house is.
-	MaxThreads = 200
-	// MaxForks is how many forks of a thread a picture holds: one more than a page shows, so that the page knows
-	// whether there are others.
-	MaxForks = 21
-	// MaxChildren is how many children of a thread a picture holds: one more than a page shows.
-	MaxChildren = 101
-	// MaxMembers is how many members of a house a picture holds.
-	MaxMembers = 1000
-)
-
-// Want says what to watch besides the house itself.
-type Want struct {
-	// Threads is how many threads to watch from the start of the house's list, at most [MaxThreads].
-	Threads int
-	// IDs are threads to watch together with their sandbox, environment, parent, source, forks and children.
-	IDs []string
-	// Members says whether to watch the members of the house, Bots whether to watch its bots.
-	Members, Bots bool
-	// Reader is the member whose inbox to watch; empty for none. The inbox includes how far they have read the first
-	// hundred threads and the threads of Threads and IDs.
-	Reader string
-}
-
-// Kind is the kind of a row.
-type Kind string
-
-// The kinds.
-const (
-	House       Kind = "house"
-	Thread      Kind = "thread"
-	Sandbox     Kind = "sandbox"
-	Environment Kind = "environment"
-	Member      Kind = "member"
-	Bot         Kind = "bot"
-	// Inbox is what needs a member and what they have read; its id is the member's.
-	Inbox Kind = "inbox"
-	// TheRest says where the list of threads continues after the first ones. It has no id.
-	TheRest Kind = "rest"
-)
-
-// Key identifies a row. For a member and a bot, ID is the agent's id.
-type Key struct {
-	Kind Kind
-	ID   string
-}
-
-// Rest is the rest of the list of threads.
-type Rest struct {
-	// More says whether there are more threads, and After is the position after which they begin.
-	More  bool
-	After thread.Cursor
-}
-
-// Change is the new state of a row.
-type Change struct {
-	Key Key
-	// Row is a *[house.House] without a role, *[thread.Thread], *[sandbox.Sandbox], *[sandbox.Environment],
-	// *[house.Member], *[bot.Bot] without its instructions, *[inbox.Inbox], or *[Rest]. It is nil if the row is deleted
-	// or no longer wanted. Do not change it, because watchers share it.
-	Row any
-	// CaughtUp reports, without a row, that everything that existed at the start has been sent. It is sent once.
-	CaughtUp bool
-}
-
-// Boxes reads sandboxes and environments.
-type Boxes interface {
-	Sandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error)
-	Environment(ctx context.Context, scope db.Scope, id string) (sandbox.Environment, error)
-}
-
-// Config configures [Open]. All fields but the last are required.
-type Config struct {
-	DB      *db.DB
-	Log     *stream.Log
-	Threads *thread.Threads
-	Houses  *house.Houses
-	Bots    *bot.Bots
-	Inboxes *inbox.Inboxes
-	Boxes   Boxes
-	Logger  *slog.Logger
-	// PresentFor is how long people are shown as present after their server died. Defaults to 30 seconds.
-	PresentFor time.Duration
-}
-
-// Pictures holds the pictures of one server, so that all watchers of a house share one. It is safe for concurrent use.
-type Pictures struct {
-	Config
-	ctx  context.Context
-	stop context.CancelFunc
-	work sync.WaitGroup
-	// presence records who has which thread open.
-	presence *presence
-
-	mu     sync.Mutex
-	houses map[string]*picture
-}
 
 // Open starts to listen for changes. The error is a [fault.Unavailable] if the database refuses the connection; later
 // it reconnects by itself. Close the Pictures before the log and the database, because they use both until they are
@@ -225,33 +117,32 @@ func (p *Pictures) join(house string) *picture {
 	return at
 }
 
-// remove removes a picture that nobody watches, and reports whether it did. It holds the lock of join, so that no watcher
-// can join a picture whose goroutine ends.
-func (p *Pictures) remove(at *picture) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at.watchers.Load() > 0 {
-		return false
-	}
-	delete(p.houses, at.scope.House)
-	return true
-}
-
-// mark marks a row of a house to be read again.
-func (p *Pictures) mark(house string, key Key) {
-	p.mu.Lock()
-	at := p.houses[house]
-	p.mu.Unlock()
-	if at != nil {
-		at.mark(key)
-	}
-}
-
-// markAll marks everything to be read again.
-func (p *Pictures) markAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, at := range p.houses {
-		at.markAll()
+// Present shows the scope's agent as present in a thread until ctx ends. It yields the sorted ids of all present agents, first at once and
+// then after each change. It ends without an error when ctx ends, and with [fault.Unavailable] when the Pictures are closed. The caller
+// must have checked that the agent may read the thread and may see its other readers.
+func (p *Pictures) Present(ctx context.Context, scope db.Scope, thread string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		at := place{scope.House, thread}
+		changed := p.presence.enter(at, scope.Agent)
+		defer p.presence.leave(at, scope.Agent, changed)
+		var shown []string
+		for first := true; ; first = false {
+			if now := p.presence.in(at); first || !slices.Equal(now, shown) {
+				if shown = now; !yield(now, nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.ctx.Done():
+				yield(nil, stopping())
+				return
+			case <-changed:
+				if !wait.For(ctx, settleFor) { // so that many who come and go cost each watcher little
+					return
+				}
+			}
+		}
 	}
 }

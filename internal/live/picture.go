@@ -4,17 +4,22 @@ import (
 	"context"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"log/slog"
+
+	"slices"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/inbox"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
-	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -136,95 +141,6 @@ func (p *picture) putBack(r *round) {
 	p.all = p.all || r.all
 }
 
-// run updates the picture until nobody watches it or the Pictures are closed.
-func (p *picture) run() {
-	refresh := time.NewTicker(refreshEvery)
-	defer refresh.Stop()
-	pause := minRetryPause
-	for {
-		select {
-		case <-p.of.ctx.Done():
-			return
-		case <-refresh.C:
-			if p.watchers.Load() == 0 && p.of.remove(p) {
-				return
-			}
-			p.markAll()
-			continue
-		case <-p.wake:
-		}
-		if p.watchers.Load() == 0 {
-			p.markAllLater()
-			continue
-		}
-		r := p.take()
-		if err := p.read(r); err != nil {
-			p.putBack(r)
-			p.wakeUp()
-			if p.of.ctx.Err() == nil {
-				p.of.Logger.WarnContext(p.of.ctx, "the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", fault.From(err).Detail())
-			}
-			wait.For(p.of.ctx, pause)
-			pause = min(2*pause, maxRetryPause)
-			continue
-		}
-		pause = minRetryPause
-		p.publish()
-		wait.For(p.of.ctx, roundEvery)
-	}
-}
-
-// markAllLater marks everything without waking the goroutine: nobody watches now, and the changes meanwhile are not read,
-// so the next watcher needs a complete round.
-func (p *picture) markAllLater() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = true
-}
-
-// read updates the picture.
-func (p *picture) read(r *round) error {
-	ctx, cancel := context.WithTimeout(p.of.ctx, readTimeout)
-	defer cancel()
-	if p.house == nil || r.isMarked(House, p.scope.House) {
-		at, err := p.of.Houses.Get(ctx, p.scope)
-		if err != nil {
-			return err
-		}
-		at.Role = "" // it depends on the member who asks, but all members share this row
-		p.house = share(p, Key{House, at.ID}, &at)
-	}
-	if err := p.readMarked(ctx, r); err != nil {
-		return err
-	}
-	if err := p.window.read(ctx, p, r); err != nil {
-		return err
-	}
-	if err := p.readFocused(ctx, r); err != nil {
-		return err
-	}
-	if err := p.readMembers(ctx, r); err != nil {
-		return err
-	}
-	if err := p.readBots(ctx, r); err != nil {
-		return err
-	}
-	return p.readInboxes(ctx, r)
-}
-
-// readMarked reads the marked threads. If everything is marked, they are read as parts of the picture instead of one by
-// one.
-func (p *picture) readMarked(ctx context.Context, r *round) error {
-	var ids []string
-	for key := range r.marked {
-		if key.Kind == Thread && !r.all {
-			ids = append(ids, key.ID)
-			r.threads[key.ID] = nil
-		}
-	}
-	return p.readThreads(ctx, ids, r.threads)
-}
-
 // readThreads reads threads into a map. It leaves deleted ones unchanged.
 func (p *picture) readThreads(ctx context.Context, ids []string, into map[string]*thread.Thread) error {
 	if len(ids) == 0 {
@@ -314,82 +230,146 @@ func readOne[Row any](ctx context.Context, p *picture, r *round, key Key, get fu
 	return found, nil
 }
 
-// forget drops rows that no view shows. Otherwise they would stay in memory as long as the house is watched.
-func (p *picture) forget() {
-	used := map[Key]struct{}{}
-	for _, v := range p.views {
-		for key := range v.rows {
-			used[key] = struct{}{}
-		}
-	}
-	maps.DeleteFunc(p.rows, func(key Key, _ any) bool {
-		_, there := used[key]
-		// The rest stays, because content shows it under another key than share has it. There are few.
-		return !there && key.Kind != TheRest
-	})
-}
-
-// content returns what a view shows, in the order in which it is first sent. missing is the first of its ids that does
-// not exist.
-func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing string) {
-	rows = map[Key]any{}
-	add := func(key Key, row any) {
-		if _, there := rows[key]; !there {
-			keys = append(keys, key)
-			rows[key] = row
-		}
-	}
-	add(Key{House, p.house.ID}, p.house)
-	if want.Threads > 0 {
-		for _, t := range p.window.first(want.Threads) {
-			add(Key{Thread, t.ID}, t)
-		}
-		add(Key{Kind: TheRest}, p.window.rest(p, want.Threads))
-	}
-	for _, id := range want.IDs {
-		f := p.focused[id]
-		if f == nil || f.thread == nil {
-			missing = id
-			continue
-		}
-		add(Key{Thread, id}, f.thread)
-		if f.box != nil {
-			add(Key{Sandbox, f.box.ID}, f.box)
-		}
-		if f.environment != nil {
-			add(Key{Environment, f.environment.ID}, f.environment)
-		}
-		if f.parent != nil {
-			add(Key{Thread, f.parent.ID}, f.parent)
-		}
-		if f.source != nil {
-			add(Key{Thread, f.source.ID}, f.source)
-		}
-		for _, fork := range f.forks {
-			add(Key{Thread, fork.ID}, fork)
-		}
-		for _, child := range f.children {
-			add(Key{Thread, child.ID}, child)
-		}
-	}
-	if want.Members {
-		for _, m := range p.members {
-			add(Key{Member, m.Agent.ID}, m)
-		}
-	}
-	if want.Bots {
-		for _, b := range p.bots {
-			add(Key{Bot, b.ID}, b)
-		}
-	}
-	if at := p.readers[want.Reader]; at != nil {
-		add(Key{Inbox, want.Reader}, at.inbox)
-	}
-	return slices.Clip(keys), rows, missing
-}
-
 // The pauses before a failed step is repeated. Each is twice the previous one, to relieve a database in trouble.
 const (
 	minRetryPause = 50 * time.Millisecond
 	maxRetryPause = 5 * time.Second
 )
+
+// Boxes reads sandboxes and environments.
+type Boxes interface {
+	Sandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error)
+	Environment(ctx context.Context, scope db.Scope, id string) (sandbox.Environment, error)
+}
+
+// Config configures [Open]. All fields but the last are required.
+type Config struct {
+	DB      *db.DB
+	Log     *stream.Log
+	Threads *thread.Threads
+	Houses  *house.Houses
+	Bots    *bot.Bots
+	Inboxes *inbox.Inboxes
+	Boxes   Boxes
+	Logger  *slog.Logger
+	// PresentFor is how long people are shown as present after their server died. Defaults to 30 seconds.
+	PresentFor time.Duration
+}
+
+// Pictures holds the pictures of one server, so that all watchers of a house share one. It is safe for concurrent use.
+type Pictures struct {
+	Config
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+	// presence records who has which thread open.
+	presence *presence
+
+	mu     sync.Mutex
+	houses map[string]*picture
+}
+
+// view is what was sent to watchers with equal wants. They share it, so that changes are found once for all of them.
+// The picture's lock guards it.
+type view struct {
+	want     Want
+	watchers map[*watcher]struct{}
+	// ready reports that rows are up to date; until then its watchers wait. missing is a wanted thread id that does not
+	// exist.
+	ready   bool
+	missing string
+	keys    []Key
+	rows    map[Key]any
+}
+
+// watcher is one call of Watch. Changes to be sent wait in it, each row only in its latest state, so that a slow watcher
+// cannot take more memory than the rows that it wants.
+type watcher struct {
+	view *view
+	wake chan struct{}
+
+	mu     sync.Mutex
+	order  []Key
+	latest map[Key]any
+	// caughtUp asks to send CaughtUp after the first keys of order, which are those of the start: later changes must
+	// not delay it.
+	caughtUp bool
+	first    int
+	err      error
+}
+
+// reader is a member whose inbox is watched.
+type reader struct {
+	inbox *inbox.Inbox
+	// counted is when the inbox was last read, and again reports that another read is scheduled.
+	counted time.Time
+	again   bool
+	want    wantedReadings
+}
+
+// wantedReadings are the threads whose readings a member watches: the first ones of the list, and some by their ids.
+type wantedReadings struct {
+	first int
+	ids   []string
+}
+
+// readingsOf is the least number of threads, from the start of the house's list, whose readings a watched inbox
+// contains.
+const readingsOf = 100
+
+func (w wantedReadings) with(want Want) wantedReadings {
+	ids := slices.Concat(w.ids, want.IDs)
+	slices.Sort(ids)
+	return wantedReadings{max(w.first, want.Threads, readingsOf), slices.Compact(ids)}
+}
+
+// focus is one thread with its sandbox, environment, parent, source, forks and children. What does not exist is nil.
+type focus struct {
+	thread      *thread.Thread
+	parent      *thread.Thread
+	source      *thread.Thread
+	forks       []*thread.Thread
+	children    []*thread.Thread
+	box         *sandbox.Sandbox
+	environment *sandbox.Environment
+}
+
+// window is the first threads of a house's list. It takes the time and memory of one page, however many threads the
+// house has.
+type window struct {
+	// threads are in list order; nil if not read.
+	threads []*thread.Thread
+	// more reports that the list continues after them.
+	more bool
+}
+
+// mark marks a row of a house to be read again.
+func (p *Pictures) mark(house string, key Key) {
+	p.mu.Lock()
+	at := p.houses[house]
+	p.mu.Unlock()
+	if at != nil {
+		at.mark(key)
+	}
+}
+
+// markAll marks everything to be read again.
+func (p *Pictures) markAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range p.houses {
+		at.markAll()
+	}
+}
+
+// remove removes a picture that nobody watches, and reports whether it did. It holds the lock of join, so that no watcher
+// can join a picture whose goroutine ends.
+func (p *Pictures) remove(at *picture) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.watchers.Load() > 0 {
+		return false
+	}
+	delete(p.houses, at.scope.House)
+	return true
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 // A server knows who is connected to it, and notifies the other servers: at once when somebody opens or leaves a thread, and again every few
@@ -73,36 +71,6 @@ func newPresence(lasts time.Duration) *presence {
 	return &presence{
 		server: rand.Text(), lasts: cmp.Or(lasts, presentFor), here: map[place]map[string]int{}, there: map[place]map[string]sighting{},
 		watchers: map[place]map[chan struct{}]struct{}{}, changed: map[place]struct{}{}, tell: make(chan struct{}, 1),
-	}
-}
-
-// Present shows the scope's agent as present in a thread until ctx ends. It yields the sorted ids of all present agents, first at once and
-// then after each change. It ends without an error when ctx ends, and with [fault.Unavailable] when the Pictures are closed. The caller
-// must have checked that the agent may read the thread and may see its other readers.
-func (p *Pictures) Present(ctx context.Context, scope db.Scope, thread string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		at := place{scope.House, thread}
-		changed := p.presence.enter(at, scope.Agent)
-		defer p.presence.leave(at, scope.Agent, changed)
-		var shown []string
-		for first := true; ; first = false {
-			if now := p.presence.in(at); first || !slices.Equal(now, shown) {
-				if shown = now; !yield(now, nil) {
-					return
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-p.ctx.Done():
-				yield(nil, stopping())
-				return
-			case <-changed:
-				if !wait.For(ctx, settleFor) { // so that many who come and go cost each watcher little
-					return
-				}
-			}
-		}
 	}
 }
 

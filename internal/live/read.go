@@ -7,37 +7,11 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/inbox"
 )
 
 // countEvery is the shortest time between two counts of a member's unread entries after threads have changed. The
 // member's own readings and notices are read at once.
 const countEvery = time.Second
-
-// readingsOf is the least number of threads, from the start of the house's list, whose readings a watched inbox
-// contains.
-const readingsOf = 100
-
-// reader is a member whose inbox is watched.
-type reader struct {
-	inbox *inbox.Inbox
-	// counted is when the inbox was last read, and again reports that another read is scheduled.
-	counted time.Time
-	again   bool
-	want    wantedReadings
-}
-
-// wantedReadings are the threads whose readings a member watches: the first ones of the list, and some by their ids.
-type wantedReadings struct {
-	first int
-	ids   []string
-}
-
-func (w wantedReadings) with(want Want) wantedReadings {
-	ids := slices.Concat(w.ids, want.IDs)
-	slices.Sort(ids)
-	return wantedReadings{max(w.first, want.Threads, readingsOf), slices.Compact(ids)}
-}
 
 // has reports whether the member's inbox was read with all that a view wants.
 func (r *reader) has(want Want) bool {

@@ -2,39 +2,13 @@ package live
 
 import (
 	"fmt"
-	"sync"
+
+	"maps"
+
+	"slices"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
-
-// view is what was sent to watchers with equal wants. They share it, so that changes are found once for all of them.
-// The picture's lock guards it.
-type view struct {
-	want     Want
-	watchers map[*watcher]struct{}
-	// ready reports that rows are up to date; until then its watchers wait. missing is a wanted thread id that does not
-	// exist.
-	ready   bool
-	missing string
-	keys    []Key
-	rows    map[Key]any
-}
-
-// watcher is one call of Watch. Changes to be sent wait in it, each row only in its latest state, so that a slow watcher
-// cannot take more memory than the rows that it wants.
-type watcher struct {
-	view *view
-	wake chan struct{}
-
-	mu     sync.Mutex
-	order  []Key
-	latest map[Key]any
-	// caughtUp asks to send CaughtUp after the first keys of order, which are those of the start: later changes must
-	// not delay it.
-	caughtUp bool
-	first    int
-	err      error
-}
 
 // watch adds a watcher.
 func (p *picture) watch(want Want) *watcher {
@@ -192,4 +166,78 @@ func (w *watcher) take() (changes []Change, err error) {
 	w.order = nil
 	clear(w.latest)
 	return changes, w.err
+}
+
+// forget drops rows that no view shows. Otherwise they would stay in memory as long as the house is watched.
+func (p *picture) forget() {
+	used := map[Key]struct{}{}
+	for _, v := range p.views {
+		for key := range v.rows {
+			used[key] = struct{}{}
+		}
+	}
+	maps.DeleteFunc(p.rows, func(key Key, _ any) bool {
+		_, there := used[key]
+		// The rest stays, because content shows it under another key than share has it. There are few.
+		return !there && key.Kind != TheRest
+	})
+}
+
+// content returns what a view shows, in the order in which it is first sent. missing is the first of its ids that does
+// not exist.
+func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing string) {
+	rows = map[Key]any{}
+	add := func(key Key, row any) {
+		if _, there := rows[key]; !there {
+			keys = append(keys, key)
+			rows[key] = row
+		}
+	}
+	add(Key{House, p.house.ID}, p.house)
+	if want.Threads > 0 {
+		for _, t := range p.window.first(want.Threads) {
+			add(Key{Thread, t.ID}, t)
+		}
+		add(Key{Kind: TheRest}, p.window.rest(p, want.Threads))
+	}
+	for _, id := range want.IDs {
+		f := p.focused[id]
+		if f == nil || f.thread == nil {
+			missing = id
+			continue
+		}
+		add(Key{Thread, id}, f.thread)
+		if f.box != nil {
+			add(Key{Sandbox, f.box.ID}, f.box)
+		}
+		if f.environment != nil {
+			add(Key{Environment, f.environment.ID}, f.environment)
+		}
+		if f.parent != nil {
+			add(Key{Thread, f.parent.ID}, f.parent)
+		}
+		if f.source != nil {
+			add(Key{Thread, f.source.ID}, f.source)
+		}
+		for _, fork := range f.forks {
+			add(Key{Thread, fork.ID}, fork)
+		}
+		for _, child := range f.children {
+			add(Key{Thread, child.ID}, child)
+		}
+	}
+	if want.Members {
+		for _, m := range p.members {
+			add(Key{Member, m.Agent.ID}, m)
+		}
+	}
+	if want.Bots {
+		for _, b := range p.bots {
+			add(Key{Bot, b.ID}, b)
+		}
+	}
+	if at := p.readers[want.Reader]; at != nil {
+		add(Key{Inbox, want.Reader}, at.inbox)
+	}
+	return slices.Clip(keys), rows, missing
 }

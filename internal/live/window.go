@@ -12,15 +12,6 @@ import (
 // again.
 const kept = MaxThreads + 50
 
-// window is the first threads of a house's list. It takes the time and memory of one page, however many threads the
-// house has.
-type window struct {
-	// threads are in list order; nil if not read.
-	threads []*thread.Thread
-	// more reports that the list continues after them.
-	more bool
-}
-
 // read updates the window, if a view wants it.
 func (w *window) read(ctx context.Context, p *picture, r *round) error {
 	switch {

@@ -15,12 +15,6 @@ import (
 // such bytes only take up space.
 const collectEvery = 10 * time.Minute
 
-// The blob stores with names. Others are given by address.
-const (
-	directoryStore = "directory"
-	postgresStore  = "postgres"
-)
-
 // storeArtifacts opens the configured blob store and returns the artifacts in it.
 func (s *Server) storeArtifacts(ctx context.Context, dir *directory, database *db.DB) (*artifact.Artifacts, error) {
 	store, err := s.blobStore(ctx, dir, database)

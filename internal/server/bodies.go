@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -126,3 +127,12 @@ func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) erro
 
 // refuseForm returns an error that the web app answers unchanged.
 func refuseForm(_ context.Context, _ http.ResponseWriter, f *fault.Error) error { return f }
+
+// credential returns the credential of a request, and whether it is a cookie. The gateway accepts no cookies, but accepts
+// tokens where agents send their keys.
+func credential(r *http.Request) (token string, cookie bool) {
+	if gateway.Serves(r) {
+		return gateway.Credential(r.Header), false
+	}
+	return auth.Credential(r.Header)
+}

@@ -29,14 +29,6 @@ func (c *boxConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// takeFromBox takes over a connection from inside a box, once the server serves. It is served like a connection from the
-// network, but by [boxDoors].
-func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
-	if s.fromBoxes.give(context.Background(), &boxConn{conn, from}) != nil {
-		conn.Close()
-	}
-}
-
 type boxKey struct{}
 
 // markBox marks the requests of a connection from inside a box, so that boxOf recognizes them.

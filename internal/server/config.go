@@ -2,24 +2,25 @@ package server
 
 import (
 	"crypto/x509"
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"net/url"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/run"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/setting"
 	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// The blob stores with names. Others are given by address.
+const (
+	directoryStore = "directory"
+	postgresStore  = "postgres"
 )
 
 // Config configures a server. [Load] reads it. [Settings] explains the fields to operators, with their defaults.
@@ -100,78 +101,5 @@ type Config struct {
 	LogLevel slog.Level
 }
 
-// Value is the value of a setting and its origin.
-type Value struct {
-	Value string `json:"value"`
-	// Origin is "flag", "env", "file", "data directory" or "default".
-	Origin string `json:"origin"`
-}
-
-// Origins holds the values of all settings by name.
-type Origins map[string]Value
-
-// configFile is the configuration file in the data directory: a JSON object of the settings' values by name.
-const configFile = "config.json"
-
-// Load reads the settings. For each, the first of these wins: flags (by the setting's name), the environment, the file
-// config.json in the data directory, the default. The error is a [fault.Invalid] for a file that is not a JSON object of
-// known settings, and for a value that a setting cannot have.
-func Load(flags map[string]string, getenv func(string) string) (Config, Origins, error) {
-	var c Config
-	origins := Origins{}
-	read := func(s Setting, file map[string]string) error {
-		v := Value{s.Default, "default"}
-		if text, ok := file[s.Name]; ok {
-			v = Value{text, "file"}
-		}
-		if text := getenv(s.Env); text != "" {
-			v = Value{text, "env"}
-		}
-		if text, ok := flags[s.Name]; ok {
-			v = Value{text, "flag"}
-		}
-		origins[s.Name] = v
-		return s.Set(&c, v.Value)
-	}
-	if err := read(dataDir, nil); err != nil {
-		return Config{}, nil, err
-	}
-	file, err := readFile(filepath.Join(c.DataDir, configFile))
-	if err != nil {
-		return Config{}, nil, err
-	}
-	for _, s := range Settings {
-		if s.Name == dataDir.Name {
-			continue
-		}
-		if err := read(s, file); err != nil {
-			return Config{}, nil, err
-		}
-	}
-	return c, origins, nil
-}
-
-// readFile reads a configuration file. A missing one sets nothing.
-func readFile(path string) (map[string]string, error) {
-	settings := map[string]string{}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return settings, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &settings)
-	}
-	if err != nil {
-		return nil, fault.Newf(fault.Invalid, `write it as {"addr": "127.0.0.1:8420", …}, every value a string`, "%s cannot be read as settings", path).Because(err)
-	}
-	known := map[string]bool{}
-	for _, s := range Settings {
-		known[s.Name] = true
-	}
-	for name := range settings {
-		if !known[name] {
-			return nil, fault.Newf(fault.Invalid, "arbe config lists the settings", "%s: there is no setting %q", path, name)
-		}
-	}
-	return settings, nil
-}
+// Setting is a setting of a server.
+type Setting = setting.Setting[Config]

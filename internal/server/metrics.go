@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,16 +12,13 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/gitdoor"
-	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/port"
@@ -362,30 +357,3 @@ func (s *stored) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(artifactBytesDesc, prometheus.GaugeValue, s.artifacts)
 	to <- prometheus.MustNewConstMetric(databaseBytesDesc, prometheus.GaugeValue, s.all)
 }
-
-// serveMetrics serves metrics and health at a separate address, if one is set. They need no credential, so that the
-// operator's tools can read them; the operator decides who can reach the address.
-func (s *Server) serveMetrics() error {
-	if s.cfg.MetricsAddr == "" {
-		return nil
-	}
-	listener, err := net.Listen("tcp", s.cfg.MetricsAddr)
-	if err != nil {
-		return fault.Newf(fault.Precondition, "stop what uses it, or set another with --metrics-addr or ARBE_METRICS_ADDR", "cannot listen on %s for metrics", s.cfg.MetricsAddr).Because(err)
-	}
-	s.metricsURL = localURL(listener.Addr())
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}))
-	s.health.routes(mux)
-	server := httpd.New(mux, httpd.Limits{}, s.logger)
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- fault.New(fault.Unavailable, "the server stopped listening for metrics", "start it again").Because(err)
-		}
-	}()
-	s.onStop(func(context.Context) error { return server.Close() })
-	return nil
-}
-
-// MetricsURL returns the address of the metrics; empty if [Config.MetricsAddr] is not set.
-func (s *Server) MetricsURL() string { return s.metricsURL }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/user"
@@ -23,20 +22,22 @@ import (
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
-	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/gateway"
-	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/inbox"
+	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/logging"
-	"github.com/arbe-dev/arbe/internal/port"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/secret"
-	"github.com/arbe-dev/arbe/web"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 // maxStrangersBody is the largest body of a request without a credential, in bytes. Such a request is a login or an
@@ -79,31 +80,6 @@ type Server struct {
 	stops []func(context.Context) error
 	once  sync.Once
 	err   error
-}
-
-// Start starts a server and returns once it serves. Without a DatabaseURL it starts its own Postgres. ctx limits only the
-// start; the server runs until [Server.Stop]. If Start fails, nothing is left running.
-func Start(ctx context.Context, cfg Config) (*Server, error) {
-	return startLimited(ctx, cfg, httpd.Limits{})
-}
-
-// startLimited is Start with limits on clients.
-func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
-	if limits.MaxBody == 0 {
-		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
-	}
-	limits.Credential = func(h http.Header) string {
-		token, _ := auth.Credential(h)
-		return cmp.Or(token, gateway.Credential(h))
-	}
-	known := &secret.Known{}
-	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, cfg.logFormat(), cfg.LogLevel).Handler(), known))
-	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known, fromBoxes: newInProcess()}
-	if err := s.start(ctx); err != nil {
-		s.Stop()
-		return nil, err
-	}
-	return s, nil
 }
 
 // URL returns the server's address for browsers.
@@ -299,106 +275,8 @@ func personName() string {
 	return u.Username
 }
 
-// serve serves all doors on the listener: the streams, the services, and the web app, which calls the services in-process.
-func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway, git *gitdoor.Door) {
-	services := rpc.Handler(of)
-	artifacts := rpc.ArtifactBytes(of)
-	inside, insideMux := newInProcess(), http.NewServeMux()
-	insideMux.Handle("/", services)
-	insideMux.Handle(rpc.ArtifactPath, artifacts)
-	insideServer := &http.Server{Handler: identified(s.logger, nil, insideMux), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
-	go insideServer.Serve(inside)
-
-	app := web.New(web.Config{
-		HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: s.overHTTPS(), Previews: of.Ports.Previews,
-	})
-	mux := http.NewServeMux()
-	bodies := bodies{of.Auth.Request, httpd.NewMemory(256<<20, 64<<20)}
-	guarded := http.NewCrossOriginProtection().Handler(bodies.bound(services, refuseCall))
-	for _, service := range rpc.Paths() {
-		mux.Handle(service, guarded)
-	}
-	mux.Handle(rpc.ArtifactPath, artifacts)
-	mux.Handle(port.Path, of.Ports.Door())
-	s.health.routes(mux)
-	mux.Handle("/", bodies.bound(app, refuseForm))
-	doors := doors{
-		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
-		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,
-	}
-	server := httpd.New(identified(s.logger, s.metrics.request, doors), s.limits, s.logger)
-	server.ConnContext = markBox
-	requests, endRequests := context.WithCancel(context.Background())
-	server.BaseContext = func(net.Listener) context.Context { return requests }
-	// One HTTP server for both, so that the limits on clients are the same on either way.
-	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {
-		go func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
-			}
-		}()
-	}
-	s.onStop(func(ctx context.Context) error {
-		// Accept no new requests. Closing the pictures and the log ends watchers' requests. All others get half a second to
-		// end by themselves. Then their contexts end, and finally their connections are closed.
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		defer endRequests()
-		defer time.AfterFunc(500*time.Millisecond, endRequests).Stop()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if server.Shutdown(ctx) != nil {
-				server.Close()
-			}
-		}()
-		closeWatches()
-		<-done
-		streams.Close(ctx)
-		inside.Close()
-		return insideServer.Close()
-	})
-}
-
 // overHTTPS reports whether browsers reach the server only over https.
 func (s *Server) overHTTPS() bool { return strings.HasPrefix(strings.ToLower(s.url), "https://") }
-
-// doors routes each request to its door.
-type doors struct {
-	boxes     http.Handler
-	isPreview func(*http.Request) bool
-	previews  http.Handler
-	streams   *door.Door
-	models    *gateway.Gateway
-	rest      http.Handler
-}
-
-func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The default for all doors: a browser runs nothing in an answer. A door that needs more sets its own policy.
-	h := w.Header()
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	_, fromBox := boxOf(r.Context())
-	// First, because a preview's pages may ask for any path.
-	if !fromBox && d.isPreview(r) {
-		d.previews.ServeHTTP(w, r)
-		return
-	}
-	// Git in a box has no credential: the server knows the box.
-	if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
-	}
-	switch {
-	case fromBox:
-		d.boxes.ServeHTTP(w, r)
-	case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
-		d.streams.ServeHTTP(w, r)
-	case gateway.Serves(r): // nor may it clean the path of a model
-		d.models.ServeHTTP(w, r)
-	default:
-		d.rest.ServeHTTP(w, r)
-	}
-}
 
 // welcome logs in the command line of this machine, and sets createLink.
 func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, owner string) error {
@@ -416,15 +294,6 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 	}
 	l.Host, l.URL = s.direct, s.url
 	return dir.writeLogin(l)
-}
-
-// credential returns the credential of a request, and whether it is a cookie. The gateway accepts no cookies, but accepts
-// tokens where agents send their keys.
-func credential(r *http.Request) (token string, cookie bool) {
-	if gateway.Serves(r) {
-		return gateway.Credential(r.Header), false
-	}
-	return auth.Credential(r.Header)
 }
 
 // logFormat returns the format of the log on stderr.
@@ -511,4 +380,45 @@ func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret
 	defer conn.Close(context.WithoutCancel(ctx))
 	seeded, err := secret.Seed(ctx, conn, sealer.Sealer, id == "")
 	return seeded, serverURL, err
+}
+
+// starting is a server during its start: its parts, each of which may need those above it.
+type starting struct {
+	*Server
+	dir      *directory
+	listener net.Listener
+
+	ownerURL     string // the database, as the owner of the schema
+	sealer       *secret.Sealer
+	installation string
+	database     *db.DB
+	log          *stream.Log
+	closeLog     func()
+	threads      *thread.Threads
+
+	providers *model.Client
+	offered   *model.Installation
+	secrets   *secret.Secrets
+	drivers   map[string]sandbox.Driver
+	boxes     *sandbox.Resolver
+	bots      *bot.Bots
+	houses    *house.Houses
+	owner     string // of the oldest house
+	auth      *auth.Auth
+	models    *model.Houses
+	artifacts *artifact.Artifacts
+	turns     turn.Config
+
+	inboxes  *inbox.Inboxes
+	pictures *live.Pictures
+	// closeWatches ends the watches of clients.
+	closeWatches func()
+}
+
+// takeFromBox takes over a connection from inside a box, once the server serves. It is served like a connection from the
+// network, but by [boxDoors].
+func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
+	if s.fromBoxes.give(context.Background(), &boxConn{conn, from}) != nil {
+		conn.Close()
+	}
 }

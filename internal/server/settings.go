@@ -27,9 +27,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Setting is a setting of a server.
-type Setting = setting.Setting[Config]
-
 // dataDir is the one setting that the configuration file cannot set, because the file is in that directory.
 var dataDir = setting.Text("data_dir", ".arbe", "directory of everything arbe up keeps", func(c *Config) *string { return &c.DataDir })
 

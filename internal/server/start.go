@@ -3,11 +3,14 @@ package server
 import (
 	"context"
 	"crypto/ed25519"
-	"net"
 	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"cmp"
+	"log/slog"
+	"net/http"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
@@ -20,9 +23,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/gateway"
 	"github.com/arbe-dev/arbe/internal/gitdoor"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/port"
@@ -32,42 +37,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
-	"github.com/arbe-dev/arbe/internal/turn"
 	"github.com/arbe-dev/arbe/internal/version"
 )
-
-// starting is a server during its start: its parts, each of which may need those above it.
-type starting struct {
-	*Server
-	dir      *directory
-	listener net.Listener
-
-	ownerURL     string // the database, as the owner of the schema
-	sealer       *secret.Sealer
-	installation string
-	database     *db.DB
-	log          *stream.Log
-	closeLog     func()
-	threads      *thread.Threads
-
-	providers *model.Client
-	offered   *model.Installation
-	secrets   *secret.Secrets
-	drivers   map[string]sandbox.Driver
-	boxes     *sandbox.Resolver
-	bots      *bot.Bots
-	houses    *house.Houses
-	owner     string // of the oldest house
-	auth      *auth.Auth
-	models    *model.Houses
-	artifacts *artifact.Artifacts
-	turns     turn.Config
-
-	inboxes  *inbox.Inboxes
-	pictures *live.Pictures
-	// closeWatches ends the watches of clients.
-	closeWatches func()
-}
 
 // start starts the parts of the server in the order in which they need each other. Each registers its end at once, so that a
 // failed start leaves nothing running.
@@ -309,4 +280,29 @@ func (p *starting) startMetrics(context.Context) error {
 
 func (p *starting) welcomeOwner(ctx context.Context) error {
 	return p.welcome(ctx, p.dir, p.auth, p.owner)
+}
+
+// startLimited is Start with limits on clients.
+func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
+	if limits.MaxBody == 0 {
+		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
+	}
+	limits.Credential = func(h http.Header) string {
+		token, _ := auth.Credential(h)
+		return cmp.Or(token, gateway.Credential(h))
+	}
+	known := &secret.Known{}
+	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, cfg.logFormat(), cfg.LogLevel).Handler(), known))
+	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known, fromBoxes: newInProcess()}
+	if err := s.start(ctx); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Start starts a server and returns once it serves. Without a DatabaseURL it starts its own Postgres. ctx limits only the
+// start; the server runs until [Server.Stop]. If Start fails, nothing is left running.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	return startLimited(ctx, cfg, httpd.Limits{})
 }

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/gateway"
+	"github.com/arbe-dev/arbe/internal/gitdoor"
+	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/port"
+	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/web"
+)
+
+// serve serves all doors on the listener: the streams, the services, and the web app, which calls the services in-process.
+func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door, models *gateway.Gateway, git *gitdoor.Door) {
+	services := rpc.Handler(of)
+	artifacts := rpc.ArtifactBytes(of)
+	inside, insideMux := newInProcess(), http.NewServeMux()
+	insideMux.Handle("/", services)
+	insideMux.Handle(rpc.ArtifactPath, artifacts)
+	insideServer := &http.Server{Handler: identified(s.logger, nil, insideMux), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
+	go insideServer.Serve(inside)
+
+	app := web.New(web.Config{
+		HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: s.overHTTPS(), Previews: of.Ports.Previews,
+	})
+	mux := http.NewServeMux()
+	bodies := bodies{of.Auth.Request, httpd.NewMemory(256<<20, 64<<20)}
+	guarded := http.NewCrossOriginProtection().Handler(bodies.bound(services, refuseCall))
+	for _, service := range rpc.Paths() {
+		mux.Handle(service, guarded)
+	}
+	mux.Handle(rpc.ArtifactPath, artifacts)
+	mux.Handle(port.Path, of.Ports.Door())
+	s.health.routes(mux)
+	mux.Handle("/", bodies.bound(app, refuseForm))
+	doors := doors{
+		boxes: boxDoors{of.Auth.Authenticate, streams, models, git}, isPreview: func(r *http.Request) bool { _, ok := of.Ports.Serves(r); return ok },
+		previews: of.Ports.Preview(), streams: streams, models: models, rest: mux,
+	}
+	server := httpd.New(identified(s.logger, s.metrics.request, doors), s.limits, s.logger)
+	server.ConnContext = markBox
+	requests, endRequests := context.WithCancel(context.Background())
+	server.BaseContext = func(net.Listener) context.Context { return requests }
+	// One HTTP server for both, so that the limits on clients are the same on either way.
+	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {
+		go func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
+			}
+		}()
+	}
+	s.onStop(func(ctx context.Context) error {
+		// Accept no new requests. Closing the pictures and the log ends watchers' requests. All others get half a second to
+		// end by themselves. Then their contexts end, and finally their connections are closed.
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		defer endRequests()
+		defer time.AfterFunc(500*time.Millisecond, endRequests).Stop()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if server.Shutdown(ctx) != nil {
+				server.Close()
+			}
+		}()
+		closeWatches()
+		<-done
+		streams.Close(ctx)
+		inside.Close()
+		return insideServer.Close()
+	})
+}
+
+// doors routes each request to its door.
+type doors struct {
+	boxes     http.Handler
+	isPreview func(*http.Request) bool
+	previews  http.Handler
+	streams   *door.Door
+	models    *gateway.Gateway
+	rest      http.Handler
+}
+
+func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The default for all doors: a browser runs nothing in an answer. A door that needs more sets its own policy.
+	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, fromBox := boxOf(r.Context())
+	// First, because a preview's pages may ask for any path.
+	if !fromBox && d.isPreview(r) {
+		d.previews.ServeHTTP(w, r)
+		return
+	}
+	// Git in a box has no credential: the server knows the box.
+	if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
+	}
+	switch {
+	case fromBox:
+		d.boxes.ServeHTTP(w, r)
+	case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
+		d.streams.ServeHTTP(w, r)
+	case gateway.Serves(r): // nor may it clean the path of a model
+		d.models.ServeHTTP(w, r)
+	default:
+		d.rest.ServeHTTP(w, r)
+	}
+}
+
+// serveMetrics serves metrics and health at a separate address, if one is set. They need no credential, so that the
+// operator's tools can read them; the operator decides who can reach the address.
+func (s *Server) serveMetrics() error {
+	if s.cfg.MetricsAddr == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", s.cfg.MetricsAddr)
+	if err != nil {
+		return fault.Newf(fault.Precondition, "stop what uses it, or set another with --metrics-addr or ARBE_METRICS_ADDR", "cannot listen on %s for metrics", s.cfg.MetricsAddr).Because(err)
+	}
+	s.metricsURL = localURL(listener.Addr())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}))
+	s.health.routes(mux)
+	server := httpd.New(mux, httpd.Limits{}, s.logger)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fault.New(fault.Unavailable, "the server stopped listening for metrics", "start it again").Because(err)
+		}
+	}()
+	s.onStop(func(context.Context) error { return server.Close() })
+	return nil
+}
+
+// MetricsURL returns the address of the metrics; empty if [Config.MetricsAddr] is not set.
+func (s *Server) MetricsURL() string { return s.metricsURL }
