@@ -10,9 +10,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// MaxText is the longest text of a chat entry in bytes. Longer texts belong in a file.
-const MaxText = 1<<20 - 1
-
 // MaxAttachments is how many files a chat may name.
 const MaxAttachments = 10
 

@@ -63,15 +63,6 @@ func (c ChatDeleted) Plain() string { return "deleted the message " + c.EntryID 
 // unread.
 const Quiet = "signal.chat."
 
-// Reworded returns the entry of a message with its text replaced. It returns other entries unchanged.
-func Reworded(e Entry, text string) Entry {
-	if c, ok := As[Chat](e); ok {
-		c.Text = text
-		e.Payload = NewDraft("", "", c).Payload
-	}
-	return e
-}
-
 func validChat(id string, seq int64) error {
 	if seq < 1 {
 		return fault.New(fault.Invalid, "seq: it is not the position of an entry", "give the position of the message")

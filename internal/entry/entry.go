@@ -4,7 +4,7 @@
 // its payload: JSON text that is stored exactly as written. The set of kinds is open: readers must show unknown kinds and
 // never fail on them, because a newer server may have written them. Writers may write only kinds in the registry. Each kind
 // is one file, with its type, schema, validation, plain text and its part in a larger work (work.go), and one line in the
-// registry (kind.go).
+// registry (registry.go).
 package entry
 
 import (
@@ -50,3 +50,6 @@ func NewDraft(id, author string, p Payload) Draft {
 	}
 	return Draft{ID: id, Author: author, Type: p.Type(), Payload: text}
 }
+
+// MaxText is the longest text of a chat entry in bytes. Longer texts belong in a file.
+const MaxText = 1<<20 - 1

@@ -20,37 +20,12 @@ import (
 // arbe's findings without it ([PiFailed], [SessionOrphaned]), and the records in the parent thread ([AgentSpawn],
 // [ChildFinished], [ChildOverdue]).
 
-// RunPrefix is the prefix of the ids of runs' entries. Only a runner and arbe itself may use it. A log stores one entry per
-// id, so a foreign entry could keep out the run's own.
-const RunPrefix = "run."
-
-// RunID returns the id of the [RunWork] of a run: "run.3". It is empty for the epoch 0, which no run has.
-func RunID(epoch int64) string {
-	if epoch == 0 {
-		return ""
-	}
-	return RunPrefix + strconv.FormatInt(epoch, 10)
-}
-
 // RunEntryID returns the id of a run's n-th entry. The id of a tool call's result is derived from its step's by
 // [CallResultID].
 func RunEntryID(epoch int64, n int) string { return RunID(epoch) + "." + strconv.Itoa(n) }
 
 // RunEndID returns the id of the [RunFinished], [PiFailed] or [SessionOrphaned] that arbe writes for a run.
 func RunEndID(epoch int64) string { return RunID(epoch) + ".end" }
-
-// RunOf returns the [RunID] of the run that wrote an entry, or a delta, with this id; empty if no run did.
-func RunOf(id string) string {
-	rest, ok := strings.CutPrefix(id, RunPrefix)
-	if !ok {
-		return ""
-	}
-	epoch, _, more := strings.Cut(rest, ".")
-	if n, err := strconv.ParseInt(epoch, 10, 64); err != nil || n < 1 || !more || RunID(n) != RunPrefix+epoch {
-		return ""
-	}
-	return RunPrefix + epoch
-}
 
 // BeatID returns the id of the deltas that are the later heartbeats of a run. Each is one line of JSON: a [Heartbeat].
 func BeatID(epoch int64) string { return RunID(epoch) + ".beat" }
@@ -79,18 +54,6 @@ func BootSteps(output []byte) (steps []string) {
 		}
 	}
 	return steps
-}
-
-// AnswerOf returns the writer of an entry, or a delta, with this id: the id of a bot's turn, or the [RunID] of a run; empty
-// if it was neither.
-func AnswerOf(id string) string { return cmp.Or(TurnOf(id), RunOf(id)) }
-
-// AnswerWork returns the work of a result of [AnswerOf]: a bot's turn, or a run.
-func AnswerWork(answer string) Work {
-	if strings.HasPrefix(answer, RunPrefix) {
-		return Work{RunWork, answer}
-	}
-	return Work{TurnWork, answer}
 }
 
 // The outcomes of a run.

@@ -15,20 +15,6 @@ import (
 // [Chat] with a [TurnSummary]. The entries in this file record why a turn began, or did not, and how it ended without an
 // answer.
 
-// TurnPrefix is the prefix of the ids of turns' entries. Nobody else may use it. A log stores one entry per id, so a foreign
-// entry could keep out the turn's own.
-const TurnPrefix = "turn."
-
-// TurnOf returns the id of the turn that wrote an entry, or a delta, with this id; empty if no turn did.
-func TurnOf(id string) string {
-	rest, ok := strings.CutPrefix(id, TurnPrefix)
-	if !ok {
-		return ""
-	}
-	turn, _, _ := strings.Cut(rest, ".")
-	return turn
-}
-
 // CallResultID returns the id of the result of the n-th tool call of the step with this id.
 func CallResultID(step string, n int) string { return step + ".call" + strconv.Itoa(n) }
 

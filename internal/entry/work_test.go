@@ -144,7 +144,7 @@ func seq(s *entry.Seen) int64 {
 // the registry, its message for clients, and its line for pages. The CLI and both clients show it without knowing it.
 func TestAKindCostsFourPlaces(t *testing.T) {
 	t.Parallel()
-	want := []string{"internal/entry/kind.go", "internal/entry/turn.go", "proto/arbe/v1/payload.proto", "web/transcript/kinds.go"}
+	want := []string{"internal/entry/registry.go", "internal/entry/turn.go", "proto/arbe/v1/payload.proto", "web/transcript/kinds.go"}
 	for name, pattern := range map[string]string{
 		"LimitNear":    `LimitNear|limitNear|limit_near`,
 		"TurnFellBack": `TurnFellBack|turnFellBack|turn_fell_back`,
