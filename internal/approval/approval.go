@@ -1,9 +1,9 @@
-// Package approval has what bots ask people: whether a call of a tool may run, and questions. Who asks is a bot's turn or a run of a
-// coding agent. Each request is a row and an entry of the thread, and so is what ends it, once: the first answer of a person, the end
-// of the time for it, or the end of who asked.
+// Package approval keeps the requests of bots to people: for approval of a tool call, or with a question. A bot's turn or a
+// run of a coding agent asks. Each request is a row and an entry of the thread. It ends once, in the same row and with
+// another entry: by a person's first answer, when its time is over, or when the turn or run that asked ends.
 //
-// What runs is what the row has, which is what people saw. A request stands until it is answered, also if the bot's settings
-// change meanwhile. It is made once: the call names it.
+// If people approve a call, exactly the call in the row runs, which is what they saw. A request stays open even if the bot's
+// settings change meanwhile. Repeating it does nothing, because its id is derived from the call.
 package approval
 
 import (
@@ -30,14 +30,14 @@ import (
 var queries = query.New()
 
 const (
-	// threadMost and houseMost are how many requests may be open in a thread and in a house, and turnMost and runMost how many a
-	// turn and a run may make.
+	// threadMost and houseMost limit the open requests of a thread and of a house, and turnMost and runMost the requests that
+	// a turn and a run may make.
 	threadMost, houseMost, turnMost, runMost = 20, 200, 50, 500
-	// maxReason limits what a person says to their answer, in characters.
+	// maxReason limits the reason that a person gives with an answer, in characters.
 	maxReason = 2000
 )
 
-// By is who asks: a turn, or the run of a thread with this epoch.
+// By identifies the asker: a turn, or the run of a thread with this epoch.
 type By struct {
 	House, Thread, Turn string
 	Epoch               int64
@@ -49,34 +49,35 @@ type Approval struct {
 	ID, Bot string
 	// Call is the id of the entry that will be the result of the call.
 	Call string
-	// Tool and Arguments are what runs.
+	// Tool runs with Arguments if the answer is yes.
 	Tool      string
 	Arguments json.RawMessage
-	// Question: people answer it in words, which come with an approval.
+	// Question means that people answer in words, which come with an approval.
 	Question bool
 	// State is "open", or the outcome of an [entry.PermissionAnswered].
 	State              string
 	AskedAt, ExpiresAt time.Time
-	// AnsweredBy is the person who answered, AnsweredAt when the request ended, and Reason what they said to it.
+	// AnsweredBy is the person who answered, AnsweredAt when the request ended, and Reason what the person said.
 	AnsweredBy string
 	AnsweredAt time.Time
 	Reason     string
-	// BotName, ThreadName and AnsweredByName are the names of these; empty if they are gone.
+	// BotName, ThreadName and AnsweredByName are the names of the bot, the thread and the person who answered; empty if they
+	// are gone.
 	BotName, ThreadName, AnsweredByName string
 }
 
 // Open is the state of a request that has not been answered.
 const Open = "open"
 
-// Pending is the approval of a call that is pending.
+// Pending is the approval of a pending call.
 type Pending struct {
 	Approval
-	// Closed: nobody works in the thread any more. Due: it is too late to answer. Stands: the person who answered is still in
-	// the house.
+	// Closed means that nobody works in the thread any more, Due that it is too late to answer, and Stands that the person
+	// who answered is still in the house.
 	Closed, Due, Stands bool
 }
 
-// OfTurnTx returns the approvals for which some calls of a turn asked, by the ids of their results.
+// OfTurnTx returns the approvals that some calls of a turn have asked for, by the ids of the calls' results.
 func OfTurnTx(ctx context.Context, tx pgx.Tx, turn string, calls []string) (map[string]*Pending, error) {
 	rows, err := queries.ApprovalsOf(ctx, tx, &turn, calls)
 	byCall := map[string]*Pending{}
@@ -92,7 +93,7 @@ func FirstExpiryTx(ctx context.Context, tx pgx.Tx, turn string) (open int, at ti
 	return int(row.Open), row.ExpiresAt, err
 }
 
-// Request is what is asked.
+// Request describes a request to make.
 type Request struct {
 	By
 	Bot, Call, Tool string
@@ -101,8 +102,8 @@ type Request struct {
 	Expires         time.Time
 }
 
-// AskTx asks people, and returns the entry for the caller to append. If people are not asked, refused says why, for the model. For
-// what was asked before, both are nil.
+// AskTx asks people, and returns the entry for the caller to append. If it does not ask them, refused tells the model why. If
+// the same request was made before, both are nil.
 func AskTx(ctx context.Context, tx pgx.Tx, q Request) (asked *entry.Draft, refused, err error) {
 	arguments, err := canonical(q.Arguments)
 	if err != nil {
@@ -135,7 +136,7 @@ func AskTx(ctx context.Context, tx pgx.Tx, q Request) (asked *entry.Draft, refus
 	}
 	author := ""
 	if q.Turn == "" {
-		author = q.Bot // its runner wrote it
+		author = q.Bot // the bot's runner asked
 	}
 	d := entry.NewDraft(entry.AskedID(q.Call), author, entry.PermissionAsked{
 		ApprovalID: row.ID, TurnID: q.Turn, Epoch: q.Epoch, AgentID: q.Bot, CallID: q.Call, Tool: q.Tool, Arguments: arguments,
@@ -156,7 +157,8 @@ func orNull[T comparable](v T) *T {
 // shortIDs has the letters and digits of the short ids of the database.
 var shortIDs = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz")
 
-// id derives the id of a request from its call. Those of a turn's calls have the turn's id in them, and those of runs only their epoch.
+// id derives the id of a request from its call. The id of a turn's call contains the turn's id and is unique. The id of a
+// run's call contains only the epoch, so the thread is added.
 func (q Request) id() string {
 	call := q.Call
 	if q.Turn == "" {
@@ -166,7 +168,7 @@ func (q Request) id() string {
 	return shortIDs.EncodeToString(sum[:])[:12]
 }
 
-// tooMuch returns why people are not asked once more; nil if they are.
+// tooMuch returns the reason why this request may not be made; nil if it may.
 func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	who, most := "turn", int32(turnMost)
 	if q.Turn == "" {
@@ -185,8 +187,8 @@ func (q Request) tooMuch(load query.ApprovalLoadRow) error {
 	return nil
 }
 
-// canonical returns a JSON object that every reader reads alike: each name once, in order. Of several equal names the last
-// counts, as for the tools. Nothing, and null, are the object without fields.
+// canonical returns a JSON object in a form that every reader reads alike: each name once, in order. If a name occurs several
+// times, the last one counts, as it does for the tools. No text, and null, become the empty object.
 func canonical(text json.RawMessage) (json.RawMessage, error) {
 	var fields map[string]any
 	if len(bytes.TrimSpace(text)) > 0 {
@@ -209,22 +211,22 @@ func canonical(text json.RawMessage) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// DueTx reports whether nobody has answered in time what a run asked.
+// DueTx reports whether a run has a request that nobody has answered in time.
 func DueTx(ctx context.Context, tx pgx.Tx, run By) (bool, error) {
 	return queries.IsDueOfRun(ctx, tx, run.House, run.Thread, run.Epoch)
 }
 
-// End says which open requests end without an answer.
+// End selects the open requests that end without an answer.
 type End struct {
 	By
-	// Call is the one of this call; empty for all.
+	// Call selects the request of this call; empty selects all.
 	Call string
-	// Outcome is [entry.Expired] or [entry.Withdrawn]. Due: only those whose time is over.
+	// Outcome is [entry.Expired] or [entry.Withdrawn]. Due selects only requests whose time is over.
 	Outcome string
 	Due     bool
 }
 
-// EndTx ends requests, and returns the entries for the caller to append. The caller has locked who asked.
+// EndTx ends requests, and returns the entries for the caller to append. The caller has locked the asker.
 func EndTx(ctx context.Context, tx pgx.Tx, e End) (ended []entry.Draft, err error) {
 	rows, err := queries.EndApprovals(ctx, tx, query.EndApprovalsParams{
 		State: e.Outcome, HouseID: e.House, ThreadID: e.Thread, TurnID: orNull(e.Turn), Epoch: orNull(e.Epoch), CallID: e.Call, Due: e.Due,
@@ -238,20 +240,21 @@ func EndTx(ctx context.Context, tx pgx.Tx, e End) (ended []entry.Draft, err erro
 	return ended, err
 }
 
-// Answer is what a person says to a request for approval.
+// Answer is a person's answer to a request.
 type Answer struct {
-	// House and Thread are those of the request, and Approval its id.
+	// House and Thread are the request's, and Approval is its id.
 	House, Thread, Approval string
 	Approve                 bool
-	// Reason is what they say to it, which the bot reads if the answer is no, or if it asked a question. It may be empty.
+	// Reason is what the person says. The bot reads it if the answer is no, or if the bot asked a question. It may be empty.
 	Reason string
 }
 
-// AnswerTx answers a request in the name of the transaction's agent, and returns the entry for the caller to append; nil if they
-// have answered so before. lock locks who asked, and reports whether they still wait.
+// AnswerTx answers a request in the name of the transaction's agent, and returns the entry for the caller to append; nil if
+// the agent has given the same answer before. lock locks the asker, and reports whether it still waits.
 //
 // Errors: [fault.NotFound] (the thread has no such request), [fault.Forbidden] (the agent is not a person of the house),
-// [fault.Invalid] (the reason), [fault.Precondition] (it is over: the error says who answered it and how, or what else ended it).
+// [fault.Invalid] (the reason), [fault.Precondition] (the request has ended: the error says who answered it and how, or what
+// else ended it).
 func AnswerTx(ctx context.Context, tx pgx.Tx, agent string, a Answer, lock func(By) (waits bool, err error)) (q Approval, answered *entry.Draft, err error) {
 	a.Reason = strings.TrimSpace(a.Reason)
 	if !utf8.ValidString(a.Reason) || strings.ContainsRune(a.Reason, 0) || utf8.RuneCountInString(a.Reason) > maxReason {
@@ -269,7 +272,7 @@ func AnswerTx(ctx context.Context, tx pgx.Tx, agent string, a Answer, lock func(
 	if err != nil {
 		return Approval{}, nil, err
 	}
-	waits, err := lock(q.By) // before the request, as whoever works on the turn does
+	waits, err := lock(q.By) // before the request: whoever works on the turn locks in this order
 	if err != nil {
 		return q, nil, err
 	}
@@ -306,7 +309,7 @@ func AnswerTx(ctx context.Context, tx pgx.Tx, agent string, a Answer, lock func(
 	return q, &d, nil
 }
 
-// what is who asked, in a word.
+// what returns "turn" or "run".
 func (b By) what() string {
 	if b.Turn == "" {
 		return "run"
@@ -314,7 +317,7 @@ func (b By) what() string {
 	return "turn"
 }
 
-// over returns the error for answering a request that is over.
+// over returns the error for answering a request that has ended.
 func (q Approval) over() error {
 	who, next := cmp.Or(q.AnsweredByName, "someone who left the house"), "see the thread's entries for what came of it"
 	switch q.State {
@@ -340,7 +343,8 @@ func GetTx(ctx context.Context, tx pgx.Tx, house, id string) (Approval, error) {
 	return q, err
 }
 
-// OpenTx returns up to limit open requests of a house after a cursor, the oldest first; with a thread, only its.
+// OpenTx returns up to limit open requests of a house after a cursor, oldest first. If a thread is given, it returns only
+// that thread's.
 func OpenTx(ctx context.Context, tx pgx.Tx, house, thread string, after db.Cursor, limit int) (list []Approval, err error) {
 	rows, err := queries.ListApprovals(ctx, tx, query.ListApprovalsParams{HouseID: house, ThreadID: thread, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
 	for _, row := range rows {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a person says yes to is what the tool is given: one object, which all readers read alike.
+// The tool gets exactly the arguments that a person approved: one object, which all readers read alike.
 func TestArgumentsThatArePutToAPersonAreOneObject(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

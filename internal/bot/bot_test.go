@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// bench is a house of Ada's, and one of Bob's.
+// bench has one house of Ada's and one of Bob's.
 type bench struct {
 	*dbtest.Database
 	bots   *bot.Bots

@@ -13,7 +13,7 @@ import (
 var reserved = []string{"here", "all", "channel", "everyone", "me", "house", "system"}
 
 // cleanHandle returns a handle in its stored form. Handles are ASCII, so that letters of other scripts cannot imitate one.
-// Handles that look alike all the same are equal under [looks].
+// Handles that still look alike are equal under [looks].
 func cleanHandle(written string) (string, error) {
 	handle := strings.ToLower(strings.TrimPrefix(strings.TrimSpace(written), "@"))
 	if !entry.IsHandle(handle) {

@@ -21,8 +21,8 @@ import (
 // waits, as on a pipe.
 //
 // A command with a terminal ([entry.Command].Terminal) is attached in the same way, with three differences: the terminal has a
-// size (screen.go), the end of a server loses keys instead of ending the command, and a terminal that nobody is connected to is
-// hung up on, unless it is kept.
+// size (screen.go), the end of a server loses keys instead of ending the command, and a terminal is hung up when nobody is
+// connected to it, unless it is kept.
 
 // attachment connects one command. A field is nil if the command does not have it.
 type attachment struct {
@@ -50,7 +50,8 @@ func newAttachment(c entry.Command, out *output, continued bool) *attachment {
 	return a
 }
 
-// receives removes the secrets that the command receives from its output. It must be called before the first output.
+// receives removes from the command's output the secrets that the command receives. It must be called before the first
+// output.
 func (a *attachment) receives(r secret.Received) {
 	a.out.redact(r.Redactor)
 	if a.feed != nil {

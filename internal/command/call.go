@@ -13,7 +13,8 @@ var (
 	errNoInput     = fault.New(fault.Precondition, "this command has no input", "run it with an input")
 )
 
-// call is one call of a reader or of a writer. Its fields are also the question that one server asks another one.
+// call is a call of a reader or a writer. A server that does not work on the command sends the same fields to the server that
+// does.
 type call struct {
 	Thread, Command string
 	// Keys belong to a writer, except for the position.
@@ -21,7 +22,7 @@ type call struct {
 	// Writes means that a writer calls.
 	Writes bool `json:",omitempty"`
 	Reader      // a reader's
-	// Peeks means that neither calls: the call asks for the output so far, from a position on.
+	// Peeks means that the caller is neither: it asks for the output so far, from a position on.
 	Peeks bool `json:",omitempty"`
 	// Wait is how long it may wait for output or for room.
 	Wait time.Duration
@@ -54,8 +55,8 @@ func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) 
 	return r, err
 }
 
-// unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun. It
-// accepts no input, because there is no server that would keep it.
+// unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun. It accepts
+// no input, because no server would keep it.
 func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
 	if c.Peeks {
 		if ended != nil {

@@ -20,8 +20,8 @@ const mostCancelled = 10_000
 
 // Cancel cancels a command. The command gets the signal now, and the stronger ones later if it does not end. Cancelling it
 // again with a stronger signal sends that one at once. A command that has not begun never begins. If the command has ended,
-// Cancel does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the command was inherited by a
-// fork and may still run in the source, it is a [fault.Precondition]. In a sandbox whose commands end with their server,
+// Cancel does nothing. If the thread has no such command, the error is a [fault.NotFound]. If a fork inherited the command,
+// which may still run in the source, the error is a [fault.Precondition]. In a sandbox whose commands end with their server,
 // every signal is [Kill].
 func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
 	var th thread.Thread

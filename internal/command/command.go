@@ -41,7 +41,7 @@ type Config struct {
 	Logger  *slog.Logger
 	// Jobs has [Queue] among its queues.
 	Jobs *jobs.Jobs
-	// Limits are those of the queue.
+	// Limits are the queue's limits.
 	Limits jobs.Limits
 	// Output divides this server's work on output among houses.
 	Output *fair.Output
@@ -50,11 +50,11 @@ type Config struct {
 	Artifacts *artifact.Artifacts
 	// Secrets provides the secrets that environments bind for their commands. Required if an environment binds one.
 	Secrets *secret.Secrets
-	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
+	// SpoolDir is the directory for long output of running commands. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output counts
-	// twice, because the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept.
-	// Defaults to [DefaultSpoolSize].
+	// SpoolSize limits the total bytes in SpoolDir, so that commands cannot fill its disk. Long output counts twice, because
+	// the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept. Defaults to
+	// [DefaultSpoolSize].
 	SpoolSize int64
 	// Provide puts what a command needs into its sandbox, before the command begins there. Defaults to nil: nothing.
 	Provide func(ctx context.Context, scope db.Scope, in sandbox.Handle, c entry.Command) error

@@ -20,7 +20,7 @@ func (p *presence) begin() { p.calls++ }
 
 func (p *presence) end() { p.calls--; p.last = time.Now() }
 
-// absentIn returns the time until nobody has called for the limit; zero or less if that has happened.
+// absentIn returns how much longer nobody may call before limit is exceeded; zero or less if it is exceeded.
 func (p *presence) absentIn(limit time.Duration) time.Duration {
 	if p.calls > 0 {
 		return limit

@@ -20,7 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// online is a bench whose sandboxes can reach one host, web.test, which answers at port 80.
+// online returns a bench whose sandboxes can reach one host, web.test, which answers at port 80.
 func online(t *testing.T) *bench {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("this is web.test")) }))
@@ -96,7 +96,7 @@ func TestAThreadSaysWhatACommandWasKeptFrom(t *testing.T) {
 	t.Run("and a person allows it at once, while a command runs", func(t *testing.T) {
 		running := b.Ask(th, "until curl -sf http://web.test/; do sleep 0.1; done")
 		env := b.refusal(th, "web.test").EnvironmentID
-		for range 2 { // to repeat it is harmless
+		for range 2 { // repeating it is harmless
 			if _, err := b.Boxes.AllowHosts(t.Context(), b.Scope, env, []string{"web.test"}, th); err != nil {
 				t.Fatal(detail(err))
 			}

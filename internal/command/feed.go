@@ -103,7 +103,7 @@ func newFeed() *feed {
 	return &feed{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
-// redact makes the feed remove secrets from what is written to it. It must be called before that.
+// redact makes the feed remove secrets from what is written to it. It must be called before the first write.
 func (f *feed) redact(r *secret.Redactor) {
 	if r == nil {
 		return
@@ -135,8 +135,8 @@ func (f *feed) rush() {
 	f.notify()
 }
 
-// close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
-// that ctx has ended.
+// close reports that nothing more will be written, and waits until the reader has everything or is gone. It fails only if ctx
+// ends first.
 func (f *feed) close(ctx context.Context) error {
 	if err := f.flush(ctx); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (f *feed) read(ctx context.Context, as Reader, position int64, deadline tim
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reader == "" {
-		f.reader = as.ID // which joined at an earlier server
+		f.reader = as.ID // the reader joined at an earlier server
 	}
 	if as.Intent == Join {
 		// It starts where the other reader is, and output that was lost for that one does not end this one.
@@ -372,8 +372,8 @@ func (h *heldBack) add(ctx context.Context, channel Channel, n int, next int64) 
 	h.last = max(h.last, next)
 }
 
-// passed reports that n bytes of a channel are passed on. It returns the position before which the record is not needed
-// when these are read, 0 if that is not known, and the context of their write.
+// passed reports that n bytes of a channel are passed on. It returns the position before which the record is not needed once
+// they are read, 0 if that is not known, and the context of their write.
 func (h *heldBack) passed(channel Channel, n int) (next int64, ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// endGrace is how long a command that ends with its server has to end by itself. It is short, because the stopping server
-	// waits for it.
+	// endGrace is how long a command that ends with its server has to exit before it is killed. It is short, because the
+	// stopping server waits for it.
 	endGrace = 3 * time.Second
 	// endTimeout limits how long ending a command takes after that, in case its sandbox does not answer.
 	endTimeout = 10 * time.Second
@@ -26,7 +26,7 @@ const (
 type following struct {
 	*work
 	limit time.Duration
-	// ctx is not the one of the job: a cancelled command is followed to its end, because its output until then counts. leave
+	// ctx is not the job's context: a cancelled command is followed to its end, because its output until then counts. leave
 	// ends it.
 	ctx   context.Context
 	leave context.CancelCauseFunc
@@ -157,7 +157,8 @@ func (f *following) write(to *text, channel Channel, r sandbox.Record) error {
 	return f.to.feed.write(f.ctx, channel, r.Data, r.Next)
 }
 
-// release releases the parts of the record that the reader has, while the command is followed, so that the command can write more.
+// release releases the parts of the record that the reader has, so that the command can write more. It runs while the command
+// is followed.
 func (f *following) release() {
 	for before := int64(0); ; {
 		position, changed := f.to.feed.released()
@@ -179,8 +180,8 @@ func (f *following) release() {
 	}
 }
 
-// pass passes input on to a command. It returns when the command has all of it or reads no more. The error is that the
-// input ended early.
+// pass passes input on to a command. It returns when the command has all of it or reads no more. It fails only if the input
+// ended early.
 func (f *following) pass() error {
 	in := f.to.input
 	// An earlier server may have passed on a part of it, and the part in that server's memory is lost. The command would take

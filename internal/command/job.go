@@ -47,7 +47,7 @@ type note struct {
 	Cancel *cancellation `json:"cancel,omitempty"`
 }
 
-// begun is where a command was begun.
+// begun records where a command was begun.
 type begun struct {
 	Sandbox string `json:"sandbox"`
 	// Launched means that the command outlives the server that began it, so the next one can follow it. Otherwise it ended
@@ -65,7 +65,7 @@ type cancellation struct {
 	Signal Signal `json:"signal,omitempty"`
 }
 
-// NotedOn is the note of the jobs of commands that were begun in a sandbox; see [jobs.Jobs.UnbindTx].
+// NotedOn returns the note that jobs have if their commands were begun in a sandbox; see [jobs.Jobs.UnbindTx].
 func NotedOn(sandbox string) any { return note{Begun: &begun{Sandbox: sandbox}} }
 
 // lockTx locks the commands of a house until tx ends, so that commands that others queue meanwhile are counted. A

@@ -116,7 +116,7 @@ func testCompleteOutput(t *testing.T, b *bench) {
 	})
 }
 
-// logged is what a server logs.
+// logged collects what a server logs.
 type logged struct {
 	mu    sync.Mutex
 	lines strings.Builder

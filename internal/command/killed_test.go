@@ -37,7 +37,7 @@ type orders struct {
 	Into     string // the file for the output it reads
 }
 
-// victim is a server that works until it is killed.
+// victim runs a server until it is killed.
 func victim() {
 	ctx := context.Background()
 	fail := func(err error) {
@@ -320,7 +320,7 @@ func (b *bench) grows(file string, size int64) {
 	}
 }
 
-// live is the part of a command's output that a watcher has seen, assembled by its offsets.
+// live returns the part of a command's output that a watcher has seen, assembled by its offsets.
 func (b *bench) live(thread, commandID string, enough func(string) bool) string {
 	b.t.Helper()
 	var seen []byte

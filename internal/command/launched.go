@@ -44,7 +44,7 @@ func (l launched) forget(ctx context.Context) error {
 	return l.launcher.Forget(ctx, l.ref, l.id)
 }
 
-// resize changes the size of the command's terminal. Without one it does nothing.
+// resize changes the size of the command's terminal. Without a terminal it does nothing.
 func (l launched) resize(ctx context.Context, size sandbox.TerminalSize) error {
 	if t, ok := l.launcher.(sandbox.Terminals); ok {
 		return t.Resize(ctx, l.ref, l.id, size)

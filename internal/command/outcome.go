@@ -15,8 +15,8 @@ var (
 	errHandedOver = errors.New("the command is left to the next server")
 	// errCutOff reports that a command was ended with its server or its sandbox.
 	errCutOff = errors.New("the command was interrupted")
-	// errSandboxEnded reports that the sandbox of a command ended while it ran. For the server that started the
-	// command, it was killed.
+	// errSandboxEnded reports that the sandbox of a command ended while it ran. The server that started the command reports
+	// it as killed.
 	errSandboxEnded = errors.New("the sandbox ended while the command was running")
 	// errOutcomeUnknown reports that it is unknown what happened to a command that may have begun.
 	errOutcomeUnknown = errors.New("the outcome of the command is unknown")

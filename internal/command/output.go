@@ -15,7 +15,7 @@ const (
 	// publishEvery is the time between two live pieces: short enough to look live, long enough to cost little.
 	publishEvery = 50 * time.Millisecond
 	// publishMost is the size of the largest live piece: an output that fits into the result is published completely. If
-	// output is faster, watchers see its end.
+	// output is faster, watchers see only its end.
 	publishMost = keepHead + keepTail
 )
 

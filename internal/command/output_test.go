@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// printed is the output of a stream printed in pieces: live, and in the result.
+// printed returns the output of a stream printed in pieces: live, and in the result.
 func printed(t testing.TB, pieces ...[]byte) (live []byte, r entry.CommandResult) {
 	t.Helper()
 	var mu sync.Mutex

@@ -11,7 +11,7 @@ import (
 
 // This file decides how far the record of an ordinary command may grow. The next server reads the record if this one is
 // killed, so it stays complete as long as an artifact can hold the output and this server's disk has room for it. After
-// that, only its beginning and its end are kept: the command may print on as soon as this server has read its output.
+// that, only its beginning and its end are kept: the command may go on printing as soon as this server has read its output.
 
 const (
 	// paceStep is the number of bytes by which a record may grow at once.
@@ -27,7 +27,7 @@ const (
 // sandbox.
 const releaseEvery = 1 << 20
 
-// pace is how far this server has read the record of a command.
+// pace tracks how far this server has read the record of a command.
 type pace struct {
 	mu      sync.Mutex
 	read    int64
@@ -91,7 +91,8 @@ func (p *pace) keep(ctx context.Context, of launched, reserve func(int64) bool, 
 	}
 }
 
-// position returns how far the record was read, and up to where it is not needed if it need not stay complete.
+// position returns how far the record was read. unneeded is how much of its beginning can be released if the record need not
+// stay complete.
 func (p *pace) position() (read, unneeded int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -223,7 +223,7 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 	for name, recipe := range map[string]sandbox.Recipe{"not received": {}, "received": {Secrets: commandtest.Bound}} {
 		t.Run(name, func(t *testing.T) {
 			right, others := []string{canary[:5], canary[:12], canary[:len(canary)-1], hexed[:20]}, []string{wrong[:5], wrong[:12], wrong[:len(canary)-1], wrong[:20]}
-			if name == "not received" { // then a whole one tells nothing either
+			if name == "not received" { // then a complete guess reveals nothing either
 				right, others = append(right, canary), append(others, wrong)
 			}
 			if a, b := shown(recipe, right), shown(recipe, others); !slices.Equal(a, b) || a[3] != 20 {

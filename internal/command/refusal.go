@@ -22,8 +22,8 @@ import (
 const (
 	// maxRefused limits the hosts reported for one command.
 	maxRefused = 20
-	// maxRemembered limits the commands that a server remembers for this. It reports nothing about commands that an earlier
-	// server left running.
+	// maxRemembered limits the commands that a server remembers for its reports. It reports nothing about a command that an
+	// earlier server left running until it continues that command.
 	maxRemembered = 512
 	// refusalTime limits the time to write a report.
 	refusalTime = 10 * time.Second

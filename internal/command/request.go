@@ -27,9 +27,9 @@ const (
 
 // Run writes a command to a thread's log and queues it in one transaction, and returns its entry. id makes a
 // retry harmless; if it is empty, one is generated. The sandbox is resolved, and created if necessary, when the command
-// starts; errors of that are in the command's result. If the command must wait for others of its thread or house, an
-// entry in the log says so. If too many are waiting already, the error is a [fault.Exhausted]. An id that belongs to a
-// different entry, or to an entry that a fork inherited, is a [fault.Exists].
+// starts; errors from that are in the command's result. If the command must wait for others of its thread or house, an entry
+// in the log says so. If too many are waiting already, the error is a [fault.Exhausted]. An id that belongs to a different
+// entry, or to an entry that a fork inherited, is a [fault.Exists].
 func (d *Commands) Run(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	if err := entry.CheckID(id, entry.Anyone); err != nil {
 		return entry.Entry{}, err

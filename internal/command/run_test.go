@@ -367,7 +367,7 @@ func testCancellingACommand(t *testing.T, b *bench) {
 	})
 	t.Run("interrupts it, and the log says who did it and how it ended", func(t *testing.T) {
 		word := fmt.Sprint("8", time.Now().UnixNano())
-		// What a shell without job control starts in the background ignores SIGINT.
+		// A process that a shell without job control starts in the background ignores SIGINT.
 		id := b.Ask(th, "trap 'echo interrupted; exit 7' INT; sleep "+word+" & echo begun; while :; do sleep 0.05; done")
 		b.Printed(th, id, "begun\n")
 		b.Cancel(th, id)

@@ -48,7 +48,7 @@ func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandI
 	return r.Writing, err
 }
 
-// Peek returns the output of a command so far, from a position on; if that is negative, the end of it. If the server that
+// Peek returns the output of a command so far: from a position on, or its end if the position is negative. If the server that
 // runs the command has just died, it returns nothing; the next one has the output again.
 func (d *Commands) Peek(ctx context.Context, scope db.Scope, threadID, commandID string, from int64) (Seen, error) {
 	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Keys: Keys{Position: from}}, d.relay.ask)

@@ -276,7 +276,7 @@ func (b *bench) dropConnections(conn *pgx.Conn) {
 	}
 }
 
-// swept waits until the search for the jobs of dead servers that was asked for last has ended.
+// swept waits until the latest requested search for jobs of dead servers has ended.
 func (b *bench) swept(conn *pgx.Conn) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {

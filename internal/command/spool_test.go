@@ -61,7 +61,7 @@ func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 	}
 	for _, s := range spools {
 		s.close()
-		s.close() // gives nothing twice
+		s.close() // must not free the room twice
 	}
 	if room.left != size {
 		t.Errorf("of the room %d bytes are left, want all", room.left)

@@ -10,7 +10,8 @@ import (
 )
 
 // text converts a stream of bytes to UTF-8 without NUL, because Postgres stores no other text. It replaces
-// invalid bytes one by one. It removes secrets from both forms, which keeps their lengths and so all counts and offsets.
+// invalid bytes one by one. It removes secrets from both forms without changing their lengths, so all counts and offsets stay
+// right.
 type text struct {
 	mu    sync.Mutex
 	count func(n int64)  // counts converted bytes at once, because some may be held back

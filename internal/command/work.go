@@ -102,8 +102,8 @@ func (w *work) cancellation() cancellation {
 }
 
 // end ends the job and lets write record how its command ended, in one transaction; a nil write records nothing. Then
-// servers look for a job to run instead. end works also while the server is stopping, and retries however long the
-// database is unreachable, because nobody else would write the result of the command.
+// servers look for a job to run instead. end works also while the server is stopping, and retries for as long as the database
+// is unreachable, because nobody else would write the result of the command.
 func (w *work) end(ctx context.Context, write func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := w.config.Jobs.Lasting(ctx)
 	defer cancel()

@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// asking is a bench whose bot needs a person's approval for some tools.
+// asking returns a bench whose bot needs a person's approval for some tools.
 func asking(t testing.TB, script modeltest.Script, tools ...string) *botBench {
 	t.Helper()
 	r := bots(t, script)
@@ -56,12 +56,12 @@ func (r *botBench) asks(n int) []entry.PermissionAsked {
 	return of[entry.PermissionAsked](all)
 }
 
-// decide answers in the name of a person.
+// decide answers a request in the name of a person.
 func (r *botBench) decide(as db.Scope, id string, approve bool, reason string) (approval.Approval, error) {
 	return r.dispatcher.Answer(r.t.Context(), as, approval.Answer{House: as.House, Thread: r.th, Approval: id, Approve: approve, Reason: reason})
 }
 
-// approve says yes in the name of Ada.
+// approve approves a request in the name of Ada.
 func (r *botBench) approve(id string) {
 	r.t.Helper()
 	if _, err := r.decide(r.scope, id, true, ""); err != nil {
@@ -69,13 +69,13 @@ func (r *botBench) approve(id string) {
 	}
 }
 
-// made returns how many threads have a name.
+// made returns how many threads have this name.
 func (r *botBench) made(name string) int {
 	r.t.Helper()
 	return r.counted("select count(*) from threads where name = $1", name)
 }
 
-// person adds one to the house.
+// person adds a person to the house.
 func (r *botBench) person(name string) db.Scope {
 	r.t.Helper()
 	as := db.Scope{House: r.scope.House}

@@ -26,7 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// A siege is a house with a bot, the victim, on a server that other houses attack. All houses use the models of one scripted
+// siege is a house with a bot, the victim, on a server that other houses attack. All houses use the models of one scripted
 // server, which reacts to the words of the question.
 type siege struct {
 	*botBench
@@ -177,7 +177,8 @@ func (s *siege) drip(houses, threads int) {
 	s.untilRow(`select count(*) = $1 from turns where status = 'running' and house_id = any ($2)`, min(houses*threads, s.limits.Turns.PersonRunning), own)
 }
 
-// backlog queues 20,000 turns of a house behind as many endless ones as may run. No limit would let them all wait.
+// backlog queues 20,000 turns of a house behind as many endless ones as may run. The server's limits would not let so many
+// wait.
 func (s *siege) backlog() {
 	r := s.estate(1, "drip")[0]
 	running := s.limits.Turns.HouseRunning
@@ -222,7 +223,7 @@ func (s *siege) flood() {
 		})
 	}
 	s.untilRow("select count(*) = 4 from "+db.JobSchema+".river_job where kind = 'run_command' and state = 'running' and args->>'house' = $1", r.scope.House)
-	s.pause(time.Second) // beyond what a program may be ahead of its reading
+	s.pause(time.Second) // until no program can run further ahead of its reader
 }
 
 // harm asks a model server whose answers are meant to crash or stall its client, in 16 threads at once.

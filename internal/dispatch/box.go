@@ -96,7 +96,7 @@ func (b box) run(ctx context.Context, most int, argv ...string) (string, sandbox
 	return out.String(), got, err
 }
 
-// beginningOf keeps the first bytes written to it. It accepts and drops the rest, so that the writer ends by itself.
+// beginningOf keeps the first bytes written to it. It accepts and drops the rest, so that the writer can finish.
 type beginningOf struct {
 	bytes.Buffer
 	most int
@@ -111,7 +111,7 @@ func (w *beginningOf) Write(p []byte) (int, error) {
 type boxFile struct {
 	// asked is the requested path, and path what it resolves to, both absolute.
 	asked, path string
-	// exists reports whether there is anything at path, and kind what.
+	// exists reports whether there is anything at path, and kind says what it is.
 	exists bool
 	kind   string
 	mode   fs.FileMode

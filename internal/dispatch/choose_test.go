@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// policyBench is a bench with a bot whose servers choose by the policies of the house's bots.
+// policyBench returns a bench with a bot whose servers choose by the policies of the house's bots.
 func policyBench(t testing.TB, servers int, script modeltest.Script) *botBench {
 	return policyBenchOn(t, newGated(), servers, script)
 }
@@ -104,7 +104,7 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		})
 		var began []string
 		for _, s := range of[entry.TurnStarted](r.entries()) {
-			if s.EntryID != "q" { // the answers repeat the mentions, so others may begin, for other reasons too
+			if s.EntryID != "q" { // the answers repeat the mentions, so more turns may begin, for other reasons too
 				continue
 			}
 			began = append(began, s.AgentID)

@@ -42,12 +42,12 @@ const (
 	// decideHouses limits the houses for which a server decides concurrently. decideAtOnce limits the concurrent commits of a
 	// house's decisions with work, each of which waits for the database.
 	decideHouses, decideAtOnce = 8, 4
-	// decideLast limits the decisions of a stopping server. It is short, because other servers make the rest.
+	// decideLast is how long a stopping server goes on deciding. It is short, because other servers decide the rest.
 	decideLast = 5 * time.Second
 )
 
-// News is the new entries of a thread. A [Selector] reads what it needs, once, with one of the methods. The decision covers
-// the entries up to the last one that the method looked at, or all of them if the selector called none.
+// News holds a thread's new entries. A [Selector] reads what it needs, once, with one of the methods. The decision covers the
+// entries up to the last one that the method looked at, or all of them if the selector called none.
 type News struct {
 	House, Thread string
 	// Direct is the recipient if the thread is a direct message; otherwise empty.
@@ -58,7 +58,7 @@ type News struct {
 	// message, or a person, has decided that.
 	Answering string
 	Settled   bool
-	// People are those who see the thread in their lists; empty if the whole house does.
+	// People are the members who see the thread in their lists; empty if the whole house sees it.
 	People []string
 	// Roster is the version of the house's bots.
 	Roster int64
@@ -82,7 +82,8 @@ func (n *News) Entries(ctx context.Context) ([]entry.Entry, error) {
 }
 
 // Chats returns the next chats, in the order of the log. Unless handles is nil, it skips chats that cannot mention any of
-// them. Skipping costs about a hundredth of returning, so a long log of output or of other people's talk delays nobody.
+// them. Skipping a chat costs about a hundredth of returning it, so a long log of output or of other people's talk delays
+// nobody.
 func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, error) {
 	var rows []query.ChatsRow
 	err := n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
@@ -125,12 +126,12 @@ func (n *News) authorOf(ctx context.Context, id string) (string, error) {
 	return e.Author, err
 }
 
-// Selector returns the work that new entries ask for: usually nil, for none. It must be quick, because the entries of all
-// threads wait for it. It must have no side effects, because it may be called again for the same entries, also by another
-// server. If it fails, it is retried a second later, without delaying other threads.
+// Selector returns the work that new entries ask for, or nil if they ask for none, which is the usual case. It must be quick,
+// because the entries of all threads wait for it. It must have no side effects, because it may be called again for the same
+// entries, also by another server. If it fails, it is retried a second later, without delaying other threads.
 type Selector func(context.Context, *News) (Work, error)
 
-// Work finds out what new entries ask for, in the transaction that records the decision. For each entry, exactly one result
+// Work determines what new entries ask for, in the transaction that records the decision. For each entry, exactly one result
 // of a [Selector] is committed. Decisions about a thread are made one after another.
 type Work func(context.Context, pgx.Tx) (Outcome, error)
 
@@ -485,9 +486,9 @@ func (c *decider) scan(ctx context.Context) error {
 	}
 }
 
-// recoverDead decides and indexes what dead servers left behind. A server that stopped regularly left nothing and has no row.
-// A server that looks dead may only have lost its connection and still accept entries, or be about to stop. So its row is
-// kept for an hour and then checked one last time.
+// recoverDead decides and indexes what dead servers left behind. A server that stopped in an orderly way left nothing behind
+// and has no row. A server that looks dead may only have lost its connection and still accept entries, or be about to stop.
+// So its row is kept for an hour and then checked one last time.
 func (c *decider) recoverDead(ctx context.Context) error {
 	gone, err := c.gone(ctx)
 	if err != nil || len(gone) == 0 {

@@ -45,7 +45,7 @@ func oneForEach(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
 	}, nil
 }
 
-// deciding is a bench with this many servers that decide with a selector.
+// deciding returns a bench with this many servers that decide with a selector.
 func deciding(t *testing.T, servers int, s dispatch.Selector) *bench {
 	t.Helper()
 	b := database(t)
@@ -57,7 +57,7 @@ func deciding(t *testing.T, servers int, s dispatch.Selector) *bench {
 	return b
 }
 
-// conversation is a new thread.
+// conversation creates a thread and returns its id.
 func (b *bench) conversation() string {
 	b.t.Helper()
 	th, err := b.threads.Create(b.t.Context(), b.scope, thread.Draft{})
@@ -176,7 +176,7 @@ func TestEveryEntryOfAThreadHasOneDecision(t *testing.T) {
 			t.Fatal(detail(err))
 		}
 		b.chat(fork.ID, "own")
-		b.chat(fork.ID, "a") // the source's
+		b.chat(fork.ID, "a") // an id that the source has
 		b.decided(owner, fork.ID, "own")
 		for name := range decisions(t, owner) {
 			if of, id, _ := strings.Cut(name, " "); of == fork.ID && id != "own" {
@@ -227,7 +227,7 @@ func TestTwoServersThatDecideAtTheSameMoment(t *testing.T) {
 	b.server = other
 	b.chat(th, "b")
 	b.decided(b.Owner(t), th, "a", "b")
-	// The second one has looked again before it stops.
+	// The second server looks again before it stops.
 	for _, s := range []*server{one, other} {
 		if err := s.stop(t.Context()); err != nil {
 			t.Fatal(detail(err))
@@ -266,7 +266,7 @@ func TestADecisionThatFailsIsMadeLater(t *testing.T) {
 	}
 }
 
-// Only more houses than a server decides for at once, all of them slow, could delay another one.
+// A house is delayed only if more houses than a server decides for at once are slow.
 func TestNobodyWaitsForTheDecisionsOfAnotherHouse(t *testing.T) {
 	t.Parallel()
 	var slow sync.Map
@@ -452,7 +452,7 @@ func TestDecisionsSurviveKilledServers(t *testing.T) {
 	owner := b.Owner(t)
 	first := b.serve()
 	b.server = first
-	// Each talks in its own threads, and both in one.
+	// Each talker has its own threads, and both share one.
 	both := b.conversation()
 	ones, others := []string{both, b.conversation(), b.conversation()}, []string{both, b.conversation(), b.conversation()}
 	if err := first.stop(t.Context()); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// Decisions tells for which entries of a thread it is settled which bots they wake.
+// Decisions reports how far a thread's entries have been decided, and which turns still wait.
 type Decisions struct {
 	// Upto is the position of the last entry that was decided.
 	Upto int64

@@ -48,11 +48,11 @@ type Config struct {
 	Artifacts *artifact.Artifacts
 	// Secrets provides the secrets that environments bind for their commands. Required if an environment binds one.
 	Secrets *secret.Secrets
-	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
+	// SpoolDir is the directory for long output of running commands. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output counts
-	// twice, because the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept.
-	// Defaults to [command.DefaultSpoolSize].
+	// SpoolSize limits the total bytes in SpoolDir, so that commands cannot fill its disk. Long output counts twice, because
+	// the sandbox keeps it for the next server too. Beyond the limit, only the beginning of an output is kept. Defaults to
+	// [command.DefaultSpoolSize].
 	SpoolSize int64
 	// Bots configures the turns of bots. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It
 	// may be zero if no turns are requested.
@@ -75,7 +75,7 @@ type Config struct {
 	// ObserveCommand is called when a command has ended; see [command.Config]. Defaults to nil.
 	ObserveCommand func(ended entry.CommandResult, waited, ran time.Duration)
 
-	// Jobs has those settings of the queue that have defaults. [Start] sets the others.
+	// Jobs holds the queue's optional settings. [Start] sets the required ones.
 	Jobs jobs.Config
 	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
@@ -112,8 +112,8 @@ type Dispatcher struct {
 	stopHeartbeat func()
 }
 
-// Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is not an error. Jobs queued in
-// the meantime are left to other servers and the next start. Call [Dispatcher.Stop] after it.
+// Drain stops taking jobs, and waits until those that this server is running have ended. It returns nil if ctx ends first.
+// Jobs queued in the meantime are left to other servers and the next start. Call [Dispatcher.Stop] after it.
 func (d *Dispatcher) Drain(ctx context.Context) error { return d.Jobs.Drain(ctx) }
 
 // CountJobs counts jobs; see [jobs.Jobs.Count]. Waiting and running commands are counted even if there are none, so that
@@ -122,9 +122,9 @@ func (d *Dispatcher) CountJobs(ctx context.Context) ([]jobs.Count, error) {
 	return d.Jobs.Count(ctx, command.Kind)
 }
 
-// Stop stops working, and waits until ctx ends. Commands that can outlive this server continue, and the next server follows
-// them; [Config.EndCommands] ends them instead. The result of a command that ends is written to its thread's log. Entries
-// that arrive later are still decided until the log closes.
+// Stop ends this server's work, and waits for it until ctx ends. Commands that can outlive this server continue, and the next
+// server follows them; [Config.EndCommands] ends them instead. The result of a command that ends is written to its thread's
+// log. Entries that arrive later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	defer d.stopHeartbeat()
 	return d.Jobs.Stop(ctx)

@@ -27,7 +27,7 @@ type gated = commandtest.Gated
 
 func newGated() *gated { return commandtest.NewGated() }
 
-// onGated is a bench with this many servers on one gated driver, under limits. The servers look for work only when
+// onGated returns a bench with this many servers on one gated driver, under limits. The servers look for work only when
 // notified.
 func onGated(t testing.TB, servers int, limits dispatch.Limits) (*bench, *gated) {
 	t.Helper()
@@ -43,7 +43,7 @@ func onGated(t testing.TB, servers int, limits dispatch.Limits) (*bench, *gated)
 	return b, s
 }
 
-// another is the bench as seen by another person, who owns another house.
+// another returns the bench as seen by another person, who owns another house.
 func (b *bench) another() *bench {
 	b.t.Helper()
 	other := *b

@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// drawing is a PNG of this size. Each shade makes a different image.
+// drawing returns a PNG of this size. Each shade makes a different image.
 func drawing(t testing.TB, w, h int, shade uint8) []byte {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, w, h))
@@ -44,7 +44,7 @@ func (r *botBench) file(name string, content []byte) string {
 	return made.ID
 }
 
-// shows writes a chat of Ada's with files.
+// shows writes a chat by Ada with files.
 func (r *botBench) shows(id, text string, files ...string) {
 	r.t.Helper()
 	if _, err := r.dispatcher.Say(r.t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{ID: id, Text: text, Attachments: files}); err != nil {

@@ -53,7 +53,7 @@ func besideFlood(b *testing.B, line string, commands int) {
 	}
 	for b.Loop() {
 		ask(&alone)
-		time.Sleep(time.Second) // so that everybody else has gone
+		time.Sleep(time.Second) // so that the other commands have ended
 		began := time.Now()
 		flooder.sh(from, fmt.Sprintf("yes | head -c %d", printed))
 		speed = append(speed, float64(printed>>20)/time.Since(began).Seconds())
@@ -71,7 +71,7 @@ func besideFlood(b *testing.B, line string, commands int) {
 				}
 			})
 		}
-		time.Sleep(time.Second) // past the output that may be ahead of its reading
+		time.Sleep(time.Second) // until no command can run further ahead of its reader
 		ask(&beside)
 		stop()
 		floods.Wait()

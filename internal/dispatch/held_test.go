@@ -130,7 +130,7 @@ func TestATurnThatAnotherServerTookOver(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("the first server still asks the model")
 			}
-			if err := first.stop(t.Context()); err != nil { // it writes its last words to the queue
+			if err := first.stop(t.Context()); err != nil { // which writes what it still has for the queue
 				t.Fatal(detail(err))
 			}
 			if err := second.dispatcher.ReviveTurns(t.Context()); err != nil {

@@ -89,7 +89,7 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 	return b
 }
 
-// database is a bench without a server.
+// database returns a bench without a server.
 func database(t testing.TB) *bench { return databaseOn(t, dbtest.NewPool(t, poolSize)) }
 
 func databaseOn(t testing.TB, d *dbtest.Database) *bench {
@@ -171,7 +171,7 @@ func realBoxes(t testing.TB) *commandtest.OwnBoxes { return commandtest.RealBoxe
 
 func newLocal(t testing.TB, dir string) *local.Driver { return commandtest.NewLocal(t, dir) }
 
-// house is the bench's house, which asks the bench's server.
+// house returns the bench's house, which asks the bench's server.
 func (b *bench) house() commandtest.House {
 	return commandtest.House{T: b.t, Scope: b.scope, Log: b.log, Threads: b.threads, Boxes: b.boxes, Commands: b.dispatcher.Commands}
 }

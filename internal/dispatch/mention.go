@@ -24,7 +24,7 @@ type known struct {
 	people []inbox.Person
 }
 
-// handles are those of everyone.
+// handles returns everyone's handles.
 func (k known) handles() []string {
 	all := []string{}
 	for _, b := range k.Bots {

@@ -17,9 +17,9 @@ const (
 	newsMost, houseNewsMost = 1000, 64
 	// Deciding leaves the machine time for other work. Each house has credit. Choosing the work of a thread costs threadCost,
 	// plus entryCost for each of its entries, which is about what it takes on an otherwise idle machine. A house earns one
-	// unit of credit per newsPace of time, up to newsCredit. A house in debt waits until it has earned the debt, but at most
-	// idlePause; and if it has more entries, at most as long as its last decisions cost. So where little is said, a question
-	// is decided at once. Where entries come fast, they are decided in batches, and each house pays for itself alone.
+	// unit of credit per newsPace of time, up to newsCredit. A house in debt waits until it has earned the debt back, but at
+	// most idlePause. If it has more entries, it waits at most as long as its last decisions cost. So a question in a quiet
+	// house is decided at once, entries that come fast are decided in batches, and each house pays only for itself.
 	threadCost, entryCost = 500 * time.Microsecond, 2 * time.Microsecond
 	newsPace, newsCredit  = 20, 100 * time.Millisecond
 )
@@ -120,7 +120,7 @@ func (q *newsQueue) take(now time.Time) (news []*houseNews, next time.Time) {
 	return news, next
 }
 
-// takeAll takes all waiting logs, whosever turn it is.
+// takeAll takes all waiting logs, regardless of whose turn it is.
 func (q *newsQueue) takeAll() (news []*houseNews) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// pathLocks serializes this server's changes of a file. Two calls of one step may change the same file.
+// pathLocks serializes this server's changes to each file. Two calls of one step may change the same file.
 type pathLocks struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}

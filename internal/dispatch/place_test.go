@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// settled is a sandboxBench whose bot learns about a house.
+// settled returns a sandboxBench whose bot learns about a house.
 func settled(t *testing.T, house turn.House, recipe sandbox.Recipe) *botBench {
 	t.Helper()
 	r := benchWithBot(database(t), nil)

@@ -21,7 +21,7 @@ import (
 // in package turn.
 
 // admission admits the turns that a thread's new entries ask for. It enforces the limits on what follows from one entry of a
-// person, and on how many turns may wait. Threads are decided concurrently, so a few turns more than the limit may wait.
+// person, and on how many turns may wait. Threads are decided concurrently, so a few more turns than the limit may wait.
 type admission struct {
 	house, thread string
 	limits        jobs.Limits

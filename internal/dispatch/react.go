@@ -13,11 +13,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// React adds or removes a reaction of the scope's agent to a chat or a command. It returns the entry and its new state. Repeating it
-// changes nothing. It starts no bot.
+// React adds or removes a reaction of the scope's agent to a chat or a command. It returns the entry and its new state.
+// Repeating a call changes nothing. A reaction starts no bot.
 //
-// Errors: a [fault.NotFound] if there is no such entry, a [fault.Invalid] for an entry of another kind or a text that is not one emoji, a
-// [fault.Precondition] if the message was deleted or the thread is closed, and those of [entrystate.ReactTx].
+// Errors: a [fault.NotFound] if there is no such entry; a [fault.Invalid] for an entry of another kind or a text that is not
+// a single emoji; a [fault.Precondition] if the message was deleted or the thread is closed; and those of
+// [entrystate.ReactTx].
 func (d *Dispatcher) React(ctx context.Context, scope db.Scope, threadID, id, emoji string, remove bool) (to entry.Entry, now entrystate.State, err error) {
 	ref := stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}
 	if to, err = d.log.Get(ctx, ref, id); err != nil {

@@ -24,7 +24,7 @@ import (
 
 // Revision is a change of a message by its author.
 type Revision struct {
-	// ID makes a retry harmless. It becomes the id of the entry that records the change; empty for one that is generated.
+	// ID makes a retry harmless. It becomes the id of the entry that records the change. If it is empty, an id is generated.
 	ID string
 	// Message is the id of the message. Defaults to the author's last one.
 	Message string
@@ -43,8 +43,8 @@ func (r Revision) draft(author, message string, seq int64) entry.Draft {
 }
 
 const (
-	// decidedWithin limits how long a revision waits for the decision about which bots the message asks. decidedPause is the pause
-	// between two attempts.
+	// decidedWithin limits how long a revision waits until it is decided which bots the message asks. decidedPause is the
+	// pause between two attempts.
 	decidedWithin, decidedPause = 3 * time.Second, 20 * time.Millisecond
 	// stillMentioned limits the messages that are read to find other mentions of a person.
 	stillMentioned = 1000
@@ -55,14 +55,14 @@ var errUndecided = errors.New("the message is not decided yet")
 
 // Revise edits or deletes the speaker's last message in a thread. It returns the message as it was said, and its new state.
 //
-// An edit asks no other bot: Revise first waits until it is decided which bots the message asks. A bot that is about to answer reads the new
-// text, and a bot that is answering is given the edit like any message that comes meanwhile. A message cannot be deleted while a bot
-// answers it. People whom only the new text mentions are notified, and the notices of people whom no text mentions any more are removed.
-// Deleting a message deletes the summaries that may include it.
+// An edit asks no other bot: Revise first waits until it is decided which bots the message asks. A bot that is about to
+// answer reads the new text. A bot that is already answering receives the edit like any other message that arrives meanwhile.
+// A message cannot be deleted while a bot answers it. People whom only the new text mentions are notified, and the notices of
+// people whom no text mentions any more are removed. Deleting a message deletes the summaries that may include it.
 //
-// Errors: a [fault.NotFound] if there is no such message; a [fault.Forbidden] if somebody else said it; a [fault.Precondition] if it is
-// not the last one, was deleted, belongs to a coding agent's thread or to a closed one, or is being answered; a [fault.Exhausted] after
-// too many edits; and those of [entry.Check] and [entry.Repeated].
+// Errors: a [fault.NotFound] if there is no such message; a [fault.Forbidden] if somebody else said it; a
+// [fault.Precondition] if it is not the last one, was deleted, belongs to a coding agent's thread or to a closed one, or is
+// being answered; a [fault.Exhausted] after too many edits; and those of [entry.Check] and [entry.Repeated].
 func (d *Dispatcher) Revise(ctx context.Context, by Speaker, threadID string, r Revision) (message entry.Entry, became entrystate.State, err error) {
 	if err := entry.CheckID(r.ID, entry.Anyone); err != nil {
 		return message, became, err
@@ -242,7 +242,7 @@ func (r *revising) checkTx(ctx context.Context, tx pgx.Tx, th thread.Thread, mes
 	return c, err
 }
 
-// answeringTx returns the turns that are answering the message. They are given an edit, and prevent a deletion.
+// answeringTx returns the turns that are answering the message. They receive an edit, and prevent a deletion.
 func (r *revising) answeringTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State) (list []turn.Turn, err error) {
 	active, err := turn.ActiveTx(ctx, tx, th.House, th.ID)
 	if err != nil {
@@ -260,8 +260,8 @@ func (r *revising) answeringTx(ctx context.Context, tx pgx.Tx, th thread.Thread,
 	return list, nil
 }
 
-// mentionsTx notifies the people whom only the new text mentions, and removes the notices of those whom it no longer mentions. at is the
-// position of the entry that records the revision.
+// mentionsTx notifies the people whom only the new text mentions, and removes the notices of those whom it no longer
+// mentions. at is the position of the entry that records the revision.
 func (r *revising) mentionsTx(ctx context.Context, tx pgx.Tx, message entry.Entry, was entry.Chat, became entrystate.State, at int64) error {
 	if r.roster == nil {
 		return nil
@@ -333,8 +333,8 @@ func (r *revising) mentionedTx(ctx context.Context, tx pgx.Tx, person string, fi
 	return seqs, nil
 }
 
-// present returns entries for a bot: edited messages with their new texts, and deleted ones without a text. No entry is left out, because
-// bots name entries by their positions.
+// present returns entries for a bot: edited messages with their new texts, and deleted ones without a text. It leaves no
+// entry out, because bots name entries by their positions.
 func (d *Dispatcher) present(ctx context.Context, log stream.Ref, entries []entry.Entry) ([]entry.Entry, error) {
 	states, err := entrystate.Of(ctx, d.db, log, entries)
 	if err != nil {

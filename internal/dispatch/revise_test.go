@@ -67,7 +67,7 @@ func TestAMessageIsEditedAndDeletedByItsAuthor(t *testing.T) {
 		t.Errorf("the log has %q, and what was said stays in it", said.Text)
 	}
 
-	// The same again is the same, and says nothing twice.
+	// A repeated edit changes nothing and is recorded once.
 	for range 2 {
 		if became, err := b.revises(th, dispatch.Revision{ID: "again", Message: "second", Text: "the 2nd"}); err != nil || len(became.Edits) != 2 {
 			t.Fatalf("%+v: %s", became, detail(err))
@@ -308,7 +308,7 @@ func TestAnEditNotifiesWhomItMentions(t *testing.T) {
 	}
 	needed(t, "Bob", "")
 
-	// What is deleted is not unread, and needs nobody.
+	// A deleted message is not unread and asks for nobody.
 	r.says("three", "@bob once more")
 	r.settled("three")
 	needed(t, "Bob", "three")

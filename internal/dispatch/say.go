@@ -45,8 +45,9 @@ func (w Message) Chat(author string) entry.Draft {
 }
 
 // Say writes a message to a thread and returns its entry: an [entry.Command], which is also queued, if the message is a
-// command and the speaker may run commands; an [entry.AgentSpawn] if they delegate a task; otherwise an [entry.Chat]. Repeating a message with the same ID returns the
-// first entry and does nothing else. The entry whose id is the command's [entry.ResultID] is its result.
+// command and the speaker may run commands; an [entry.AgentSpawn] if they delegate a task; otherwise an [entry.Chat].
+// Repeating a message with the same ID only returns the first entry. The entry whose id is the command's [entry.ResultID] is
+// its result.
 //
 // Errors: those of [entry.Check], [entry.Repeated], [artifact.Artifacts.Attach] and [stream.Log.Append]; for an unknown
 // command a [fault.Invalid] that names the known ones; for a command those of [command.Commands.Run].
@@ -202,7 +203,8 @@ func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []e
 	})
 }
 
-// drafts replaces chats by commands where they are commands and the speaker may run them. runs reports whether there are any.
+// drafts turns each chat that is a command into one, if the speaker may run commands. runs reports whether there are any
+// commands.
 func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool) (drafts []entry.Draft, runs bool, err error) {
 	may := sync.OnceValues(func() (bool, error) { return s.runs(ctx) })
 	for i, draft := range chats {

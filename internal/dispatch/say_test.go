@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// runner is a speaker who may run commands, talker one who may not.
+// runner returns a speaker who may run commands, and talker one who may not.
 func (b *bench) runner() dispatch.Speaker {
 	return dispatch.Speaker{Scope: b.scope, MayRun: func(context.Context) error { return nil }}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// adds appends entries of Ada's to a thread.
+// adds appends entries by Ada to a thread.
 func (b *bench) adds(th string, payloads ...entry.Payload) {
 	b.t.Helper()
 	for _, p := range payloads {

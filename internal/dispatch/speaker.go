@@ -18,7 +18,7 @@ type Speaker struct {
 	MayRun func(context.Context) error
 	// Confined reports that the speaker's credential is valid for this thread only: their chats are [entry.Chat.Confined].
 	Confined bool
-	// Via is how they speak. Defaults to in a browser.
+	// Via is how they speak. Defaults to a browser.
 	Via entry.Via
 }
 

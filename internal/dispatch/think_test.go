@@ -40,7 +40,7 @@ func (r *botBench) budgets() (list []string) {
 	return list
 }
 
-// ponders says something as a person typing does.
+// ponders says something as if a person typed it.
 func (r *botBench) ponders(id, text string) {
 	r.t.Helper()
 	if _, err := r.dispatcher.Say(r.t.Context(), r.runner(), r.th, dispatch.Message{ID: id, Text: text}); err != nil {
@@ -275,7 +275,7 @@ func TestATurnCarriesEncryptedReasoning(t *testing.T) {
 	if c := r.answer("q"); c.Text != "There is one." || c.Turn.Thinking != "So there is one." {
 		t.Errorf("the answer is %+v, %+v", c, c.Turn)
 	}
-	// Others read none of it.
+	// Nobody else reads it.
 	for _, e := range r.entries() {
 		if p, ok := entry.Decode(e); ok && strings.Contains(p.Plain(), modeltest.DefaultProof) {
 			t.Errorf("the proof is a text of %s", e.Type)

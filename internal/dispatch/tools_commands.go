@@ -58,7 +58,7 @@ type commandArguments struct {
 }
 
 // runForBot runs a command and waits a limited time for its result. If the call is repeated, it waits for the first call's
-// command. If ctx ends because someone stopped the turn, or because its time is up, it also cancels the command.
+// command. If ctx ends because someone stopped the turn, or because the turn's time is up, it also cancels the command.
 func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (turn.Result, error) {
 	id := entry.CallCommandID(c.ID)
 	said, err := d.Commands.RunForCall(ctx, c.Scope, c.Thread, c.ID, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})

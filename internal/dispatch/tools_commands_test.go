@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// impatient is a toolbench whose bot waits only briefly for a command.
+// impatient returns a toolbench whose bot waits only briefly for a command.
 func impatient(t *testing.T) *toolbench {
 	t.Helper()
 	b := &toolbench{next: make(chan modeltest.Call, 1)}

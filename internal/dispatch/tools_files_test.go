@@ -51,7 +51,7 @@ func (b *toolbench) model(q *modeltest.Request) modeltest.Reply {
 	}
 }
 
-// call makes the bot call a tool, and returns the result in the log.
+// call makes the bot call a tool, and returns the result from the log.
 func (b *toolbench) call(name string, arguments any) entry.PiToolResult {
 	b.t.Helper()
 	text, _ := json.Marshal(arguments)
@@ -329,7 +329,7 @@ func TestFileToolsShowNoSecret(t *testing.T) {
 	}
 }
 
-// someTurn is the id of a turn of the bot in the thread. The turn has ended.
+// someTurn returns the id of a turn of the bot in the thread that has ended.
 func (r *botBench) someTurn() (id string) {
 	r.t.Helper()
 	err := r.Owner(r.t).QueryRow(r.t.Context(), `

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// sandboxBench is a bench with a bot whose thread has a local sandbox.
+// sandboxBench returns a bench with a bot whose thread has a local sandbox.
 func sandboxBench(t testing.TB, script modeltest.Script) *botBench {
 	t.Helper()
 	return sandboxBenchWith(t, sandbox.Recipe{}, script)
@@ -120,7 +120,7 @@ func (r *botBench) toolResults() (texts []string) {
 	return texts
 }
 
-// A bot reads a whole thread, page by page, and each entry of it to its end.
+// A bot can read a whole thread, page by page, and each of its entries to the end.
 func TestABotReadsAThreadWhole(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("⟦word⟧ of many\n", 4000) // some characters are spelled out, so a page holds less of the text

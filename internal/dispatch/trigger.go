@@ -47,7 +47,7 @@ func triggersOf(ctx context.Context, n *News, roster known, entries []entry.Entr
 	return matter, nil
 }
 
-// complete finds out for whom a person's message is that may mention nobody.
+// complete finds out whether a person's message mentions somebody and, if not, to whom it replies.
 func (t *trigger) complete(ctx context.Context, n *News, roster known) error {
 	if t.AuthorKind != policy.Human {
 		return nil
@@ -64,7 +64,7 @@ func (t *trigger) complete(ctx context.Context, n *News, roster known) error {
 	return err
 }
 
-// where is what all triggers of a thread have in common.
+// where returns the fields that all triggers of a thread share.
 func (n *News) where() policy.Trigger {
 	return policy.Trigger{Thread: n.Thread, Direct: n.Direct, Driver: n.Driver, Answering: n.Answering, Quiet: n.Settled && n.Answering == ""}
 }
@@ -96,8 +96,8 @@ func begins(ctx context.Context, n *News, bots []bot.Bot, triggers []*trigger) (
 	return agent, first, nil
 }
 
-// triggerOf returns what an entry may ask for; nil if entries of its kind never ask for anything. A kind that asks for turns
-// has a case here.
+// triggerOf returns the trigger of an entry, or nil if entries of its kind never ask for anything. A new kind that asks for
+// turns needs a case here.
 func triggerOf(n *News, e entry.Entry) *trigger {
 	said, ok := chatOf(e)
 	if !ok || said.Run != nil { // the result of a run concerns only the bot that waits for it
@@ -119,8 +119,8 @@ func chatOf(e entry.Entry) (entry.Chat, bool) {
 	return entry.As[entry.Chat](e)
 }
 
-// origin returns the number of bots' answers that led to the entry, one from another, since a person spoke, and that person's
-// message.
+// origin returns the number of bots' answers in the chain that led from a person's message to the entry, and the root that
+// stands for that message.
 func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string, err error) {
 	itself := turn.RootOf(t.Thread, t.entry.ID)
 	switch {
@@ -136,8 +136,8 @@ func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string,
 	return before + 1, root, err
 }
 
-// toldDriver returns the position of the last of the chats that a person addresses to the coding agent that drives the
-// thread; 0 if there is none. A chat that mentions other bots but not that one is for them.
+// toldDriver returns the position of the last chat in which a person addresses the coding agent that drives the thread, or 0
+// if no chat does. A chat that mentions other bots but not the driver is meant for them.
 func toldDriver(n *News, bots []bot.Bot, chats []entry.Entry) (seq int64) {
 	if n.Driver == "" {
 		return 0

@@ -29,7 +29,7 @@ const (
 	turnWorkers = 512
 	// turnAgain is the longest pause before continuing a turn that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
-	// turnLook is the pause between checks of a turn that is not due, because a mention makes it due.
+	// turnLook is the pause between checks of a turn that is not due: a mention may make it due earlier.
 	turnLook = 250 * time.Millisecond
 )
 
@@ -110,8 +110,8 @@ func overtaken(err error) bool {
 	return errors.Is(err, jobs.ErrTakenByOther) || errors.Is(err, turn.ErrOvertaken)
 }
 
-// postpone releases the worker until the turn is due, and reports whether it did. It does not if the turn is to stop, because
-// then it must not wait. A turn that is stopped later has no worker, and whoever stops it also ends it
+// postpone releases the worker until the turn is due, and reports whether it did. A turn that someone is stopping is not
+// postponed, because it must not wait. A turn that is stopped later has no worker, so whoever stops it also ends it
 // ([Dispatcher.StopTurns]).
 func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], until time.Time) (postponed bool) {
 	ctx, cancel := d.Jobs.Lasting(ctx)
@@ -119,7 +119,7 @@ func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], unti
 	err := db.Persist(ctx, func() error {
 		return d.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
 			postponed = false
-			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job, in the order of whoever stops it
+			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job: whoever stops it locks in this order
 			if gone := fault.CodeOf(err) == fault.NotFound; gone || err == nil && (t.StoppedBy != "" || !t.Status.Active()) {
 				return nil
 			} else if err != nil {
@@ -195,8 +195,8 @@ const turnLostAfter = 10 * time.Second
 // mostRevived limits the turns that one sweep queues again.
 const mostRevived = 500
 
-// reviveTurns queues active turns again that no job would run, because their worker panicked or could not write the end of
-// the turn.
+// reviveTurns queues active turns that have lost their job, because their worker panicked or could not write the end of the
+// turn.
 func (d *Dispatcher) reviveTurns(ctx context.Context) error {
 	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		active, err := turn.OverdueTx(ctx, tx, turnLostAfter)
@@ -331,7 +331,8 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 	return found, waiting, nil
 }
 
-// endWaiting ends turns that are to stop and that nobody is working on. Otherwise they would end only when their turn comes.
+// endWaiting ends turns that are to stop and that nobody is working on. Otherwise they would end only when the queue reaches
+// them.
 func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
 	for _, t := range waiting {
 		failed := d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)})

@@ -148,8 +148,8 @@ func bareFirstDelta(b *testing.B, url string, began time.Time) (first time.Durat
 }
 
 // BenchmarkTurnsAtOnce measures 200 concurrent turns in 200 threads, of a model that takes 2 seconds: how long people wait
-// for an answer, and how much memory a turn takes during its model's call. The memory includes the tail of the one who asked,
-// and the connection of the scripted model.
+// for an answer, and how much memory a turn takes during its model's call. The memory includes the asker's tail and the
+// connection of the scripted model.
 func BenchmarkTurnsAtOnce(b *testing.B) {
 	const many, takes = 200, 2 * time.Second
 	called := make(chan struct{}, many)
@@ -234,7 +234,7 @@ func pieces(b *testing.B, others int) {
 		all.Wait()
 		return modeltest.Reply{Text: text, Before: func(part int) {
 			time.Sleep(pause)
-			if watched && part <= count { // after them comes the end
+			if watched && part <= count { // the end follows them
 				mu.Lock()
 				defer mu.Unlock()
 				wrote[part] = time.Now()

@@ -25,7 +25,7 @@ import (
 // of the models, the bot, and the tools that need a person's approval.
 const asBots = "ARBE_TEST_AS_BOTS"
 
-// botServer is a server until it is killed.
+// botServer runs a server until it is killed.
 func botServer() {
 	given := strings.Split(os.Getenv(asBots), "\n")
 	ctx := context.Background()
@@ -150,7 +150,7 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	t.Logf("%d questions, %d tool effects, %d servers killed", total, len(effects), rounds)
 }
 
-// answersTo returns the ids of the entries that an entry answers, or why there is none.
+// answersTo returns the ids of the entries that an entry answers, or whose turn it ends without an answer.
 func answersTo(e entry.Entry) []string {
 	if c, ok := entry.As[entry.Chat](e); ok && c.Turn != nil {
 		return slices.Clone(c.Turn.Answers)

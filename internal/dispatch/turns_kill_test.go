@@ -34,9 +34,9 @@ import (
 // place is a point in the work on a question at which the server, or Postgres, is killed.
 type place struct {
 	what string
-	// round numbers the kill: all turns of a round are brought to their places and hit at once. Serial ones are brought there
-	// one by one, in the order of the list and after the others, because a server that is held there stops doing some other
-	// things.
+	// round numbers the kill: all turns of a round are brought to their places and hit at once. Serial turns are brought
+	// there one by one, in the order of the list and after the others, because a server that is held there stops doing some
+	// other things.
 	round  int
 	serial bool
 	// row is the row whose write is held, as [holds] names it. It belongs to the question's thread; with side, to the thread
@@ -186,7 +186,7 @@ type killBench struct {
 	scenes map[string]*scene
 }
 
-// reply is the model of all scenes.
+// reply answers as the model of all scenes.
 func (th *killBench) reply(q *modeltest.Request) modeltest.Reply {
 	work := workOf(q)
 	th.mu.Lock()
@@ -522,7 +522,7 @@ func hasty(c *dispatch.Config) {
 	c.Jobs.LockGrace = 200 * time.Millisecond
 }
 
-// ready is a gated driver whose commands end at once.
+// ready returns a gated driver whose commands end at once.
 func ready() *gated {
 	s := newGated()
 	s.Ends = func(string) <-chan time.Time { return time.After(0) }

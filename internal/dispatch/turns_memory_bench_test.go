@@ -82,7 +82,7 @@ func BenchmarkTurnsLongThread(b *testing.B) {
 		}
 		b.ReportMetric(float64(summaries), "summaries")
 	}
-	b.ReportMetric(0, "ns/op") // of several things
+	b.ReportMetric(0, "ns/op") // mixes several measurements
 }
 
 // firstPiece asks something, waits for the answer, and returns the time to its first piece.

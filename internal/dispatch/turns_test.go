@@ -37,7 +37,7 @@ type botBench struct {
 	th       string
 }
 
-// bots is a bot bench with one server and a thread, on a driver whose commands do nothing.
+// bots returns a bot bench with one server and a thread, on a driver whose commands do nothing.
 func bots(t testing.TB, script modeltest.Script) *botBench { return botsOn(t, newGated(), script) }
 
 func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *botBench {
@@ -115,7 +115,7 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 	}
 }
 
-// says writes a chat of Ada's.
+// says writes a chat by Ada.
 func (r *botBench) says(id, text string) {
 	r.t.Helper()
 	if _, err := r.log.Append(r.t.Context(), r.ref(r.th), entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: text})); err != nil {
@@ -180,7 +180,7 @@ func of[P entry.Payload](list []entry.Entry) (found []P) {
 	return found
 }
 
-// calls is a model that calls a tool once with these arguments, and then repeats the tool's result.
+// calls returns a model that calls a tool once with these arguments, and then repeats the tool's result.
 func calls(name string, arguments ...any) modeltest.Script {
 	return func(q *modeltest.Request) modeltest.Reply {
 		if q.Last().Role == "tool" {
@@ -394,7 +394,7 @@ func TestWhatAProviderSaysDoesNotHaveItsKey(t *testing.T) {
 	}
 }
 
-// A key that is also a word of arbe's own changes nothing: neither what arbe writes about its work, nor what runs.
+// A key that is also one of arbe's own words changes neither what arbe writes about its work nor what runs.
 func TestAKeyThatIsAWordOfTheStructureBreaksNothing(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"content", "turn_id", "toolCallId", "stopReason", "command", "arguments", "limit", "text", "type", "true", "0", "list_threads"} {
@@ -800,7 +800,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Run("of sense", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, func(*modeltest.Request) modeltest.Reply {
-			// Its result is always the same, whereas a list of threads changes with the time.
+			// Its result is always the same, whereas a list of threads changes over time.
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "read_thread", Arguments: `{"thread_id":"nowhere"}`}}}
 		})
 		r.says("q", "@bot go")
@@ -810,7 +810,7 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 	})
 }
 
-// near asserts that one entry before the end of the thread's turn warns that a limit is near.
+// near asserts that exactly one entry before the end of the thread's turn warns that a limit is near.
 func (r *botBench) near(want entry.LimitNear) {
 	r.t.Helper()
 	var near []entry.LimitNear
@@ -867,7 +867,7 @@ func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
 	}
 }
 
-// threadWith is a new thread with an environment.
+// threadWith creates a thread with an environment.
 func (r *botBench) threadWith(environment string) string {
 	r.t.Helper()
 	th, err := r.threads.Create(r.t.Context(), r.scope, thread.Draft{Environment: environment})

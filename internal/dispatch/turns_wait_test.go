@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// tunedBench is a bench with a bot whose server is tuned further.
+// tunedBench returns a bench with a bot whose server is tuned further.
 func tunedBench(t *testing.T, script modeltest.Script, tune func(*dispatch.Config)) *botBench {
 	t.Helper()
 	r := benchWithBot(database(t), script)
@@ -95,8 +95,8 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 	}
 }
 
-// TestAWaitIsSaid: people see whom the bot waits for, why, and when it tries again, even while the provider is merely silent.
-// Stop ends the turn at once.
+// TestAWaitIsSaid: people see which provider the bot waits for, why, and when it tries again, even while the provider is
+// merely silent. Stop ends the turn at once.
 func TestAWaitIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

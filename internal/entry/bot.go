@@ -15,7 +15,7 @@ type BotCreated struct {
 	// Handle is how people mention it, without the @.
 	Handle string `json:"handle"`
 	Name   string `json:"name"`
-	// By is the name of who created it.
+	// By is the author's name.
 	By string `json:"by"`
 }
 
@@ -29,12 +29,12 @@ func (b BotCreated) Plain() string { return b.By + " created the bot @" + b.Hand
 // BotChanged records that its author changed a bot or what wakes it.
 type BotChanged struct {
 	AgentID string `json:"agent_id"`
-	// Handle and Name are those after the change.
+	// Handle and Name are the bot's after the change.
 	Handle string `json:"handle"`
 	Name   string `json:"name"`
 	// Changed names what was changed: "instructions", "model". It omits the values, because instructions are long.
 	Changed []string `json:"changed"`
-	// By is the name of who changed it.
+	// By is the author's name.
 	By string `json:"by"`
 }
 

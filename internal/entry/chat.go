@@ -20,7 +20,7 @@ type Chat struct {
 	// ReplyTo is the id of the entry, if any, that it answers.
 	ReplyTo string `json:"reply_to,omitempty"`
 	// Think is how hard the answering bots think; empty for their own setting. Only chats of people have it. If the person
-	// wrote it as a directive, Text still has that; see [ThinkDirective].
+	// wrote it as a directive, Text still contains the directive; see [ThinkDirective].
 	Think Effort `json:"think,omitempty"`
 	// Turn summarizes the bot's turn in its answer; nil in every other chat.
 	Turn *TurnSummary `json:"turn,omitempty"`
@@ -59,7 +59,7 @@ func (a Attachment) IsImage() bool { return a.Width > 0 && strings.HasPrefix(a.M
 // IsText reports whether it is text, judging by its beginning.
 func (a Attachment) IsText() bool { return strings.HasPrefix(a.MediaType, "text/") }
 
-// Title is the name of the file on one line, and never empty.
+// Title returns the name of the file on one line. It is never empty.
 func (a Attachment) Title() string {
 	return cmp.Or(strings.Join(strings.Fields(a.Name), " "), "file "+a.ArtifactID)
 }

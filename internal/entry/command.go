@@ -34,7 +34,7 @@ type Command struct {
 	Input bool `json:"input,omitempty"`
 	// Terminal, if not nil, gives it a terminal, which the program that requested the command reads and writes.
 	Terminal *Terminal `json:"terminal,omitempty"`
-	// Directory is where it starts; empty means the environment's directory. If it is relative, it is below that.
+	// Directory is where it starts; empty means the environment's directory. A relative directory is below the environment's.
 	Directory string `json:"directory,omitempty"`
 	// Env holds environment variables in addition to those of its environment. Everyone who reads the thread sees them.
 	Env map[string]string `json:"env,omitempty"`
@@ -176,7 +176,7 @@ func ParseCommand(text string) (command string, ok bool) {
 // killed.
 const CancelGrace = 10 * time.Second
 
-// ResultID is the id of the [CommandResult] of the command entry with this id. It is derived, so that a command has one
+// ResultID returns the id of the [CommandResult] of the command entry with this id. It is derived, so that a command has one
 // result even if several servers write it: a log stores one entry per id.
 func ResultID(commandID string) string { return commandID + resultSuffix }
 
@@ -193,8 +193,8 @@ type CommandWaiting struct {
 	Limit int `json:"limit,omitempty"`
 }
 
-// What a command waits for: the end of another command of its thread or house, a free server, or the return of the
-// machine that its sandbox is on.
+// The values of CommandWaiting.For: a command waits for the end of another command of its thread or house, for a free server,
+// or for the return of the machine that its sandbox is on.
 const (
 	WaitThread  = "thread"
 	WaitHouse   = "house"
@@ -295,7 +295,7 @@ func (r CommandResult) Omitted() int64 {
 	return max(max(r.OutputBytes, 0)-int64(len(r.Output))-int64(len(r.OutputTail)), 0)
 }
 
-// Failed reports that the command did not run, did not end by itself, or ended with an exit code other than 0.
+// Failed reports that the command did not run, was ended from outside, or ended with an exit code other than 0.
 func (r CommandResult) Failed() bool {
 	return r.ExitCode != 0 || r.Error != "" || r.TimedOut || r.Cancelled || r.OutOfMemory
 }

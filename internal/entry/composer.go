@@ -16,8 +16,8 @@ type ComposerCommand struct {
 	Help string
 }
 
-// ComposerCommands lists all of them. [ParseCommand] parses /run and its short form, [ParseDelegation] parses /delegate, and
-// [ThinkDirective] parses /think.
+// ComposerCommands lists all composer commands. [ParseCommand] parses /run and its short form, [ParseDelegation] parses
+// /delegate, and [ThinkDirective] parses /think.
 var ComposerCommands = []ComposerCommand{
 	{Name: "run", Usage: "/run COMMAND", Help: "Run a command in the thread's sandbox. !COMMAND does the same."},
 	{Name: "delegate", Usage: "/delegate @AGENT TASK", Help: "Give a task to a coding agent, which works on it in a thread and a sandbox of its own. Without @AGENT it is @pi."},

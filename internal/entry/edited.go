@@ -6,12 +6,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Authors may edit and delete their messages. The log keeps the message as it was said, and a later entry records the new text or
-// the deletion. Whoever shows messages, or gives them to a model, uses the last such entry. Package entrystate returns the present state
-// of a message without reading on.
+// Authors may edit and delete their messages. The log keeps the message as it was said, and a later entry records the new
+// text or the deletion. Whoever shows messages, or gives them to a model, uses the last such entry. Package entrystate
+// returns the present state of a message without reading on.
 
-// MaxEdited is the longest text of an edited message in bytes. It is shorter than [MaxText], because a page of a log is read together
-// with the present texts of its messages, whatever their number.
+// MaxEdited is the longest text of an edited message in bytes. It is shorter than [MaxText], because a page of a log is read
+// together with the present texts of its messages, whatever their number.
 const MaxEdited = 32 << 10
 
 // ChatEdited records that the author of a message changed its text. Both entries have the same author.
@@ -40,11 +40,11 @@ func (c ChatEdited) Validate() error {
 	return validChat(c.EntryID, c.Seq)
 }
 
-// Plain leaves out the text, because the message may have been deleted since, and then none of its texts are shown.
+// Plain leaves out the text, because the message may have been deleted since. No text of a deleted message is shown.
 func (c ChatEdited) Plain() string { return "edited the message " + c.EntryID }
 
-// ChatDeleted records that the author of a message deleted it. Both entries have the same author. Neither the text nor the edits are
-// shown to people or models from then on.
+// ChatDeleted records that the author of a message deleted it. Both entries have the same author. From then on, neither the
+// text nor the edits are shown to people or models.
 type ChatDeleted struct {
 	// EntryID is the id of the [Chat], and Seq its position.
 	EntryID string `json:"entry_id"`
@@ -59,8 +59,8 @@ func (c ChatDeleted) Validate() error { return validChat(c.EntryID, c.Seq) }
 
 func (c ChatDeleted) Plain() string { return "deleted the message " + c.EntryID }
 
-// Quiet is the prefix of the types of entries that only describe another message. They do not move a thread up in lists, and are not
-// unread.
+// Quiet is the prefix of the types of entries that only describe another message. They do not move a thread up in lists, and
+// do not count as unread.
 const Quiet = "signal.chat."
 
 func validChat(id string, seq int64) error {

@@ -12,9 +12,9 @@ type Effort string
 
 // The efforts. A model that cannot think ignores them, and one that lacks a level uses the next higher one.
 const (
-	// EffortDefault leaves it to the provider how hard its model thinks.
+	// EffortDefault lets the provider decide how hard its model thinks.
 	EffortDefault Effort = ""
-	// EffortOff is no thinking, or as little as the model can.
+	// EffortOff means no thinking, or as little as the model allows.
 	EffortOff    Effort = "off"
 	EffortLow    Effort = "low"
 	EffortMedium Effort = "medium"

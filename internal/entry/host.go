@@ -36,7 +36,7 @@ func (h HostRefused) parts(Entry) []Part {
 	return []Part{{Work{CommandWork, h.CommandID}, Notes}, {Work{HostWork, HostID(h.EnvironmentID, h.Host)}, Opens}}
 }
 
-// HostID is the id of the [HostWork] of a host and an environment; empty if either is empty.
+// HostID returns the id of the [HostWork] of a host and an environment; empty if either is empty.
 func HostID(environment, host string) string {
 	if environment == "" || host == "" {
 		return ""

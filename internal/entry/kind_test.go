@@ -207,7 +207,7 @@ func TestConfine(t *testing.T) {
 	}
 }
 
-// chat is a draft with this payload, changed.
+// chat returns a draft with this payload, changed by change unless that is nil.
 func chat(payload string, change func(*entry.Draft)) entry.Draft {
 	d := entry.Draft{Type: "chat", Payload: json.RawMessage(payload)}
 	if change != nil {

@@ -45,7 +45,7 @@ func (a PermissionAsked) parts(Entry) []Part {
 	return []Part{{Work{ApprovalWork, a.ApprovalID}, Opens}, {Work{CallWork, a.CallID}, Updates}, {a.Asker(), Updates}}
 }
 
-// Asker is the turn or the run that asks.
+// Asker returns the turn or the run that asks.
 func (a PermissionAsked) Asker() Work { return AnswerWork(cmp.Or(a.TurnID, RunID(a.Epoch))) }
 
 func (a PermissionAsked) agents() []string { return []string{a.AgentID} }
@@ -65,7 +65,7 @@ func (a PermissionAsked) Validate() error {
 // maxTool limits the name of a tool, in bytes. A runner chooses it, and every list of questions to people shows it.
 const maxTool = 200
 
-// MaxAsked limits the arguments of a call that people are asked about, in bytes. They should be able to read all of it.
+// MaxAsked limits the arguments of a call that people are asked about, in bytes. People should be able to read all of them.
 const MaxAsked = 256 << 10
 
 // validAsker checks the asker: a turn, whose approval has an id, or a run, for which arbe adds the id.
@@ -133,7 +133,7 @@ func (a PermissionAnswered) parts(e Entry) []Part {
 	return parts
 }
 
-// Asker is the turn or the run that asked.
+// Asker returns the turn or the run that asked.
 func (a PermissionAnswered) Asker() Work { return AnswerWork(cmp.Or(a.TurnID, RunID(a.Epoch))) }
 
 func (a PermissionAnswered) agents() []string { return []string{a.AgentID, a.AnsweredBy} }

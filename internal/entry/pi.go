@@ -32,7 +32,8 @@ type PiAssistant struct {
 	Turn string
 	// Content has blocks of text, thinking and tool calls, in the order in which they were written.
 	Content []PiBlock
-	// API is the dialect of the call in pi's names, such as "anthropic-messages". Provider and Model were asked.
+	// API is the dialect of the call in pi's names, such as "anthropic-messages". Provider and Model are those that were
+	// asked.
 	API      string
 	Provider string
 	Model    string
@@ -76,21 +77,21 @@ type PiDetails struct {
 	Added      int64  `json:"added,omitempty"`
 	Removed    int64  `json:"removed,omitempty"`
 	ArtifactID string `json:"artifactId,omitempty"`
-	// WholeBytes is how long the text of the result is, of which the content has only a part; 0 if that has all of it. ArtifactID is
-	// then the artifact that has it whole; empty if it could not be kept.
+	// WholeBytes is the length of the result's whole text, if the content has only a part of it; otherwise 0. ArtifactID is
+	// then the artifact with the whole text; empty if it could not be kept.
 	WholeBytes int64 `json:"wholeBytes,omitempty"`
 	// Instructions is the workspace's AGENTS.md, if this is the turn's first use of the sandbox and the bot has not read the
 	// current version. The model reads it as a note after the result.
 	Instructions string `json:"instructions,omitempty"`
 }
 
-// PiRole is "user".
+// PiRole returns "user".
 func (PiUser) PiRole() string { return "user" }
 
-// PiRole is "assistant".
+// PiRole returns "assistant".
 func (PiAssistant) PiRole() string { return "assistant" }
 
-// PiRole is "toolResult".
+// PiRole returns "toolResult".
 func (PiToolResult) PiRole() string { return "toolResult" }
 
 // PiStop is why an answer ended.
@@ -180,7 +181,7 @@ type PiBlock struct {
 // PiText returns a block of text.
 func PiText(text string) PiBlock { return PiBlock{Type: PiTextBlock, Text: text} }
 
-// Type is its entry's kind.
+// Type returns the kind of its entry.
 func (PiAssistant) Type() string { return "pi.assistant" }
 
 // parts: an answer opens its calls only if it ended with [PiToolUse], because otherwise they are never run.
@@ -217,7 +218,7 @@ func (a PiAssistant) Plain() string {
 	return strings.Join(lines, "\n")
 }
 
-// Type is its entry's kind.
+// Type returns the kind of its entry.
 func (PiToolResult) Type() string { return "pi.tool_result" }
 
 func (r PiToolResult) parts(e Entry) []Part {

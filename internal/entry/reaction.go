@@ -10,8 +10,8 @@ import (
 // MaxEmoji is the maximum length of an emoji in a reaction, in bytes.
 const MaxEmoji = 32
 
-// ChatReacted records that a member added or removed a reaction. Its author is that member. It starts no bot, is not unread, and does
-// not move the thread up in lists.
+// ChatReacted records that a member added or removed a reaction. Its author is that member. It starts no bot, does not count
+// as unread, and does not move the thread up in lists.
 type ChatReacted struct {
 	// EntryID is the id of a [Chat] or a [Command], and Seq its position.
 	EntryID string `json:"entry_id"`
@@ -51,9 +51,9 @@ const (
 	tagEnd                  = '\U000e007f'
 )
 
-// Emoji returns the stored form of a text that is a single emoji of at most [MaxEmoji] bytes: a picture with its presentation and skin
-// tone, a sequence of pictures that are joined into one, a flag, or a keycap. Pictures with a text presentation, such as a heart, always get
-// the emoji presentation, so that the same picture is the same reaction.
+// Emoji returns the stored form of a text that is a single emoji of at most [MaxEmoji] bytes: a picture with its presentation
+// and skin tone, a sequence of pictures that are joined into one, a flag, or a keycap. Pictures with a text presentation,
+// such as a heart, always get the emoji presentation, so that the same picture is the same reaction.
 func Emoji(text string) (stored string, ok bool) {
 	if text == "" || len(text) > MaxEmoji || !utf8.ValidString(text) {
 		return "", false

@@ -172,7 +172,7 @@ type RunFinished struct {
 	Epoch int64 `json:"epoch"`
 	// Outcome is "completed", "failed" or "cancelled".
 	Outcome string `json:"outcome"`
-	// StopReason is why the agent's last answer ended. ExitCode is its program's; nil if it did not exit.
+	// StopReason is why the agent's last answer ended. ExitCode is the exit code of its program; nil if it did not exit.
 	StopReason string `json:"stop_reason,omitempty"`
 	ExitCode   *int   `json:"exit_code,omitempty"`
 	// Error describes a failure, and Phase is the phase in which it happened; both are empty if there was none.

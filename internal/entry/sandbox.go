@@ -111,7 +111,7 @@ func (p TreePart) restored() string {
 	return said
 }
 
-// kept tells where the part is kept that did not come back.
+// kept tells where a part that did not come back is kept.
 func (p TreePart) kept() string {
 	if p.ArtifactID == "" {
 		return ""
@@ -156,8 +156,8 @@ type PreparationStep struct {
 // ReducedLimits is the name of the step in which limits were reduced to the operator's; its output lists them.
 const ReducedLimits = "limits reduced"
 
-// CachedEnvironment is the name of the step that took the files that another sandbox was built with, in place of a clone and a setup;
-// its output says when that was.
+// CachedEnvironment is the name of the step that copies the files of an earlier build instead of cloning and running the
+// setup. Its output says when that build was.
 const CachedEnvironment = "cached environment"
 
 func (EnvironmentPrepared) Type() string { return "signal.environment.prepared" }

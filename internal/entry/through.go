@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Through returns the draft of a chat or command with v in its payload. It returns other drafts, and those from a browser, unchanged.
-// The draft must be valid; see [Check].
+// Through returns the draft of a chat or command with v in its payload. It returns other drafts, and those from a browser,
+// unchanged. The draft must be valid; see [Check].
 func Through(d Draft, v Via) Draft {
 	if v.Client == "" || d.Type != (Chat{}).Type() && d.Type != (Command{}).Type() {
 		return d

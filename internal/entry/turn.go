@@ -45,7 +45,7 @@ func StepDelta(id string) (step, call string, ok bool) {
 // the step. Later calls have a greater pair.
 func StepCall(attempt, n int) string { return strconv.Itoa(attempt) + "." + strconv.Itoa(n) }
 
-// EarlierCall reports whether the call that one delta names, as [StepDelta] returns it, was before another's.
+// EarlierCall reports whether one model call, as [StepDelta] returns it, was before another.
 func EarlierCall(one, other string) bool {
 	number := func(call string) (attempt, n int) {
 		first, second, _ := strings.Cut(call, ".")

@@ -37,7 +37,7 @@ func Visible(text string, mark func(c rune) string) string {
 	return b.String()
 }
 
-// isPrintableASCII is a fast path for most texts.
+// isPrintableASCII reports whether a text has only printable ASCII characters. It is a fast path for most texts.
 func isPrintableASCII(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= 0x7f {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Queue holds the messages to the agent that drives a thread that were not yet taken for it, in the order in which they will
-// be. The server and the runner both read the log with this type, so that they agree. It is not safe for concurrent use.
+// Queue holds the messages that wait for the agent that drives a thread, in the order in which they will be taken. The server
+// and the runner both read the log with this type, so that they agree. It is not safe for concurrent use.
 type Queue struct {
 	agent string
 	// through is the position up to which nothing waits, and done the position of the last message that was taken or
@@ -23,8 +23,8 @@ type Queued struct {
 	Time       time.Time
 	// Chat is the message as the agent will get it, with the text of the last edit.
 	Chat Chat
-	// Version is the position of its last change, or its own. EditedAt is the position of the last edit, and EditedBy its
-	// author; zero if there was none.
+	// Version is the position of its last change, or of the message if it was not changed. EditedAt is the position of the
+	// last edit, and EditedBy its author; zero if there was none.
 	Version, EditedAt int64
 	EditedBy          string
 }

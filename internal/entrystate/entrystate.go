@@ -1,6 +1,6 @@
-// Package entrystate keeps the present state of messages: their edits, deletion and reactions. The log keeps messages as they were
-// said, and the entries that change them ([entry.ChatEdited], [entry.ChatDeleted], [entry.ChatReacted]). The rows of this package are
-// written together with these entries, so that a reader of a part of a log need not read on to its end.
+// Package entrystate keeps the present state of messages: their edits, deletion and reactions. The log keeps messages as they
+// were said, and the entries that change them ([entry.ChatEdited], [entry.ChatDeleted], [entry.ChatReacted]). The rows of
+// this package are written together with these entries, so that a reader of a part of a log need not read on to its end.
 //
 // Package dispatch decides who may change a message, and what follows from a change.
 package entrystate
@@ -33,12 +33,12 @@ type State struct {
 	// Seq and ID are those of the message.
 	Seq int64
 	ID  string
-	// Text is the present text of an edited message, and Deleted reports that the message was deleted. Edits are the positions of the
-	// entries that edited it. A fork has no Edits for the messages that it shares with its source.
+	// Text is the present text of an edited message, and Deleted reports that the message was deleted. Edits are the
+	// positions of the entries that edited it. A fork has no Edits for the messages that it shares with its source.
 	Text    string
 	Deleted bool
 	Edits   []int64
-	// At is the time of the last edit or of the deletion; zero if there was none.
+	// At is the time of the last edit or of the deletion; zero if there was neither.
 	At time.Time
 	// Reactions are in the order in which each emoji was first used.
 	Reactions []Reaction
@@ -53,8 +53,8 @@ type Reaction struct {
 // States holds the states of the entries that have one, by position.
 type States map[int64]State
 
-// Now returns the present form of an entry: an edited message with its new text, and others unchanged. gone reports that the message was
-// deleted.
+// Now returns the present form of an entry: an edited message with its new text, and others unchanged. gone reports that the
+// message was deleted.
 func (s States) Now(e entry.Entry) (now entry.Entry, gone bool) {
 	became, changed := s[e.Seq]
 	switch {
@@ -132,8 +132,8 @@ func DeletedTx(ctx context.Context, tx pgx.Tx, house, thread string) (int64, err
 	return queries.DeletedMessages(ctx, tx, house, thread)
 }
 
-// LastTx returns the last message of an agent among the last entries of a log. tail is the position of the last entry. ok is false if
-// there is no such message.
+// LastTx returns the last message of an agent among the last entries of a log. tail is the position of the last entry. ok is
+// false if there is no such message.
 func LastTx(ctx context.Context, tx pgx.Tx, log stream.Ref, tail int64, author string) (e entry.Entry, ok bool, err error) {
 	r, err := queries.LastChat(ctx, tx, query.LastChatParams{HouseID: log.House, Stream: log.Name, Behind: tail - span, Author: author})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -142,8 +142,8 @@ func LastTx(ctx context.Context, tx pgx.Tx, log stream.Ref, tail int64, author s
 	return entry.Entry{Seq: r.Seq, ID: r.ID, Type: entry.Chat{}.Type(), Author: author, Payload: []byte(r.Payload)}, err == nil, err
 }
 
-// ChangeTx records the new text of a message; a nil text deletes it. by is the position of the entry that records the change in the same
-// transaction. Lists and search have the new text once the transaction is committed.
+// ChangeTx records the new text of a message; a nil text deletes it. by is the position of the entry that records the change
+// in the same transaction. Lists and search have the new text once the transaction is committed.
 func ChangeTx(ctx context.Context, tx pgx.Tx, log stream.Ref, thread string, message entry.Entry, text *string, by int64) error {
 	err := queries.PutChatEdit(ctx, tx, query.PutChatEditParams{HouseID: log.House, ThreadID: thread, Stream: log.Name, Seq: message.Seq, EntryID: message.ID, Text: text, Edit: by})
 	if err != nil {
@@ -165,8 +165,8 @@ type Wording struct {
 	At  time.Time
 }
 
-// Wordings returns the texts that a message has had, the oldest first. It returns none for a deleted message, and for an entry that is
-// not a message. The error is a [fault.NotFound] if there is no such entry.
+// Wordings returns the texts that a message has had, the oldest first. It returns none for a deleted message, and for an
+// entry that is not a message. The error is a [fault.NotFound] if there is no such entry.
 func Wordings(ctx context.Context, d *db.DB, log *stream.Log, ref stream.Ref, thread, id string) (list []Wording, err error) {
 	first, err := log.Get(ctx, ref, id)
 	if err != nil {

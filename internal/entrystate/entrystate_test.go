@@ -54,7 +54,7 @@ func setup(t *testing.T) *bench {
 	return b
 }
 
-// person is a new member of the bench's house.
+// person adds a member to the bench's house.
 func (b *bench) person(name string) db.Scope {
 	b.t.Helper()
 	scope := db.Scope{House: b.ada.House}

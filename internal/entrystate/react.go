@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// maxOwn limits the reactions of an agent to one entry, maxChanges how often the agent may change them, and maxEmoji the different
-	// emoji of an entry.
+	// maxOwn limits the reactions of an agent to one entry, maxChanges how often the agent may change them, and maxEmoji the
+	// different emoji of an entry.
 	maxOwn, maxChanges, maxEmoji = 8, 20, 20
 )
 
-// ReactTx adds or removes an agent's reaction to the entry at a position. It reports whether that changed anything; if so, the caller
-// writes an entry in the same transaction. The caller holds the lock of the thread's row. The error is a [fault.Exhausted] at a limit.
+// ReactTx adds or removes an agent's reaction to the entry at a position. It reports whether that changed anything; if so,
+// the caller writes an entry in the same transaction. The caller holds the lock of the thread's row. The error is a
+// [fault.Exhausted] at a limit.
 func ReactTx(ctx context.Context, tx pgx.Tx, log stream.Ref, thread string, seq int64, agent, emoji string, remove bool) (changed bool, err error) {
 	rows, err := queries.ReactionsTo(ctx, tx, log.House, log.Name, seq)
 	if err != nil {

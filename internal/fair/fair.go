@@ -10,8 +10,8 @@ import (
 // Queue is a waiting line in which houses take turns by what they have used, however often each of them waits (start-time
 // fair queuing). The zero value is ready to use. Its owner's lock guards it.
 type Queue struct {
-	// clock is where the last turn that began stands in the order of all turns, and next where the next turn of each house
-	// stands, if that is not at the clock.
+	// clock is the position, in the order of all turns, of the last turn that began. next holds the position of each house's
+	// next turn, unless that is the clock.
 	clock   int64
 	next    map[string]int64
 	waiting []*Turn
@@ -28,7 +28,7 @@ type Turn struct {
 	start int64
 }
 
-// Add adds a turn of a house, which waits.
+// Add adds a waiting turn of a house.
 func (q *Queue) Add(house string, cost int64) *Turn {
 	t := &Turn{House: house, Cost: cost, Begun: make(chan struct{}), start: max(q.clock, q.next[house])}
 	if q.next == nil {
@@ -39,7 +39,7 @@ func (q *Queue) Add(house string, cost int64) *Turn {
 	return t
 }
 
-// First returns the turn that begins next, of those that may; nil if none may. A nil may allows all.
+// First returns the next turn to begin among those that may allows; nil if it allows none. A nil may allows all.
 func (q *Queue) First(may func(*Turn) bool) (first *Turn) {
 	for _, t := range q.waiting {
 		if (first == nil || t.start < first.start) && (may == nil || may(t)) {
@@ -71,7 +71,7 @@ func (q *Queue) remove(t *Turn) bool {
 // End ends a turn that has begun.
 func (q *Queue) End() {
 	q.running--
-	if q.running == 0 && len(q.waiting) == 0 { // everybody had enough
+	if q.running == 0 && len(q.waiting) == 0 { // nobody is behind any more
 		clear(q.next)
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// moderatePace is how many bytes of output a second and core a server reads at the moderate pace, of all houses
-	// together: a small part of what it could.
+	// moderatePace is how many bytes of output, of all houses together, a server reads per second and core at the moderate
+	// pace. It is a small part of what the server could read.
 	moderatePace = 8 << 20
 	// askedLately is how long after a house asked for something the others keep to the moderate pace. It is longer than
 	// a command takes to begin, and than people and bots need for the next one of several quick commands.
@@ -34,8 +34,8 @@ const (
 //
 // A house that is alone gets all of it. If several houses print more than the server reads, they take turns by what they
 // have used, however many commands each of them has. While other houses ask for something, a house's output is read at a
-// moderate pace, because to print fast costs the machine more than to read: the program, the writing of its record and the
-// disk are as busy as the server.
+// moderate pace, because printing costs the machine more than reading: the program, the writing of its record and the disk
+// are as busy as the server.
 //
 // It is safe for concurrent use.
 type Output struct {
@@ -70,8 +70,8 @@ func (o *Output) Ask(house string) {
 	o.activity.Ask(house, time.Now())
 }
 
-// Begin waits until the server may work on n bytes of a house's output, or ctx ends. The caller calls end after its work,
-// and waits for nothing before.
+// Begin waits until the server may work on n bytes of a house's output, or ctx ends. The caller calls end after its work, and
+// must not wait for anything before that.
 func (o *Output) Begin(ctx context.Context, house string, n int) (end func()) {
 	o.mu.Lock()
 	piece := o.pieces.Add(house, int64(n)+pieceCost)
@@ -158,7 +158,7 @@ func (o *Output) Shows(house string, n int) int {
 	return n
 }
 
-// Writer returns a writer to w within the share of a house. It waits until ctx ends at most.
+// Writer returns a writer to w within the share of a house. A write waits for its turn, until ctx ends at the latest.
 func (o *Output) Writer(ctx context.Context, house string, w io.Writer) io.Writer {
 	return sharedWriter{ctx, o, house, w}
 }

@@ -22,7 +22,7 @@ func TestAHouseAloneIsReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOutput()
 		began := time.Now()
-		s.Ask("a") // what it asks for itself does not slow it
+		s.Ask("a") // its own requests do not slow it
 		var all sync.WaitGroup
 		for range s.most { // as many commands as may be worked on at once
 			all.Go(func() { s.work("a", 1000, 64<<10, time.Microsecond) })

@@ -49,11 +49,11 @@ type Call struct {
 // Well reports whether the call ended normally: with a complete answer and no error in it.
 func (c Call) Well() bool { return c.Outcome == OK && c.Stop != entry.PiError }
 
-// Usage is what the ended calls of a run used.
+// Usage is the usage of the ended calls of a run.
 type Usage struct {
 	model.Usage
-	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown reports that it lacks some calls, because
-	// the price of their model is unknown.
+	// CostMicros is their cost, in millionths of a US dollar. CostUnknown reports that it lacks some calls, because the price
+	// of their model is unknown.
 	CostMicros  int64
 	CostUnknown bool
 	Calls       int64
@@ -73,7 +73,7 @@ func UsageTx(ctx context.Context, tx pgx.Tx, house, thread string, epochs ...int
 	return used, err
 }
 
-// LastTx returns the call of a run that began last; nil if there is none. If ref is not empty, only calls of that model
+// LastTx returns the call that a run began last; nil if the run has made none. If ref is not empty, only calls of that model
 // count, because agents also ask small models about side issues.
 func LastTx(ctx context.Context, tx pgx.Tx, house, thread string, epoch int64, ref string) (*Call, error) {
 	last, err := queries.LastRunCall(ctx, tx, query.LastRunCallParams{HouseID: house, ThreadID: thread, Epoch: epoch, Model: ref})
@@ -101,8 +101,8 @@ type account struct {
 
 func (p Pass) scope() db.Scope { return db.Scope{House: p.House, Agent: p.Agent} }
 
-// open begins the record of a call with about so many input tokens, and reserves what it may cost. If that exceeds a
-// limit, the error is a [fault.Exhausted].
+// open begins the record of a call with about this many input tokens, and reserves what it may cost. If that exceeds a limit,
+// the error is a [fault.Exhausted].
 func (g *Gateway) open(ctx context.Context, pass Pass, bot turn.Bot, e model.Endpoint, id string, input int64) (*account, error) {
 	a := &account{gateway: g, pass: pass, endpoint: e, model: id}
 	var micros int64

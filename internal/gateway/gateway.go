@@ -29,7 +29,7 @@ import (
 // Prefix is the path prefix of the gateway. The name of an endpoint follows it.
 const Prefix = "/api/model/"
 
-// Limits of what agents use at once.
+// Limits on what agents use at once.
 const (
 	// maxBody is the largest size of a request, in bytes. Providers do not accept more.
 	maxBody = 32 << 20
@@ -83,7 +83,7 @@ type Config struct {
 	Client *model.Client
 	// Bot returns the bot of a run, with its limits.
 	Bot func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error)
-	// Roots and Budget are the limits of turns; both spend the same money.
+	// Roots and Budget are the limits of turns. They apply to runs too, because both spend the same money.
 	Roots  turn.RootLimits
 	Budget turn.Budget
 	Logger *slog.Logger

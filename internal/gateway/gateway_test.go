@@ -307,7 +307,7 @@ func TestASilentProvider(t *testing.T) {
 	}
 }
 
-// The limits are those of turns: what turns spend, runs cannot, and the reverse.
+// Runs and turns share their limits: neither can spend what the other has spent.
 func TestTheLimits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -159,7 +159,7 @@ func (b *bench) last() (last *gateway.Call) {
 	return last
 }
 
-// await waits until so many calls were recorded, because an agent that leaves cannot know when.
+// await waits until this many calls are recorded, because an agent that leaves cannot know when its call is.
 func (b *bench) await(calls int64) (u gateway.Usage) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); u.Calls < calls && time.Now().Before(deadline); time.Sleep(time.Millisecond) {

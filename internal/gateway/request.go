@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 )
 
-// action is what a request wants.
+// action is the purpose of a request.
 type action string
 
 const (
@@ -120,7 +120,7 @@ func tooLarge() error {
 	return refusal{http.StatusRequestEntityTooLarge, fault.Newf(fault.Exhausted, "send less", "a request has at most %d MiB", maxBody>>20).WithReason(fault.TooLarge)}
 }
 
-// head is what the gateway parses of a request.
+// head is the part of a request that the gateway parses.
 type head struct {
 	model string
 	// remote names something that the provider would run or fetch for the request; empty if there is none.
@@ -217,7 +217,7 @@ func blank(text []byte, at int) int {
 	return at
 }
 
-// skip returns where the JSON value that begins at a position ends; the end of the text if it does not.
+// skip returns where the JSON value that begins at a position ends, or the end of the text if the value is incomplete.
 func skip(text []byte, at int) int {
 	for depth := 0; at < len(text); {
 		switch c := text[at]; {

@@ -17,7 +17,7 @@ type Exit struct {
 	Stderr string
 }
 
-// String is "exit status 1" or "killed by signal 9 (killed)".
+// String returns "exit status 1" or "killed by signal 9 (killed)".
 func (e Exit) String() string {
 	if e.Code < 0 {
 		return "killed by signal " + strconv.Itoa(int(e.Signal)) + " (" + e.Signal.String() + ")"
@@ -97,8 +97,8 @@ func (t *Tally) Add(p entry.Payload) {
 func (t *Tally) Fresh() { t.answers = 0; t.last = entry.PiAssistant{} }
 
 // Decide judges the transcript and the exit together. failed is another reason for failure, if there is one. Decide takes the
-// first of: failed; a model's error; an answer that was cut off, even if it has text, because the agent did not end by
-// itself; an unexpected exit; an answer without any text.
+// first of: failed; a model's error; an answer that was cut off, even if it has text, because the agent did not finish; an
+// unexpected exit; an answer without any text.
 func (t *Tally) Decide(failed string, exit Exit) Outcome {
 	o := Outcome{Failed: failed, Stop: t.last.StopReason, Text: t.text}
 	switch {

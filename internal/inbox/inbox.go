@@ -1,10 +1,10 @@
-// Package inbox is what each member of a house has read, and what needs them: threads in which they are mentioned, in which
-// a bot waits for a person's approval, and in which work that they asked for has ended while they did not look.
+// Package inbox keeps what each member of a house has read, and which threads need them: those in which they are mentioned,
+// in which a bot waits for a person's approval, or in which work that they asked for has ended while they did not look.
 //
-// What a member has read is a position in a thread, one small row that only they write. What needs them is written as
-// notices, with the commit of what causes them: a decision about a chat that mentions them ([Inboxes.MentionTx]), the end
-// of a turn or a run (triggers of the database). A thread has at most one notice of each kind for each member, however much
-// happens. The query Needs is the only place that counts.
+// How far a member has read a thread is a position, one small row that only they write. A thread needs a member if they have
+// a notice there. A notice is committed with its cause: a decision about a chat that mentions them ([Inboxes.MentionTx]), or
+// the end of a turn or a run (triggers of the database). A thread has at most one notice of each kind for each member,
+// however much happens. The query Needs is the only place that counts.
 //
 // people.go says how people are mentioned.
 package inbox
@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// MaxNeeds is how many threads an [Inbox] has at most. Its total counts all.
+	// MaxNeeds limits the threads in an [Inbox]. Its Total counts all of them.
 	MaxNeeds = 100
-	// MaxDirect is how many direct messages an [Inbox] has at most.
+	// MaxDirect limits the direct messages in an [Inbox].
 	MaxDirect = 20
 	// MaxUnread is the largest [Reading.Unread].
 	MaxUnread = 100
-	// span is how many of a thread's last entries are looked at to count what is unread.
+	// span limits the entries at the end of a thread that are searched for unread messages.
 	span = 500
 )
 
-// Inbox is what needs a member.
+// Inbox holds the threads that need a member.
 type Inbox struct {
-	// Total is how many threads need them, Needs the latest of these.
+	// Total counts the threads that need the member, and Needs has the latest of them.
 	Total int
 	Needs []Need
 	// Readings are of the threads that were asked for, and of Direct.
@@ -47,7 +47,7 @@ type Inbox struct {
 // Direct is a direct message of a member.
 type Direct struct {
 	Thread, Name string
-	// Agent is whom it is with: another person, or a bot if Kind is "bot". AgentName is empty if they left.
+	// Agent is the other side: a person, or a bot if Kind is "bot". AgentName is empty if they left.
 	Agent, AgentName, Kind string
 	At                     time.Time
 }
@@ -55,7 +55,7 @@ type Direct struct {
 // Need is a thread that needs a member.
 type Need struct {
 	Thread, Name string
-	// Why it does: at least one of these.
+	// The reasons. At least one is true.
 	Approval, Mention, Failed, Finished bool
 	// Seq is the first entry to read; 0 if no entry is unread.
 	Seq int64
@@ -68,13 +68,13 @@ type Reading struct {
 	Thread string
 	// Seq is the last entry that they have seen; 0 if they have not opened it.
 	Seq int64
-	// Unread is how many messages of others are later, at most [MaxUnread].
+	// Unread counts the later messages of others, up to [MaxUnread].
 	Unread int
-	// Muted says that the thread needs them only when somebody mentions them.
+	// Muted reports that the thread needs them only when somebody mentions them.
 	Muted bool
 }
 
-// Inboxes are those of all members. It is safe for concurrent use.
+// Inboxes manages the inboxes of all members. It is safe for concurrent use.
 type Inboxes struct {
 	db *db.DB
 	q  *query.Queries
@@ -159,13 +159,13 @@ func (b *Inboxes) change(ctx context.Context, scope db.Scope, thread string, f f
 	return changed, err
 }
 
-// MentionTx tells people of a house, in the transaction that decides about it, that an entry of a thread mentions them.
+// MentionTx tells people of a house that an entry of a thread mentions them, in the transaction that decides about the entry.
 func (b *Inboxes) MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error {
 	return b.q.AddNotices(ctx, tx, query.AddNoticesParams{ThreadID: thread, Agents: people, Kind: "mention", Seq: seq})
 }
 
-// UnmentionTx takes back that entries of a thread mention a person. still returns the positions of others that do, from one position to
-// another: those that the person has not read are what the thread needs them for from then on.
+// UnmentionTx withdraws the mentions of a person by entries of a thread. still returns the positions of the other entries,
+// from first to last, that mention the person. The thread continues to need the person for those that they have not read.
 func (b *Inboxes) UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, person string, seqs []int64, still func(first, last int64) ([]int64, error)) error {
 	n, err := b.q.Mention(ctx, tx, house, person, thread)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// maxPeople is how many people of a house can be mentioned: the first to join.
+// maxPeople limits the people of a house who can be mentioned, to those who joined first.
 const maxPeople = 1000
 
 // Person is a person of a house.
@@ -19,7 +19,8 @@ type Person struct {
 	Handles []string
 }
 
-// PeopleTx returns the people of a house who can be mentioned. taken are the handles of its bots, which mean these.
+// PeopleTx returns the people of a house who can be mentioned. taken holds the handles of its bots, which always mean the
+// bots.
 func (b *Inboxes) PeopleTx(ctx context.Context, tx pgx.Tx, house string, taken []string) (people []Person, err error) {
 	rows, err := b.q.PeopleOfHouse(ctx, tx, house, maxPeople)
 	for _, r := range rows {

@@ -53,16 +53,16 @@ type fairPilot struct {
 	machineGone time.Duration
 
 	mu sync.Mutex
-	// unsure are jobs that this server may have taken: the database did not confirm the commit. Otherwise they would
-	// count as running here, and nobody would run them.
+	// unsure are jobs that this server may have taken: the database did not confirm the commit. If they were forgotten, they
+	// would count as running here, and nobody would run them.
 	unsure []int64
 }
 
 // take selects the next jobs of a queue: at most @most jobs of the persons, houses and threads that run the fewest. A job's
 // place is the number of jobs of its person that would run with it. Persons take turns by that place, houses of a person
 // and threads of a house likewise, and among equals the oldest job is first. Places beyond the limits wait. A job without a
-// house or thread counts as one of its own, and a house without a person, too. Jobs of other machines are left to those,
-// unless they are gone.
+// house or thread counts as its own house or thread, and a house without a person as its own person. Jobs of other machines
+// are left to those machines, unless they are gone.
 //
 // Its cost grows with what runs and with the number of houses whose jobs wait, and not with the number of these jobs,
 // because indexes (db/jobs.sql) lead to the few that could be next:
@@ -221,8 +221,8 @@ func (p *fairPilot) taken(ctx context.Context, tx pgx.Tx, server string) ([]int6
 var errNotFair = errors.New("the queue's library does not let us choose the next jobs")
 
 // JobSetStateIfRunningMany changes the states of those jobs that this server holds, and leaves the others as they are.
-// The library calls it for each result of a worker, but names jobs only by their ids. It expects that jobs may be
-// missing in what is returned, because jobs can be deleted.
+// The library calls it for each result of a worker, but names jobs only by their ids. It expects that the result may lack
+// some jobs, because jobs can be deleted.
 func (p *fairPilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriver.Executor, params *riverdriver.JobSetStateIfRunningManyParams) ([]*rivertype.JobRow, error) {
 	tx, within := exec.(riverdriver.ExecutorTx)
 	if !within {

@@ -40,8 +40,8 @@ func (j *Job[A]) Cancelled() bool {
 	return n.Cancelled || !n.At.IsZero()
 }
 
-// EndTx ends the job. If another server has ended it, or runs it now, it does nothing, because that one writes the result.
-// ctx must have the values of the context that the kind's Work got.
+// EndTx ends the job. If another server has ended it, or runs it now, EndTx does nothing, because that server writes the
+// result. ctx must have the values of the context that the kind's Work got.
 func (j *Job[A]) EndTx(ctx context.Context, tx pgx.Tx) error {
 	_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, j.row)
 	if errors.Is(err, rivertype.ErrNotFound) {
@@ -51,7 +51,7 @@ func (j *Job[A]) EndTx(ctx context.Context, tx pgx.Tx) error {
 }
 
 // SetNote adds to the note of the job, if this server holds it; otherwise it returns [ErrTakenByOther]. It retries while
-// the database is unreachable. machine is the machine whose servers must continue the job; nil leaves that as it is.
+// the database is unreachable. machine is the machine whose servers must continue the job; nil leaves it unchanged.
 func (j *Job[A]) SetNote(ctx context.Context, note any, machine *string) error {
 	text, err := json.Marshal(note)
 	if err != nil {
@@ -107,8 +107,8 @@ func (j *Job[A]) PostponeTx(ctx context.Context, tx pgx.Tx, until time.Time) err
 	return err
 }
 
-// AwaitEnd waits until the job, on which another server works, has ended, or ctx ends. If its worker returned earlier,
-// the queue would take that for the job's end.
+// AwaitEnd waits until another server has ended the job, or ctx ends. If this server's worker returned earlier, the queue
+// would take that for the end of the job.
 func (j *Job[A]) AwaitEnd(ctx context.Context) {
 	for tick := time.Tick(time.Second); ctx.Err() == nil; <-tick {
 		var over bool

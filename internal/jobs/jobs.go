@@ -65,7 +65,7 @@ type Config struct {
 	// SweepEvery is the time between two searches for jobs of dead servers, and LockGrace how long a server may be without
 	// its lock before it counts as dead. They default to 15 and 3 seconds.
 	SweepEvery, LockGrace time.Duration
-	// Tune changes the settings of the library. Defaults to nil: it does not.
+	// Tune changes the settings of the library. Defaults to nil, which changes nothing.
 	Tune func(*river.Config)
 }
 
@@ -109,8 +109,8 @@ func (j *Jobs) LockGrace() time.Duration { return j.config.LockGrace }
 // OnSweep makes the sweeps of this server call f, too. It must be called before [Jobs.Start].
 func (j *Jobs) OnSweep(f func(context.Context) error) { j.sweeps = append(j.sweeps, f) }
 
-// kind returns a kind by its name. A kind that only another version of this program knows is run again, in case a server
-// of that version is there.
+// kind returns a kind by its name. The jobs of a kind that only another version of this program knows are run again, in case
+// a server of that version is there.
 func (j *Jobs) kind(name string) *registered {
 	if k, ok := j.kinds[name]; ok {
 		return k

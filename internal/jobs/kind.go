@@ -19,9 +19,9 @@ type Kind[A Args] struct {
 	Queue string
 	// Attempts is how often a job that fails is run. Defaults to the library's number.
 	Attempts int
-	// Unique: a job is not queued while one with the same arguments has not ended.
+	// Unique: a job is queued only if no job with the same arguments waits or runs.
 	Unique bool
-	// Timeout limits the work on a job. Defaults to no limit: the work has its own.
+	// Timeout limits the work on a job. Defaults to no limit: the work sets its own.
 	Timeout time.Duration
 	// Adopted: a job whose server died is continued by the next server, which begins nothing again. It does not count as an
 	// attempt. By default the job is run again, as often as Attempts allows, because that is harmless.

@@ -15,7 +15,7 @@ import (
 
 // checkedVersion is the version of river in whose code this package's assumptions were checked: that a client uses the
 // pilot of its driver for each search and each end of a job, that Snooze(0) does nothing to a job that does not run,
-// that workers may be added until the start, and that metadata is changed by nobody else.
+// that workers may be added until the start, and that nobody else changes metadata.
 const checkedVersion = "v0.51.0"
 
 func TestTheVersionOfRiverIsTheOneThatWasChecked(t *testing.T) {

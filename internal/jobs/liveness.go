@@ -96,7 +96,7 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			_, _ = conn.WaitForNotification(ctx) // there are none: it returns when the connection has ended
+			_, _ = conn.WaitForNotification(ctx) // nobody sends any: it returns when the connection has ended
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {

@@ -57,7 +57,7 @@ type errand struct {
 
 func (errand) Kind() string { return "errand" }
 
-// errands is their queue.
+// errands is the queue of errands.
 var errands = Queue{Name: "errands", Workers: 8, Limits: Limits{ThreadRunning: 8, HouseRunning: 8, PersonRunning: 8}, Poll: time.Second}
 
 // queue queues a job, and reports whether it did.

@@ -32,8 +32,8 @@ type Queue struct {
 }
 
 // Limits restrict the jobs of one queue of each thread, of each house, and of all houses of each person, on all servers
-// together. houses.belongs_to says whom a house belongs to: of its owners who are people, the one who joined first.
-// That is its creator, as long as the creator is an owner.
+// together. houses.belongs_to names the person to whom a house belongs: the first person to join among its owners. That is
+// its creator, as long as the creator is an owner.
 type Limits struct {
 	// ThreadRunning, HouseRunning and PersonRunning are how many may run at once.
 	ThreadRunning, HouseRunning, PersonRunning int

@@ -242,7 +242,8 @@ func (j *Jobs) ReplaceTx(ctx context.Context, tx pgx.Tx, args Args, argument, va
 	return err
 }
 
-// Wanted is work that needs a job: the value of the argument that names it, and whether its job may wait for any time.
+// Wanted is work that needs a job: the value of the argument that names it, and whether its job may wait for any length of
+// time.
 type Wanted struct {
 	Value string
 	Waits bool

@@ -57,8 +57,8 @@ func (j *Jobs) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is not an error. Jobs
-// queued meanwhile are left to other servers and the next start. Call [Jobs.Stop] after it.
+// Drain stops taking jobs, and waits until those that this server is running have ended. It returns nil if ctx ends first.
+// Jobs queued meanwhile are left to other servers and the next start. Call [Jobs.Stop] after it.
 func (j *Jobs) Drain(ctx context.Context) error {
 	if err := j.river.Stop(ctx); err != nil && ctx.Err() == nil {
 		return err

@@ -100,7 +100,7 @@ func (j *Jobs) interrupt(ctx context.Context, o orphan) error {
 	})
 }
 
-// requeueTx queues a job again that its server has abandoned, unless another server already works on it.
+// requeueTx requeues a job that its server has abandoned, unless another server already works on it.
 func (j *Jobs) requeueTx(ctx context.Context, tx pgx.Tx, o orphan) error {
 	k := j.kind(o.Kind)
 	var queue string

@@ -15,7 +15,7 @@ type workerOf struct {
 
 // begin registers a worker for a job. If this server was mistaken for dead, the job was queued again, and this server
 // may take it although its earlier worker still works on it. Two workers must not work on one job: begin then waits for
-// the earlier worker, and alone is false. Otherwise the caller works with the context that is returned, and calls end.
+// the earlier worker, and alone is false. Otherwise the caller works with the returned context, and then calls end.
 func (w *working) begin(ctx context.Context, job int64) (_ context.Context, end func(), alone bool) {
 	ours, cancel := context.WithCancelCause(ctx)
 	this := workerOf{make(chan struct{}), cancel}

@@ -26,24 +26,6 @@ const (
 // errFull ends an answer that has become too long.
 var errFull = errors.New("the answer is too long")
 
-// finish is how an answer ended; empty if it has not ended.
-type finish string
-
-const (
-	endPlain  finish = "plain" // the model is done, or waits for results
-	endLength finish = "length"
-	endFilter finish = "filter" // the model, or a filter of its provider, refused
-	endError  finish = "error"
-)
-
-// reader builds an answer from the events of a dialect. Any field of an event may be missing.
-type reader interface {
-	// read handles an event, and returns how it ended the answer; empty if more may follow.
-	read(data []byte) (finish, error)
-	// end returns how the answer ended after the last event; empty if it was cut.
-	end() finish
-}
-
 // stream collects an answer while a dialect reads it, and emits its deltas. All pieces of a block have one key, which
 // no other block has while that block is open. A block begins with its first piece.
 type stream struct {

@@ -251,3 +251,11 @@ func (i *inliner) inlined(node any, depth int) any {
 	}
 	return node
 }
+
+// Tool is what a model may call.
+type Tool struct {
+	Name        string
+	Description string
+	// Schema is the JSON schema of the arguments, which are an object; empty means no arguments. See [CheckArguments].
+	Schema json.RawMessage
+}

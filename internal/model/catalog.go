@@ -10,7 +10,10 @@ import (
 	"charm.land/catwalk/pkg/catwalk"
 	"charm.land/catwalk/pkg/embedded"
 
+	"slices"
+
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // DefaultContextWindow is the assumed context window of a model that is not in the catalog, in tokens.
@@ -161,55 +164,30 @@ func Sees(e Endpoint, id string) bool {
 	return !info.Known || info.SeesImages
 }
 
-// EstimateTokens estimates the tokens of a text without a request. The estimate is rather high: an overestimated
-// context is only compacted early, and an underestimated one is refused.
-func EstimateTokens(text string) int64 {
-	var ascii, other int64
-	for _, r := range text {
-		if r < 0x80 {
-			ascii++
-		} else {
-			other++
+// ParseRef reads a model ref: a provider or one of the names of configured endpoints, a slash, and the model's id. The
+// error is a [fault.Invalid] that says what is wrong.
+func ParseRef(text string, names ...string) (Ref, error) {
+	text = strings.TrimSpace(text)
+	endpoint, id, found := strings.Cut(text, "/")
+	known := func(name string) bool {
+		return slices.Contains(Providers, Provider(name)) || slices.Contains(names, name)
+	}
+	example := "write provider/model, such as anthropic/" + defaultModel(Anthropic)
+	switch {
+	case text == "":
+		return Ref{}, fault.New(fault.Invalid, "model: it is empty", example)
+	case !found || endpoint == "":
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which provider it is from", entry.Clip(text, 80))
+	case id == "":
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which of the provider's models", entry.Clip(text, 80))
+	case !known(endpoint):
+		var all []string
+		for _, p := range Providers {
+			all = append(all, string(p))
 		}
+		return Ref{}, fault.Newf(fault.Invalid, "use one of "+strings.Join(append(all, names...), ", "), "model: there is no provider %q", entry.Clip(endpoint, 80))
+	case !modelID.MatchString(id):
+		return Ref{}, fault.Newf(fault.Invalid, "write the id as the provider does, without spaces", "model: %q is not the id of a model", entry.Clip(id, 80))
 	}
-	return (ascii*2+6)/7 + other // 3.5 letters of English or code, and about one character of Chinese
-}
-
-// Estimate estimates the tokens of the request.
-func (r Request) Estimate() int64 {
-	tokens := EstimateTokens(r.System)
-	for _, t := range r.Tools {
-		tokens += 16 + EstimateTokens(t.Name+t.Description+string(t.Schema))
-	}
-	for _, m := range r.Messages {
-		tokens += EstimateMessage(m)
-	}
-	return tokens
-}
-
-// EstimateMessage estimates the tokens of a message.
-func EstimateMessage(m entry.PiMessage) int64 {
-	var blocks []entry.PiBlock
-	switch m := m.(type) {
-	case entry.PiUser:
-		blocks = m.Content
-	case entry.PiAssistant:
-		blocks = m.Content
-	case entry.PiToolResult:
-		blocks = m.Content
-	}
-	tokens := int64(8)
-	for _, b := range blocks {
-		switch b.Type {
-		case entry.PiImageBlock:
-			// Anthropic counts one token per 750 pixels, and the others count fewer. 1,600 is the count of the largest
-			// image that Anthropic does not shrink, and 85 that of OpenAI's smallest.
-			if tokens += 1600; b.Width > 0 && b.Height > 0 {
-				tokens += min(max(int64(b.Width)*int64(b.Height)/750, 85), 1600) - 1600
-			}
-		default:
-			tokens += b.Size*2/7 + EstimateTokens(b.Text) + EstimateTokens(b.Thinking) + EstimateTokens(b.Name) + EstimateTokens(string(b.Arguments))
-		}
-	}
-	return tokens
+	return Ref{endpoint, id}, nil
 }

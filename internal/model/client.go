@@ -5,73 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
-
-// Client calls models. The zero Client has the defaults. Its fields must not change after its first call; its methods
-// may be called concurrently, and share connections.
-type Client struct {
-	// HeaderTimeout is how long a provider may take to begin its response, and IdleTimeout how long it may be silent
-	// within it. Default to 3 and 2 minutes. How long an answer takes altogether is limited by the caller's context.
-	HeaderTimeout time.Duration
-	IdleTimeout   time.Duration
-	// MinRate is how fast an answer must grow, in bytes per second, including thinking. Defaults to 16, or to 2 at
-	// addresses that the operator named, which may be small machines. An answer may be slower for SlowTime in total,
-	// which defaults to 5 minutes and recovers while the answer is faster.
-	MinRate  float64
-	SlowTime time.Duration
-	// MaxAnswer is the largest size of an answer, in bytes of its stored JSON, with calls and signatures. The answer
-	// then ends as if it had reached its limit of tokens. Defaults to 2 MiB.
-	MaxAnswer int
-	// Observe is called when a call of [Client.Stream] or [Client.Forward] has ended. It must be quick. Defaults to nil.
-	Observe func(Call)
-
-	once   sync.Once
-	public http.RoundTripper
-	open   http.RoundTripper
-}
-
-// DeltaKind is the kind of a [Delta].
-type DeltaKind string
-
-// The kinds of deltas.
-const (
-	TextDelta      DeltaKind = "text"
-	ThinkingDelta  DeltaKind = "thinking"
-	CallStartDelta DeltaKind = "call_start"
-	CallArgsDelta  DeltaKind = "call_args"
-	CallEndDelta   DeltaKind = "call_end"
-)
-
-// Delta is one piece of an answer as it is written.
-type Delta struct {
-	Kind DeltaKind
-	// Block is the index of its block. Blocks are counted as they begin; the answer leaves out unfinished calls.
-	Block int
-	// Text is a piece of a text, of thinking, or of the arguments of a call as the model writes them.
-	Text string
-	// CallID and CallName identify the call, in its start; its other deltas have only the CallID.
-	CallID   string
-	CallName string
-}
-
-// Answer is a model's answer.
-type Answer struct {
-	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most 100 levels,
-	// or a JSON string with what the model wrote instead. Run them only if its StopReason is [entry.PiToolUse].
-	Message entry.PiAssistant
-	// Usage is what the call used. Estimated reports that part of it is a guess, because the call ended before the
-	// provider reported it.
-	Usage     Usage
-	Estimated bool
-	// Cost is the cost of the call. If the model's price is unknown, CostKnown is false and Cost is 0.
-	Cost      Money
-	CostKnown bool
-}
 
 // Stream asks a model and returns its answer. It passes the pieces to each as they arrive, in their order, from the
 // calling goroutine, and never after it has returned; a slow receiver slows the reading down.
@@ -105,14 +42,6 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 		return answer, fmt.Errorf("calling %s: %w", endpoint.Name, ctxErr)
 	}
 	return answer, err
-}
-
-// Patience returns how long a provider may be silent before its call ends: before its response, or within it.
-func (c *Client) Patience(begun bool) time.Duration {
-	if begun {
-		return cmp.Or(c.IdleTimeout, 2*time.Minute)
-	}
-	return cmp.Or(c.HeaderTimeout, 3*time.Minute)
 }
 
 // attempt sends a request once, and collects the answer in s.
@@ -150,19 +79,6 @@ func (c *Client) attempt(ctx context.Context, p prompt, pace func(int) func(), s
 		return w, ends, newError(Unknown, p.endpoint, p.model, "it ended its answer with an error", nil)
 	}
 	return w, ends, nil
-}
-
-// wire returns the connection of a new call.
-func (c *Client) wire(e Endpoint, cancel context.CancelCauseFunc) *wire {
-	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
-	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: c.Patience(false), idle: c.Patience(true),
-		size: func() int { return 0 }}
-	rate := cmp.Or(c.MinRate, 16)
-	if e.Trusted {
-		w.base, rate = c.open, cmp.Or(c.MinRate, 2)
-	}
-	w.patience = allow(cmp.Or(c.SlowTime, 5*time.Minute).Seconds(), 1/rate)
-	return w
 }
 
 // drain reads to the end of the response, where nothing should follow the answer, so that the connection can be reused.

@@ -3,7 +3,6 @@ package model
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,18 +56,3 @@ func (d protocol) request(ctx context.Context, p prompt) (*http.Request, error) 
 	r.Header.Set("Accept", "application/json") // as the providers' own clients do
 	return r, nil
 }
-
-// object is a JSON object with varying fields.
-type object map[string]any
-
-// marshal writes JSON without escaping < and &.
-func marshal(v any) ([]byte, error) {
-	var text bytes.Buffer
-	to := json.NewEncoder(&text)
-	to.SetEscapeHTML(false)
-	err := to.Encode(v)
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
-}
-
-// decode reads an event. It skips fields with other types than the dialect's.
-func decode(data []byte, into any) error { return passable(json.Unmarshal(data, into)) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -520,4 +521,12 @@ func (w *walk) number(top *level) error {
 		w.index = index
 	}
 	return nil
+}
+
+// passable returns nil for the error that a value has an unexpected type, because the decoder skips such values.
+func passable(err error) error {
+	if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+		return nil
+	}
+	return err
 }

@@ -266,14 +266,6 @@ func (l *listing) read(r io.Reader) error {
 	return nil
 }
 
-// passable returns nil for the error that a value has an unexpected type, because the decoder skips such values.
-func passable(err error) error {
-	if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
-		return nil
-	}
-	return err
-}
-
 // elements reads an array after its bracket. It stops once the limits are reached.
 func (l *listing) elements(d *json.Decoder) error {
 	for d.More() {

@@ -6,17 +6,6 @@ import (
 	"time"
 )
 
-// Call is a call of a model that has ended.
-type Call struct {
-	Provider Provider
-	// Outcome is "ok", "stopped" if the caller stopped it or left, or the [Kind] of its error.
-	Outcome string
-	Took    time.Duration
-	Usage   Usage
-	// Cost is 0 if the price of the model is not known.
-	Cost Money
-}
-
 // observe reports a call that began at began and ended with err.
 func (c *Client) observe(ctx context.Context, e Endpoint, began time.Time, used Usage, cost Money, err error) {
 	if c.Observe == nil {

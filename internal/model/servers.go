@@ -191,11 +191,3 @@ func secretFor(s Server, added []query.ModelEndpoint, secrets []string) string {
 	}
 	return name
 }
-
-func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {
-	bot, err := h.q.BotChangesModels(ctx, tx)
-	if err == nil && bot {
-		return fault.New(fault.Forbidden, "bots may not change where models are", "ask a person of the house")
-	}
-	return err
-}

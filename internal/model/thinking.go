@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -55,20 +54,6 @@ func nearest(asked entry.Effort, has []string) string {
 	return has[len(has)-1]
 }
 
-// thinking is how hard a model is told to think.
-type thinking struct {
-	// asked is the effort; [entry.EffortDefault] if the model is told nothing, or cannot think.
-	asked entry.Effort
-	// level is the model's word for it, and budget the number of tokens; leveled reports that the model has words.
-	level   string
-	budget  int64
-	leveled bool
-	// adapts reports that the model chooses its budget itself, and begins that it may start to think now.
-	adapts, begins bool
-	// known reports that the catalog knows whether the model thinks, and thinks whether it does.
-	known, thinks bool
-}
-
 // thinking returns how hard a model is told to think. limit is the largest number of tokens of the answer; 0 if
 // unknown.
 func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort, limit int64) thinking {
@@ -116,22 +101,6 @@ func (r Request) mayThink(e Endpoint, id string) bool {
 // thoughtBy reports whether this model gave an answer, so that it may read its thinking.
 func thoughtBy(a entry.PiAssistant, e Endpoint, id string) bool {
 	return a.Provider == e.Name && a.Model == id && a.API == string(e.Dialect)
-}
-
-// proves reports whether thinking is sent back: with a proof that the dialect accepts, or without one in a dialect that
-// has no proofs.
-func (t translator) proves(b entry.PiBlock) bool {
-	switch t.endpoint.Dialect {
-	case Messages:
-		return b.ThinkingSignature != ""
-	case Gemini:
-		signature, err := base64.StdEncoding.DecodeString(b.ThinkingSignature)
-		return err == nil && len(signature) > 0
-	case Responses:
-		_, ok := readReasoning(b)
-		return ok
-	}
-	return t.endpoint.Provider != OpenRouter && b.Thinking != ""
 }
 
 // reasoningItem is thinking in the dialect responses: an item of an answer, and of later requests.

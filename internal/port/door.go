@@ -13,26 +13,26 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// Path is the path of [Ports.Door]. A port's own path is this with the id of a thread, a slash and its number.
+// Path is the path of [Ports.Door]. A port's path is Path followed by the id of a thread, a slash and the port's number.
 const Path = arbe.PortPath
 
 const (
-	// pingEvery is how often a sign of life is sent, because proxies close what is silent.
+	// pingEvery is how often a ping is sent, because proxies close silent connections.
 	pingEvery = 30 * time.Second
-	// pingWithin is how long a sign of life, or the end, may take to be sent.
+	// pingWithin limits the time to send a ping or the final message.
 	pingWithin = 10 * time.Second
-	// piece is how much of a connection is in memory in one direction, in bytes.
+	// piece is the size of a connection's buffer in each direction, in bytes.
 	piece = 32 << 10
 )
 
 var upgrader = websocket.Upgrader{
 	ReadBufferSize: piece, WriteBufferSize: piece, HandshakeTimeout: pingWithin,
-	// A request with a cookie is refused, and a browser sends no other credential by itself.
+	// A request with a cookie is refused, and a browser sends no other credential on its own.
 	CheckOrigin: func(*http.Request) bool { return true },
 }
 
-// Door serves connections to ports as WebSockets under [Path]. It takes bearer tokens and no cookies. A refusal is an HTTP answer;
-// after that, [arbe.PortConn] says what the messages mean.
+// Door serves connections to ports as WebSockets under [Path]. It takes bearer tokens and no cookies. A refusal is an HTTP
+// response. On an open connection, the messages are those of [arbe.PortConn].
 func (p *Ports) Door() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Path+"{thread}/{port}", func(w http.ResponseWriter, r *http.Request) {
@@ -77,14 +77,14 @@ func (p *Ports) serve(w http.ResponseWriter, r *http.Request) error {
 	defer to.Close()
 	socket, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return nil // it has answered
+		return nil // Upgrade has answered
 	}
 	go keepAlive(ctx, socket)
 	_ = arbe.Pass(ctx, &client{arbe.NewPortConn(socket), ctx, socket}, to) // both sides have seen the end
 	return nil
 }
 
-// client is the connection to a client, who is told if it ends because the client may no longer have it.
+// client is the connection to a client. If it ends because the client has lost its permission, the client is told so.
 type client struct {
 	*arbe.PortConn
 	ctx    context.Context
@@ -108,7 +108,7 @@ func parsePort(text string) (uint16, error) {
 	return uint16(number), nil
 }
 
-// keepAlive sends signs of life until ctx ends.
+// keepAlive sends pings until ctx ends.
 func keepAlive(ctx context.Context, socket *websocket.Conn) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -118,7 +118,7 @@ func keepAlive(ctx context.Context, socket *websocket.Conn) {
 			return
 		case <-tick.C:
 			if socket.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingWithin)) != nil {
-				return // whoever reads notices it
+				return // the reader notices it
 			}
 		}
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// style is that of the pages.
+// style is the style sheet of the pages.
 const style = `:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto 0;padding:0 1.5rem}h1{font-size:1.3rem}p{margin:.6rem 0}`
 
-// pagePolicy is the policy of the pages, which run nothing.
+// pagePolicy is the Content-Security-Policy of the pages, which run no scripts.
 var pagePolicy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
 }()
 
-// page is what a page shows. It is written without html/template, whose calls of methods by their names would keep every exported
-// method of every package in the program.
+// page is the content of a page. It does not use html/template, which calls methods by name: the linker would then keep every
+// exported method of every package in the program.
 type page struct {
 	title, next    string
 	link, linkText string
-	retry          int // every so many seconds; 0 for never
+	retry          int // the seconds between two tries; 0 for never
 }
 
 func (p page) String() string {
@@ -51,7 +51,8 @@ func (p page) String() string {
 // retryEvery is how often a page tries again, in seconds.
 const retryEvery = 2
 
-// fail answers with an error: a page for a person, and JSON for the rest. link leads to where the preview can be opened.
+// fail answers with an error: a page for a person, and JSON for everyone else. link is the address where the preview can be
+// opened.
 func (p *Ports) fail(w http.ResponseWriter, r *http.Request, err error, link string) {
 	f := fault.From(err)
 	if f.Code == fault.Internal {

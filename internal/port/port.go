@@ -1,11 +1,11 @@
-// Package port connects clients to the TCP ports of programs in sandboxes: as WebSockets, for `arbe port` and other programs, and
-// as previews, for browsers.
+// Package port connects clients to the TCP ports of programs in sandboxes: as WebSockets, for `arbe port` and other programs,
+// and as previews, for browsers.
 //
-// Whoever may run commands in a thread may connect to the ports of its sandbox. A connection leads to a program of the sandbox, and
-// nothing that this program does leads back: it is asked, and answers.
+// Whoever may run commands in a thread may connect to the ports of its sandbox. A connection leads only from a client to a
+// program of the sandbox: the program answers, and can open no connection to a client.
 //
-// From bottom to top: port.go has the connections and their limits; door.go the WebSockets; ticket.go what a browser shows to see a
-// preview; page.go what it sees if there is nothing; preview.go the previews.
+// From bottom to top: port.go has the connections and their limits; door.go the WebSockets; ticket.go the credentials with
+// which a browser sees a preview; page.go the page that it sees if there is an error; preview.go the previews.
 package port
 
 import (
@@ -24,9 +24,10 @@ import (
 
 // The limits of connections.
 const (
-	// maxOfThread and maxOfHouse are how many there may be at once to the sandbox of one thread, and to those of one house.
+	// maxOfThread and maxOfHouse limit the connections at one time to the sandbox of a thread, and to all sandboxes of a
+	// house.
 	maxOfThread, maxOfHouse = 100, 400
-	// maxIdle is how long nothing may pass before a connection is closed.
+	// maxIdle is how long a connection may be idle before it is closed.
 	maxIdle = time.Hour
 )
 
@@ -37,9 +38,9 @@ type Config struct {
 	// House is the address of the web app, without a slash at the end.
 	House string
 	// Previews is the address below which each preview has a host of its own: https://preview.example.com for
-	// https://ID.preview.example.com. Defaults to nil: there are no previews.
+	// https://ID.preview.example.com. Defaults to nil, which means no previews.
 	Previews *url.URL
-	// Key signs what a browser shows to see a preview. Servers that share a database must share it.
+	// Key signs the tickets and passes with which browsers see previews. Servers that share a database must share it.
 	Key    []byte
 	Logger *slog.Logger
 }
@@ -53,7 +54,7 @@ type Ports struct {
 // New returns Ports.
 func New(c Config) *Ports { return &Ports{Config: c} }
 
-// dial connects to a port of the thread's sandbox. The connection is closed when nothing passes for long.
+// dial connects to a port of the thread's sandbox. The connection is closed after it has been idle for maxIdle.
 func (p *Ports) dial(ctx context.Context, scope db.Scope, threadID string, port uint16) (*conn, error) {
 	leaveThread, ok := p.threads.Enter(threadID, maxOfThread)
 	if !ok {
@@ -79,7 +80,7 @@ func full(to string, limit int) error {
 	return fault.Newf(fault.Exhausted, "close some of them", "there are %d connections to ports of %s, and not more are allowed", limit, to).WithReason(fault.LimitReached)
 }
 
-// conn is a connection that counts until it is closed.
+// conn is a connection that counts against the limits until it is closed.
 type conn struct {
 	sandbox.Conn
 	idle  *time.Timer

@@ -21,18 +21,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// openPath is the path of a preview's host at which a ticket is exchanged for a pass. No program of a sandbox gets requests for it.
+// openPath is the path, on a preview's host, that exchanges a ticket for a pass. Requests for it never reach the program in
+// the sandbox.
 const openPath = "/.arbe/open"
 
 const (
-	// maxOfPreview is how many connections one preview has at once; further requests wait.
+	// maxOfPreview limits the connections of one preview at one time. Further requests wait.
 	maxOfPreview = 64
 	// answerWithin is how long a program may take to begin its answer.
 	answerWithin = 10 * time.Minute
 )
 
-// OpenPreview returns the address at which a browser sees what listens on a port of the thread's sandbox, in the name of the context's
-// principal, who must be allowed to run commands there. It expires soon.
+// OpenPreview returns the address at which a browser can open a preview of a port of the thread's sandbox, in the name of the
+// context's principal. The caller has checked that the principal may run commands there. The address expires soon.
 func (p *Ports) OpenPreview(ctx context.Context, thread string, port uint16) (address string, expires time.Time, err error) {
 	if p.Previews == nil {
 		return "", time.Time{}, fault.New(fault.Precondition, "this server has no previews", "use arbe port, or ask the operator to set preview_url")
@@ -50,7 +51,7 @@ func (p *Ports) origin(label string) string {
 	return p.Previews.Scheme + "://" + label + "." + p.Previews.Host
 }
 
-// labelForm is the form of labels.
+// labelForm matches labels.
 var labelForm = regexp.MustCompile(`^[a-z2-7]{16}$`)
 
 // Serves reports whether a request is for the host of a preview, and returns its label.
@@ -69,8 +70,9 @@ func defaultPort(scheme string) string {
 	return ":80"
 }
 
-// Preview serves the hosts of previews. A page there is a stranger's: it has an origin of its own, so that the browser keeps it from
-// the house's pages and from other previews, and this handler keeps the credentials of both from each other.
+// Preview serves the hosts of previews. The pages of a preview are untrusted. Each preview has its own origin, so that the
+// browser separates it from the house's pages and from other previews. This handler keeps the house's cookies from the
+// program, and the program from setting them.
 func (p *Ports) Preview() http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: p.rewrite, ModifyResponse: p.confine, FlushInterval: -1,
@@ -114,8 +116,8 @@ func (p *Ports) Preview() http.Handler {
 	})
 }
 
-// final passes on an answer without those that come before it (1xx), such as early hints. The proxy copies the headers of those as
-// they are, and confine does not see them.
+// final passes on the final response without informational ones (1xx), such as early hints. The proxy copies the headers of
+// those unchanged, and confine does not see them.
 type final struct{ http.ResponseWriter }
 
 func (f final) WriteHeader(status int) {
@@ -124,7 +126,7 @@ func (f final) WriteHeader(status int) {
 	}
 }
 
-// Unwrap lets an [http.ResponseController] flush and take the connection over.
+// Unwrap lets an [http.ResponseController] flush and hijack the connection.
 func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // visit is a request for a preview by someone who may see it.
@@ -141,7 +143,7 @@ func visitOf(ctx context.Context) visit {
 	return v
 }
 
-// open exchanges a ticket for a pass, once. In the browser that has the pass, the address may be opened again.
+// open exchanges a ticket for a pass, once. A browser that has the pass may open the address again.
 func (p *Ports) open(w http.ResponseWriter, r *http.Request, label string) {
 	if r.Method != http.MethodGet {
 		p.fail(w, r, fault.New(fault.Invalid, "this is the address of a preview", "open it in a browser"), "")
@@ -183,7 +185,7 @@ func (p *Ports) passOf(r *http.Request, label string) (claims, error) {
 	return p.verify(pass, cookie.Value, label)
 }
 
-// linkTo returns the page at which a preview can be opened; without claims, the first page.
+// linkTo returns the address of the page from which a preview can be opened; without claims, that of the house's first page.
 func (p *Ports) linkTo(c claims) string {
 	if c.Thread == "" {
 		return p.House + "/"
@@ -191,7 +193,7 @@ func (p *Ports) linkTo(c claims) string {
 	return p.House + "/threads/" + url.PathEscape(c.Thread) + "/preview?port=" + strconv.Itoa(int(c.Port))
 }
 
-// admit checks that whoever opened a preview may still see it. The context ends when that changes.
+// admit checks that whoever opened a preview may still see it. The context ends when they no longer may.
 func (p *Ports) admit(ctx context.Context, c claims) (_ context.Context, scope db.Scope, done context.CancelFunc, err error) {
 	who, err := p.Auth.Marked(ctx, c.Mark)
 	if err != nil {
@@ -205,8 +207,8 @@ func (p *Ports) admit(ctx context.Context, c claims) (_ context.Context, scope d
 	return ctx, scope, done, nil
 }
 
-// fromItself reports whether a request comes from the preview's own pages, or opens it as a page of its own. Browsers add cookies
-// also to what a page of another host asks for.
+// fromItself reports whether a request comes from the preview's own pages, or opens the preview as a top-level page. The pass
+// alone does not tell, because browsers may also send cookies with the requests of other hosts' pages.
 func (p *Ports) fromItself(r *http.Request, label string) bool {
 	origin, own := r.Header.Get("Origin"), p.origin(label)
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -219,18 +221,19 @@ func (p *Ports) fromItself(r *http.Request, label string) bool {
 	return opens && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// dialPreview connects for the transport. The address is that of the thread; see rewrite.
+// dialPreview connects for the transport. It ignores the address, which only separates the transport's connections; see
+// rewrite.
 func (p *Ports) dialPreview(ctx context.Context, _, _ string) (net.Conn, error) {
 	v := visitOf(ctx)
 	return p.dial(ctx, v.scope, v.Thread, v.Port)
 }
 
-// rewrite makes a request for a preview one for the program, which takes it for one of its own machine: programs for developers
-// answer only those.
+// rewrite turns a request for a preview into a request to the program that seems to come from the program's own machine,
+// because development servers answer only such requests.
 func (p *Ports) rewrite(r *httputil.ProxyRequest) {
 	v := visitOf(r.In.Context())
 	local := "localhost:" + strconv.Itoa(int(v.Port))
-	// The transport keeps connections by this host, which nobody resolves.
+	// The transport pools its connections by this host, which is never resolved.
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", v.label+":"+strconv.Itoa(int(v.Port)), local
 	h, own := r.Out.Header, p.origin(v.label)
 	if h.Get("Origin") == own {
@@ -239,7 +242,7 @@ func (p *Ports) rewrite(r *httputil.ProxyRequest) {
 	if rest, found := strings.CutPrefix(h.Get("Referer"), own); found {
 		h.Set("Referer", "http://"+local+rest)
 	} else {
-		h.Del("Referer") // a page of the house, or of others
+		h.Del("Referer") // an address of the house, or of another site
 	}
 	if _, set := h["User-Agent"]; !set {
 		h["User-Agent"] = nil // otherwise the transport names itself
@@ -261,14 +264,14 @@ func (p *Ports) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// outward are headers with which an answer would act on more than its own origin, or let others act on it.
+// outward lists the headers by which a response would affect more than its own origin, or open that origin to others.
 var outward = []string{
-	"Clear-Site-Data", // it would log the reader out of the house, if both are of one domain
+	"Clear-Site-Data", // it would log the reader out of the house if both share a domain
 	"Strict-Transport-Security", "Public-Key-Pins", "Alt-Svc",
 	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
 }
 
-// confine limits the answer of a program to the preview's origin.
+// confine limits the effects of a program's response to the preview's origin.
 func (p *Ports) confine(res *http.Response) error {
 	v, h := visitOf(res.Request.Context()), res.Header
 	for _, name := range outward {
@@ -297,7 +300,7 @@ func (p *Ports) confine(res *http.Response) error {
 	return nil
 }
 
-// withoutDomain removes the attribute Domain from a cookie, which is then of one host alone.
+// withoutDomain removes the attribute Domain from a cookie, so that the cookie belongs to one host only.
 func withoutDomain(line string) string {
 	parts := strings.Split(line, ";")
 	kept := parts[:1]
@@ -309,7 +312,7 @@ func withoutDomain(line string) string {
 	return strings.Join(kept, ";")
 }
 
-// isLocal reports whether an address is that of the program, as it knows itself.
+// isLocal reports whether an address is one by which the program knows itself.
 func isLocal(at *url.URL, port uint16) bool {
 	if at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
 		return false

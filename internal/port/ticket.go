@@ -16,32 +16,33 @@ import (
 )
 
 const (
-	// ticketFor is how long the address of a preview may wait to be opened, and passFor how long it can be seen then.
+	// ticketFor is how long the address of a preview can be opened, and passFor how long the preview can be seen after that.
 	ticketFor, passFor = time.Minute, 12 * time.Hour
-	// passKept is how long a browser keeps a pass, so that one that has expired still says of what preview it was.
+	// passKept is how long a browser keeps a pass. It is longer than passFor, because an expired pass still tells which
+	// preview it was for.
 	passKept = 7 * 24 * time.Hour
-	// passCookie is the cookie that has a pass.
+	// passCookie is the name of the cookie with a pass, without a prefix.
 	passCookie = "arbe_preview"
 )
 
-// claims are what a ticket or a pass says: that the holder of a credential may see a port of a thread's sandbox. Neither is of use
-// at another host or another door.
+// claims are the content of a ticket or a pass: the holder of a credential may see a port of a thread's sandbox. Neither is
+// valid at another host or another door.
 type claims struct {
 	Thread string `json:"thread"`
 	Port   uint16 `json:"port"`
-	// Mark is that of the credential; see [auth.Principal.Mark].
+	// Mark identifies the credential; see [auth.Principal.Mark].
 	Mark []byte `json:"mark"`
 	jwt.RegisteredClaims
 }
 
-// The kinds of signed texts: a ticket is in an address, is soon worth nothing and is good for once, by its id; a pass, for which it is
-// exchanged, is in a cookie.
+// The kinds of signed texts. A ticket is part of an address. It expires soon and can be used once, as its id ensures. It is
+// exchanged for a pass, which is in a cookie.
 const (
 	ticket = "preview ticket"
 	pass   = "preview pass"
 )
 
-// sign returns the text of claims that are valid for a while.
+// sign returns the signed text of claims that are valid for this long.
 func (p *Ports) sign(kind string, c claims, valid time.Duration) (text string, expires time.Time, err error) {
 	expires = time.Now().Add(valid)
 	c.RegisteredClaims = jwt.RegisteredClaims{ID: c.ID, Audience: jwt.ClaimStrings{kind}, ExpiresAt: jwt.NewNumericDate(expires)}
@@ -49,7 +50,8 @@ func (p *Ports) sign(kind string, c claims, valid time.Duration) (text string, e
 	return text, expires, err
 }
 
-// verify returns the claims of a text, if they are about the preview at a host. Those that have expired are returned, too, with an error.
+// verify returns the claims of a text, if they are about the preview with a label. It returns expired claims together with an
+// error.
 func (p *Ports) verify(kind, text, label string) (claims, error) {
 	var c claims
 	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return p.Key, nil },
@@ -68,15 +70,16 @@ func notOpened() error {
 	return fault.New(fault.Unauthenticated, "this preview is not open in this browser", "open it from the page of its thread")
 }
 
-// label returns the first part of the host of a preview. It is always the same one, so that what a page stores in the browser is
-// there the next time, and says nothing to others.
+// label returns the first part of the host of a preview. It is always the same, so that data that a page stores in the
+// browser is there the next time. It reveals nothing about the thread or the port.
 func (p *Ports) label(thread string, port uint16) string {
 	h := hmac.New(sha256.New, p.Key)
 	fmt.Fprintf(h, "label of %s/%d", thread, port)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:10]))
 }
 
-// cookieName is the name of the cookie with a pass. With the prefix, which needs https, no other host can set it.
+// cookieName returns the name of the cookie with a pass. With the prefix, which needs https, no other host can set the
+// cookie.
 func (p *Ports) cookieName() string {
 	if p.secure() {
 		return "__Host-" + passCookie

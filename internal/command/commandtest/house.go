@@ -59,7 +59,7 @@ func (h House) Ask(thread, line string) string {
 	return h.AskFor(thread, "", entry.Command{Command: line})
 }
 
-// AskFor asks for a command under an id, and returns that; if it is empty, one is generated.
+// AskFor asks for a command under an id, and returns the id. If it is empty, an id is generated.
 func (h House) AskFor(thread, id string, c entry.Command) string {
 	h.T.Helper()
 	said, err := h.Commands.Run(h.T.Context(), h.Scope, thread, id, c)

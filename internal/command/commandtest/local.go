@@ -56,8 +56,8 @@ func (d *OwnBoxes) Create(ctx context.Context, spec sandbox.Spec) (string, error
 	return ref, err
 }
 
-// NewLocal returns a driver of real sandboxes with a directory of its own, for tests of servers that follow others or are on
-// other machines, and of other settings.
+// NewLocal returns a driver of real sandboxes with a directory of its own, for tests of servers that follow each other or are
+// on different machines, and of other settings.
 func NewLocal(t testing.TB, dir string, tune ...func(*local.Config)) *local.Driver {
 	t.Helper()
 	needRealBoxes(t)

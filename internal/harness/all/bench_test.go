@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness/all"
 )
 
-// BenchmarkRebuild measures how long it takes to rebuild a session of 2,000 turns, each with a tool call of a few kilobytes, from the
-// entries of its thread.
+// BenchmarkRebuild measures how long it takes to rebuild a session of 2,000 turns, each with a tool call of a few kilobytes,
+// from the entries of its thread.
 func BenchmarkRebuild(b *testing.B) {
 	const turns = 2000
 	output := strings.Repeat("a line of what the tool printed\n", 100)

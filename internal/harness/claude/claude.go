@@ -39,7 +39,7 @@ func (Harness) Install() harness.Install {
 	return harness.Install{Script: "VERSION=" + Version + "\n" + install, Hosts: []string{"registry.npmjs.org"}, Arguments: []string{"--version"}}
 }
 
-// Start starts claude --print. Claude Code reads neither the repository's settings, and with them its hooks, nor its MCP
+// Start starts claude --print. Claude Code reads neither the repository's settings, which may contain hooks, nor its MCP
 // servers.
 func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, error) {
 	if strings.TrimSpace(prompt) == "" {
@@ -68,8 +68,7 @@ func (Harness) Start(job harness.Job, session, prompt string) (harness.Start, er
 			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_MAX_RETRIES=6", "API_TIMEOUT_MS=600000", "ENABLE_TOOL_SEARCH=false"}}, nil
 }
 
-// settings returns Claude Code's settings: no hooks, and the tools that need a person's approval. It needs none for the
-// others.
+// settings returns Claude Code's settings: no hooks, and the tools that need a person's approval. The other tools need none.
 func settings(job harness.Job) string {
 	s := object{"disableAllHooks": true}
 	if rules := asked(job.Ask); len(rules) > 0 {

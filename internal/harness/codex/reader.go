@@ -210,7 +210,7 @@ func (r *reader) Steer(string) []byte { return nil }
 // Answer returns nil: codex exec asks nobody.
 func (r *reader) Answer(harness.Ask, harness.Answer) []byte { return nil }
 
-// Interrupt is Ctrl-C, on which Codex saves its state.
+// Interrupt returns the signal of Ctrl-C, on which Codex saves its state.
 func (r *reader) Interrupt() ([]byte, syscall.Signal) { return nil, syscall.SIGINT }
 
 // Decide judges by the end of the turn.

@@ -1,4 +1,4 @@
-// Package porttest has a program that serves HTTP in a sandbox, for tests of what reaches it.
+// Package porttest has a program that serves HTTP in a sandbox, for tests of the requests that reach it.
 package porttest
 
 import (
