@@ -27,9 +27,6 @@ import (
 // ErrAsking reports that a turn waits until people say whether tools may run.
 var ErrAsking = errors.New("the turn waits for the answers of people")
 
-// worked returns how long the turn has taken, without its waits for people.
-func (t Turn) worked() time.Duration { return time.Since(t.StartedAt) - t.Waited }
-
 // asked returns the approvals that some calls asked for, by the ids of the calls' results. If the thread is closed, the
 // error ends the turn.
 func (r *run) asked(ctx context.Context, calls []call) (byCall map[string]*approval.Pending, err error) {

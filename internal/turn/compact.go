@@ -7,9 +7,18 @@ import (
 	"fmt"
 	"strings"
 
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // This file keeps a transcript as short as its model and its price allow. When a question begins, entries that bots
@@ -17,8 +26,6 @@ import (
 // them would cost as much as reading them. Within a turn, old results of tools are shortened first.
 
 const (
-	// reserve is the share of a context window that is left free, because sizes are estimates and the answer needs room.
-	reserve = 0.25
 	// kept is the share of a context window that stays unchanged when the window is nearly full.
 	kept = 0.3
 	// summaryTokens and summaryBytes limit a summary. It is read with each question, so with a small window it is
@@ -29,11 +36,6 @@ const (
 	// maxRefused is how often a model is asked again after it called a tool where none may be called.
 	maxRefused = 2
 )
-
-// budget returns how many tokens a request may have.
-func (r *run) budget() int64 {
-	return int64(float64(r.window) * (1 - reserve))
-}
 
 // request returns a request to the model, with everything that must be the same in all requests of the thread. once are
 // messages of this request only.
@@ -211,30 +213,92 @@ func (r *run) say(ctx context.Context, modelID string, request model.Request, id
 	}
 }
 
-// read returns the index after the last entry that an earlier turn wrote; 0 if there is none. A bot has read everything
-// before it.
-func (t *transcript) read() int {
-	for i := len(t.entries) - 1; i >= t.lead; i-- {
-		if e := t.entries[i]; entry.TurnOf(e.ID) != "" && entry.TurnOf(e.ID) != t.turn && e.Type != (entry.Skipped{}).Type() {
-			return i + 1
+// forget makes the transcript begin at an index. The entries before it go into the thread's summary or, if summarise is
+// false, are left out. It reports false if another turn was faster, whose memory is then used, or if a message was deleted
+// while the summary was written.
+func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool, err error) {
+	t := &r.transcript
+	m := t.memory
+	m.version++
+	tail := t.tail
+	var drafts []entry.Draft
+	var deleted int64 // messages of the thread
+	if summarise {
+		if err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+			deleted, err = entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
+			return err
+		}); err != nil {
+			return false, err
+		}
+		// After the count, so that a deletion is either in the states or changes the count.
+		if t.states, err = entrystate.Of(ctx, r.db, r.ref, t.entries); err != nil {
+			return false, err
+		}
+		written, at, err := r.summarise(ctx, cut)
+		switch {
+		case err == nil:
+			cut, m.begins = at, t.entries[at].Seq
+			m.summary, m.model, m.by = written.text, written.model, r.turn.Bot
+			drafts = append(drafts, written.draft)
+		case unsummarised(err):
+			summarise = false
+		default:
+			return false, err
 		}
 	}
-	return 0
+	if !summarise {
+		m.begins = t.entries[cut].Seq
+		left := span{From: max(t.memory.begins, 1), To: m.begins - 1}
+		if left.Since, err = r.timeOf(ctx, left.From); err == nil {
+			left.Until, err = r.timeOf(ctx, left.To)
+		}
+		if err != nil {
+			return false, err
+		}
+		m.leaveOut(left)
+	}
+	unread, err := json.Marshal(append([]span{}, m.unread...))
+	if err != nil {
+		return false, err
+	}
+	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		rows, err := queries.InsertThreadSummary(ctx, tx, query.InsertThreadSummaryParams{
+			HouseID: r.turn.House, ThreadID: r.turn.Thread, Version: int32(m.version), Begins: m.begins, Summary: m.summary, Model: m.model,
+			AgentID: db.Null(m.by), Unread: unread, Tail: tail,
+		})
+		if stored = rows > 0; err != nil || !stored || len(drafts) == 0 {
+			return err
+		}
+		// The inserted row's foreign key waits for a deletion in progress.
+		now, err := entrystate.DeletedTx(ctx, tx, r.turn.House, r.turn.Thread)
+		if err == nil && now != deleted {
+			err = errDeletedMeanwhile
+		}
+		if err == nil {
+			_, err = r.log.AppendTx(ctx, tx, r.ref, drafts...)
+		}
+		return err
+	})
+	if errors.Is(err, errDeletedMeanwhile) {
+		stored, err = false, nil
+	}
+	if err != nil || !stored && r.turn.Steps == 0 {
+		return false, err
+	}
+	// Within a turn, another turn's memory would lack this turn's steps, so this turn continues with its own.
+	t.memory, t.reached = m, true
+	t.cutTo(cut)
+	return stored, nil
 }
 
-// cutAt returns the index of the first entry to keep, so that the kept entries have about so many tokens; 0 if nothing
-// can be cut. A step stays together with the results of its calls.
-func (t *transcript) cutAt(tokens int64) int {
-	at := len(t.entries)
-	for at > t.lead && tokens > 0 {
-		at--
-		tokens -= size(t.part(t.entries[at : at+1]).messages())
+// timeOf returns the time of the entry at a position; zero if there is none.
+func (r *run) timeOf(ctx context.Context, seq int64) (at time.Time, err error) {
+	page, _, err := r.log.Read(ctx, r.ref, stream.Range{After: seq - 1, Limit: 1})
+	if err == nil && len(page) > 0 {
+		at = page[0].Time
 	}
-	for at < len(t.entries) && t.entries[at].Type == (entry.PiToolResult{}).Type() {
-		at++
-	}
-	if at >= len(t.entries) || at <= t.lead {
-		return 0
-	}
-	return at
+	return at, err
 }
+
+// errDeletedMeanwhile reports that a message was deleted while a summary was written that may have it.
+var errDeletedMeanwhile = errors.New("a message was deleted meanwhile")

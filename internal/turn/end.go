@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"fmt"
+
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -206,4 +208,21 @@ func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.Turn
 		s.Commands += step.commands
 	}
 	return s, nil
+}
+
+// timeUp ends the turn because it has reached its time limit, as failed if its model's provider has not answered.
+func (r *run) timeUp(ctx context.Context, last *model.Answer) error {
+	if r.turn.FailureKind == "" {
+		return r.end(ctx, Limited, r.timeMeter().ended(), last)
+	}
+	e := entry.TurnEnded{Reason: r.turn.FailureKind, Message: r.turn.Failure + r.asks(r.turn.Tries), Next: "try again later, or choose another model"}
+	return r.end(ctx, Failed, e, nil)
+}
+
+// asks says how often and for how long a provider was asked without an answer.
+func (r *run) asks(tries int) string {
+	if tries < 2 {
+		return ""
+	}
+	return fmt.Sprintf(". It was asked %d times in %s", tries, entry.Approximately(time.Since(r.turn.FailingSince)))
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -27,27 +26,7 @@ const (
 	// imageTokens is about the largest number of tokens of an image, and imageShare the share of a request's tokens for
 	// images.
 	imageTokens, imageShare = 1600, 0.5
-	// imageMemory limits the bytes of images in all requests in progress on a server. imageCopies is how often a
-	// request holds each image: as a base64 text, as bytes, and twice in its body.
-	imageMemory, imageCopies = 512 << 20, 5
 )
-
-// Files reads the contents of a house's artifacts. It is safe for concurrent use.
-type Files interface {
-	// Image returns an artifact as an image that models accept, the same each time. Errors: those of [picture.Fit], and
-	// a [fault.NotFound] for one that was deleted.
-	Image(ctx context.Context, scope db.Scope, artifact string) (picture.Image, error)
-	// Text returns the first bytes of an artifact, at most so many.
-	Text(ctx context.Context, scope db.Scope, artifact string, most int64) (string, error)
-}
-
-// sight says what a model can be shown. With the zero sight, it is shown only names.
-type sight struct {
-	// images is how many images a request may have; 0 if the model does not see.
-	images int
-	// reads reports that the bot can read artifacts with its tools.
-	reads bool
-}
 
 // sight returns what the model of the turn can be shown.
 func (r *run) sight() (s sight) {

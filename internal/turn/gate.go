@@ -187,11 +187,6 @@ func (t *transcript) glance(tokens int64) {
 	t.memory.leaveOut(span{From: 1, To: t.entries[0].Seq - 1})
 }
 
-// server names a house's access to a server of models.
-type server struct{ house, name, url string }
-
-func (r *run) server() server { return server{r.turn.House, r.endpoint.Name, r.endpoint.BaseURL} }
-
 // gateModel returns the model that the gate asks: the small model of the bot's provider, or the bot's own where the
 // small one is not known to exist. The provider's name may stand for any compatible server, which need not have the
 // same models.
@@ -201,13 +196,4 @@ func (r *run) gateModel() string {
 	}
 	_, small := model.DefaultModels(r.endpoint.Provider)
 	return cmp.Or(small, r.modelID)
-}
-
-// fixable reports whether people can fix an error, in contrast to an error of the database.
-func fixable(err error) bool {
-	if _, isModel := errors.AsType[*model.Error](err); isModel {
-		return true
-	}
-	code := fault.CodeOf(err)
-	return code != fault.Unavailable && code != fault.Internal
 }

@@ -3,67 +3,12 @@ package turn
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 )
-
-// Limits restrict what a bot does. A field that is 0 has its default.
-type Limits struct {
-	// Steps is how many model calls a turn may have. Defaults to 40.
-	Steps int
-	// Tokens is how many tokens these calls may read and write, not counting reads from a cache. Defaults to 1,000,000.
-	Tokens int64
-	// Micros is what a turn may cost, in millionths of a US dollar. Defaults to 1 dollar.
-	Micros int64
-	// Time is how long a turn may take, not counting waits for people. Defaults to 30 minutes.
-	Time time.Duration
-	// Answer is how long a question to people waits for their answer. Defaults to 24 hours.
-	Answer time.Duration
-	// ThreadMicros and HouseMicros are what all turns of the thread and of the house may cost in a day (UTC), in
-	// millionths of a dollar. Default to 10 and 50 dollars.
-	ThreadMicros, HouseMicros int64
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.Steps == 0 {
-		l.Steps = 40
-	}
-	if l.Time == 0 {
-		l.Time = 30 * time.Minute
-	}
-	if l.Answer == 0 {
-		l.Answer = 24 * time.Hour
-	}
-	for _, f := range []struct {
-		field *int64
-		value int64
-	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.ThreadMicros, 10e6}, {&l.HouseMicros, 50e6}} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
-	return l
-}
-
-// nearly is the share of a limit from which on an entry says that it is near.
-const nearly = 0.8
-
-// meter is one limit and how much of it is used.
-type meter struct {
-	name      string
-	used, max float64
-	// words says what is used up, and next how to continue.
-	words, next string
-}
-
-// daily reports whether it is a limit per day, which all turns share.
-func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {
@@ -133,9 +78,3 @@ func (r *run) near(m meter) entry.Draft {
 	id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
 	return entry.NewDraft(id, "", entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)})
 }
-
-// round keeps as many digits as people read.
-func round(x float64) float64 { return float64(int64(x*1e4+0.5)) / 1e4 }
-
-// scope returns the scope of the turn's house and bot.
-func (r *run) scope() db.Scope { return db.Scope{House: r.turn.House, Agent: r.turn.Bot} }

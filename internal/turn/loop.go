@@ -9,13 +9,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// doneStep is what is kept of a step after a summary has replaced it.
-type doneStep struct {
-	// signature is the same for steps with the same calls and results, ignoring times; see [run.outcome].
-	signature string
-	commands  int
-}
-
 // remember records the steps of the transcript.
 func (r *run) remember() {
 	list, _ := r.transcript.steps()

@@ -1,9 +1,14 @@
 package turn
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
 )
 
 // prompt returns the system prompt, which the model reads before the thread. It depends only on the bot, the thread and
@@ -31,4 +36,58 @@ How the thread reads:
 		b.WriteString("\nYour instructions:\n" + text + "\n")
 	}
 	return b.String()
+}
+
+// introduce looks up the names of the authors.
+func (r *run) introduce(ctx context.Context) error {
+	for id := range r.transcript.authors() {
+		if _, known := r.transcript.people[id]; known {
+			continue
+		}
+		p, err := r.Person(ctx, r.scope(), id)
+		if err != nil && fault.CodeOf(err) != fault.NotFound {
+			return err
+		}
+		r.transcript.people[id] = p
+	}
+	return nil
+}
+
+// prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
+// the turn.
+func (r *run) prepare(ctx context.Context) (reason string, err error) {
+	if r.Bot == nil {
+		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")
+	}
+	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+		return reasonRemoved, errRemoved
+	} else if err != nil {
+		return "bot", err
+	}
+	tools, err := r.Tools(ctx, r.scope(), r.turn.Bot)
+	if err != nil {
+		return "tools", err
+	}
+	if r.tools = offered(tools, r.bot.Tools); r.turn.Tools != nil {
+		r.tools = offered(r.tools, r.turn.Tools)
+	}
+	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && fixable(err) {
+		r.turn.Fallback = "" // the house may no longer use it
+		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
+	}
+	if err != nil {
+		if fault.CodeOf(err) == fault.NotFound {
+			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
+		}
+		return "no_model", err
+	}
+	if err := r.locate(ctx); err != nil {
+		return "setting", err
+	}
+	r.receive()
+	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
+	if r.largest > 0 {
+		r.window = min(r.window, r.largest)
+	}
+	return "", nil
 }

@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model"
-	"github.com/arbe-dev/arbe/internal/setting"
 )
 
 // This file limits what follows from one entry of a person, and the cost of the installation's models.
@@ -22,30 +20,6 @@ import (
 // root, and a root's cost is the sum of its turns' calls. What one entry starts is therefore limited, however bots
 // arrange it: in depth (package policy counts the turns in a row that led to a turn), in breadth, in time and in money.
 // A person who wants more says so, which is a new root.
-
-// Retried is the reason of a turn that a person had retried. What follows from it has a new root.
-const Retried = "retry"
-
-// RootOf returns the root of what follows from an entry of a person.
-func RootOf(thread, entry string) string { return thread + "/" + entry }
-
-// RootLimits limit what follows from one entry of a person. A field that is 0 has its default.
-type RootLimits struct {
-	// Turns is how many turns may begin.
-	Turns int
-	// Threads is how many threads bots may create.
-	Threads int
-	// Time is how long after the first turn further ones may begin.
-	Time time.Duration
-	// Micros is what all turns together may cost, in millionths of a US dollar.
-	Micros int64
-}
-
-// WithDefaults replaces the zero fields by the defaults of [RootSettings].
-func (l RootLimits) WithDefaults() RootLimits {
-	byDefault := setting.Defaults(RootSettings())
-	return RootLimits{cmp.Or(l.Turns, byDefault.Turns), cmp.Or(l.Threads, byDefault.Threads), cmp.Or(l.Time, byDefault.Time), cmp.Or(l.Micros, byDefault.Micros)}
-}
 
 // Root is what has followed from an entry of a person so far.
 type Root struct {
@@ -88,19 +62,6 @@ func WaitingTx(ctx context.Context, tx pgx.Tx, house, thread string, most int) (
 	row, err := queries.WaitingTurns(ctx, tx, house, thread, int32(most))
 	return Waiting{int(row.OfThread), int(row.OfHouse), int(row.OfPerson)}, err
 }
-
-// Budget limits the cost of the installation's models: of calls with its keys, in all houses. Calls with a house's own
-// key do not count.
-type Budget struct {
-	// DayMicros is what all houses together may spend in a day (UTC), and PersonMicros what the houses of one person
-	// may spend, in millionths of a US dollar. Default to 0: no limit.
-	DayMicros, PersonMicros int64
-	// UnknownMicros is what a million tokens of a model without a known price count. Defaults to 0: nothing.
-	UnknownMicros int64
-}
-
-// expectedOutput is how many tokens an answer is expected to have when money is reserved for it.
-const expectedOutput = 4096
 
 // stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it
 // makes it, so that calls that begin at the same time cannot all spend the same money. No call begins if less is left.

@@ -3,6 +3,8 @@ package turn
 import (
 	"time"
 
+	"cmp"
+
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
@@ -23,4 +25,10 @@ func BudgetSettings() []setting.Setting[Budget] {
 		setting.Micros("person_usd_day", "50", "the same for all houses of one person", func(b *Budget) *int64 { return &b.PersonMicros }),
 		setting.MicrosOrNone("unknown_usd", "10", "US dollars that a million tokens of the installation's models count if their price is unknown", func(b *Budget) *int64 { return &b.UnknownMicros }),
 	}
+}
+
+// WithDefaults replaces the zero fields by the defaults of [RootSettings].
+func (l RootLimits) WithDefaults() RootLimits {
+	byDefault := setting.Defaults(RootSettings())
+	return RootLimits{cmp.Or(l.Turns, byDefault.Turns), cmp.Or(l.Threads, byDefault.Threads), cmp.Or(l.Time, byDefault.Time), cmp.Or(l.Micros, byDefault.Micros)}
 }

@@ -1,14 +1,12 @@
 package turn
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/model"
 )
 
 // Spender is a caller of models in a thread: a turn of a bot, or a run of a coding agent. All spend the same money.
@@ -62,61 +60,6 @@ func (s Spender) metersTx(ctx context.Context, tx pgx.Tx) ([]meter, error) {
 func limitOfBot(handle, name string) string {
 	return fmt.Sprintf("the bot's limit %s; the command is: arbe bot edit @%s", name, handle)
 }
-
-func dollars(micros int64) float64 { return float64(micros) / 1e6 }
-
-// Bounds reports whether a budget limits the calls at an endpoint.
-func (b Budget) Bounds(e model.Endpoint) bool {
-	return e.Shared && (b.DayMicros > 0 || b.PersonMicros > 0)
-}
-
-// Expected returns the cost to reserve for a call that sends so many tokens.
-func (b Budget) Expected(e model.Endpoint, id string, input int64) int64 {
-	u := model.Usage{Input: input, Output: expectedOutput}
-	if price := model.Lookup(e.Provider, id).Price; price != nil {
-		return price.Of(u).Micros()
-	}
-	return b.unknown(u)
-}
-
-// Charged returns what a call counts against the installation's budget.
-func (b Budget) Charged(e model.Endpoint, u model.Usage, cost model.Money, known bool) int64 {
-	switch {
-	case !e.Shared:
-		return 0
-	case known:
-		return cost.Micros()
-	}
-	return b.unknown(u)
-}
-
-// unknown returns what tokens without a known price count.
-func (b Budget) unknown(u model.Usage) int64 {
-	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
-}
-
-// Most returns the limits in the form that the database uses, where a limit that is not set is the largest number.
-func (b Budget) Most() (installation, person int64) {
-	const noLimit = 1 << 62
-	return cmp.Or(b.DayMicros, noLimit), cmp.Or(b.PersonMicros, noLimit)
-}
-
-// Lacks returns the error for a limit, by its name in the database, that a call would exceed; nil for "".
-func (b Budget) Lacks(limit string) error {
-	const next = "wait until midnight UTC, set a key of the house for the provider (Settings, Models), or ask the operator to raise the setting "
-	switch limit {
-	case "":
-		return nil
-	case "person":
-		return &spentError{meter{name: "person_usd_day", next: next + "person_usd_day",
-			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.PersonMicros))}}
-	}
-	return &spentError{meter{name: "installation_usd_day", next: next + "installation_usd_day",
-		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(b.DayMicros))}}
-}
-
-// spentError reports a budget of the installation that a call would exceed.
-type spentError struct{ meter }
 
 func (e *spentError) Error() string { return e.words + "; " + e.next }
 func (e *spentError) Unwrap() error {

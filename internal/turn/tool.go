@@ -2,7 +2,6 @@ package turn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"runtime/debug"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/approval"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -28,57 +26,11 @@ const (
 	toolPatience = time.Minute
 )
 
-// Tool is something that a bot can do.
-type Tool struct {
-	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
-	model.Tool
-	// Behalf tells people, in a sentence, on whose behalf it acts: with whose rights, and in whose name.
-	Behalf string
-	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
-	Lists bool
-	// Sandbox reports that it uses the thread's sandbox.
-	Sandbox bool
-	// Most is how often a turn may call it on one server. Defaults to 0: no limit.
-	Most int
-	// Run runs the tool. The model reads its error and decides what to do. Run must end soon after ctx. It is repeated
-	// if its server was killed, so it must have no effect, or find its earlier effect by [Call.ID].
-	Run func(ctx context.Context, c Call) (Result, error)
-}
-
-// Result is what a tool returns.
-type Result struct {
-	// Text is what the model reads.
-	Text string
-	// Failed reports a failure that Text explains, such as a command with an exit code other than 0.
-	Failed bool
-	// Details are the part of the result for people; nil for none.
-	Details *entry.PiDetails
-	// Images are also shown to a model that accepts images: blocks that name artifacts.
-	Images []entry.PiBlock
-	// Instructions are the workspace's instructions, if [Call.Uninstructed] asks for them.
-	Instructions string
-}
-
 // ElsewhereError reports that only servers of a certain machine can run a tool. The turn must run there.
 type ElsewhereError struct{ Machine string }
 
 func (e *ElsewhereError) Error() string {
 	return "the turn must go on on another machine: " + e.Machine
-}
-
-// Call is one call of a tool.
-type Call struct {
-	// Scope is the house, and the bot in whose name the tool acts.
-	Scope db.Scope
-	// Thread is the thread of the turn.
-	Thread, Turn string
-	// ID is the id of the entry that will hold the call's result. It is the same when the call is repeated, so effects
-	// with ids derived from it can be repeated harmlessly.
-	ID string
-	// Arguments fit the tool's schema.
-	Arguments json.RawMessage
-	// Uninstructed reports that no call of the turn has brought the instructions of the workspace.
-	Uninstructed bool
 }
 
 // offered returns the tools that a bot may use.

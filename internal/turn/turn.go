@@ -438,3 +438,12 @@ func ChainTx(ctx context.Context, tx pgx.Tx, id string) (chain int, root string,
 	row, err := queries.ChainOf(ctx, tx, id)
 	return int(row.Chain), row.Root, err
 }
+
+// worked returns how long the turn has taken, without its waits for people.
+func (t Turn) worked() time.Duration { return time.Since(t.StartedAt) - t.Waited }
+
+// Retried is the reason of a turn that a person had retried. What follows from it has a new root.
+const Retried = "retry"
+
+// RootOf returns the root of what follows from an entry of a person.
+func RootOf(thread, entry string) string { return thread + "/" + entry }

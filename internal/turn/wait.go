@@ -3,9 +3,7 @@ package turn
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,46 +25,6 @@ import (
 //
 // Only short pauses occupy a worker. For a longer one, the worker leaves the turn: the row says why it waits and when
 // it is due ([WaitError]). It therefore waits through restarts and takes no worker from others.
-
-// Waits says how turns wait for the providers of their models. A field that is 0 has its default.
-type Waits struct {
-	// First is the pause after the first failure, and Max the longest one: pauses double. Default to a second and a
-	// minute. Each is randomly shortened by up to a half. A provider that asks for a longer pause gets it, if the turn
-	// has time for it.
-	First, Max time.Duration
-	// Hold is the longest pause in which a turn keeps its worker. Defaults to 5 seconds.
-	Hold time.Duration
-	// Silence is how long a model may write nothing before the thread says so. Defaults to 20 seconds.
-	Silence time.Duration
-	// Brief is how long a wait, including its next pause, must be to get an entry. Defaults to 5 seconds.
-	Brief time.Duration
-	// Fallback is how long a provider must have failed to answer before the house's fallback models are asked. They are
-	// asked at once if the provider wants a longer pause. Defaults to a minute.
-	Fallback time.Duration
-}
-
-func (w Waits) withDefaults() Waits {
-	return Waits{
-		First: cmp.Or(w.First, time.Second), Max: cmp.Or(w.Max, time.Minute), Hold: cmp.Or(w.Hold, 5*time.Second),
-		Silence: cmp.Or(w.Silence, 20*time.Second), Brief: cmp.Or(w.Brief, 5*time.Second),
-		Fallback: cmp.Or(w.Fallback, time.Minute),
-	}
-}
-
-// pause returns how long to wait after so many failures, at least one. asked is the pause that the provider asks for; 0
-// if it does not.
-func (w Waits) pause(failures int, asked time.Duration) time.Duration {
-	grown := min(w.First, w.Max)
-	for range min(failures-1, 40) {
-		grown = min(grown*2, w.Max) // doubling step by step cannot overflow
-	}
-	// Turns that were refused together must not retry together.
-	grown = grown/2 + rand.N(grown/2+1)
-	if asked > 0 {
-		asked += rand.N(min(asked/10, 5*time.Second) + 1)
-	}
-	return max(grown, asked)
-}
 
 // WaitError reports that a turn was left because it waits for the provider of its model. The next call of [Runner.Run]
 // after Until continues it. An earlier call returns this error again, unless the turn must stop.
@@ -219,23 +177,6 @@ func (r *run) givenUp(failed unanswered, tries int, pause time.Duration) entry.T
 	}
 	e.Message += r.asks(tries)
 	return e
-}
-
-// asks says how often and for how long a provider was asked without an answer.
-func (r *run) asks(tries int) string {
-	if tries < 2 {
-		return ""
-	}
-	return fmt.Sprintf(". It was asked %d times in %s", tries, entry.Approximately(time.Since(r.turn.FailingSince)))
-}
-
-// timeUp ends the turn because it has reached its time limit, as failed if its model's provider has not answered.
-func (r *run) timeUp(ctx context.Context, last *model.Answer) error {
-	if r.turn.FailureKind == "" {
-		return r.end(ctx, Limited, r.timeMeter().ended(), last)
-	}
-	e := entry.TurnEnded{Reason: r.turn.FailureKind, Message: r.turn.Failure + r.asks(r.turn.Tries), Next: "try again later, or choose another model"}
-	return r.end(ctx, Failed, e, nil)
 }
 
 // waiting returns the entry that says that the turn waits.
