@@ -5,7 +5,7 @@
 // Each name gets its own address (names.go). The gate checks the name and the port of a connection to that address. The
 // server then looks up the name and connects, to public addresses only. What the program sends must fit the name: the
 // server name of TLS (hello.go), and the Host of each request at port 80 (web.go). If a program uses an address instead
-// of a name, only what it sends is checked. Nobody can see what a host does with the data that it receives.
+// of a name, the gate checks only what it sends. The gate cannot see what a host does with the data that it receives.
 //
 // One name leads to the server itself instead of the internet, whatever the policy (door.go).
 package egress
@@ -41,7 +41,7 @@ const (
 type Config struct {
 	// Policy is the first policy.
 	Policy Policy
-	// Destination returns the address for which a connection was meant before it was redirected. Required.
+	// Destination returns the address that a connection had before it was redirected. Required.
 	Destination func(net.Conn) (netip.AddrPort, error)
 	// Refused is called before a connection is refused, by several goroutines at once. Defaults to nil.
 	Refused func(Refusal)
@@ -101,7 +101,7 @@ type Gate struct {
 	sockets Sockets
 	rules   atomic.Pointer[rules]
 	names   *names
-	free    chan struct{} // has capacity for the connections that may be forwarded at once
+	free    chan struct{} // its capacity is the number of connections that may be forwarded at once
 	web     *web
 	done    context.Context
 	end     context.CancelFunc
@@ -114,7 +114,7 @@ type Gate struct {
 // passage is a connection of the sandbox.
 type passage struct {
 	net.Conn // the program's end
-	// host and port are the connection's destination; empty until it is known, and for connections to several hosts.
+	// host and port are the connection's destination. They are empty until it is known, and for connections to several hosts.
 	host string
 	port uint16
 	door bool // the destination is the server's doors
@@ -263,8 +263,8 @@ func (g *Gate) passTLS(p *passage, host, addr string) {
 	}
 }
 
-// connect connects a program with its host, and copies in both directions until both have ended. said is what the
-// program has already sent.
+// connect connects a program with its host, and copies in both directions until both have ended. said holds the bytes that
+// the program has already sent.
 func (g *Gate) connect(p *passage, host string, said []byte) {
 	ctx, cancel := context.WithTimeout(g.done, dialTime)
 	defer cancel()

@@ -37,8 +37,8 @@ type bench struct {
 	tcp   net.Listener // for questions about names
 
 	mu      sync.Mutex
-	to      map[string]netip.AddrPort // the destination of the connections to a listener, by its address
-	ready   []net.Listener            // those that have none yet
+	to      map[string]netip.AddrPort // the destination of connections, by the address of their listener
+	ready   []net.Listener            // the listeners without a destination yet
 	refused []egress.Refusal
 	asked   []string // the requests to the hosts: host and path
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// accessDenied is TLS's alert for what a policy forbids (RFC 8446, section 6.2). Programs show its name.
+// accessDenied is the TLS alert for a connection that a policy forbids (RFC 8446, section 6.2). Programs show its name.
 var accessDenied = []byte{21, 3, 1, 0, 2, 2, 49}
 
 // sshDisconnect returns a server's message that disconnects an SSH client (RFC 4253, section 11.1). Clients print its
@@ -34,15 +34,15 @@ type hello struct {
 	server string // the server name that a TLS client sends; empty without one
 }
 
-// fits reports whether a connection with this hello can be for a host: a TLS hello must not name another one.
+// fits reports whether a connection with this hello can be for a host: a TLS hello must not name a different host.
 func (h hello) fits(host string) bool {
 	return h.server == "" || normal(h.server) == normal(host)
 }
 
 var errRead = errors.New("the hello was read")
 
-// readHello reads the beginning of a connection: the complete hello of TLS, otherwise the first bytes. within limits
-// the time until the first byte; 0 means no limit. The rest of a hello must arrive within [helloTime].
+// readHello reads the beginning of a connection: the complete hello of TLS, or the first bytes of another protocol. within
+// limits the time until the first byte; 0 means no limit. The rest of a hello must arrive within [helloTime].
 func readHello(conn net.Conn, within time.Duration) (h hello) {
 	if within > 0 {
 		_ = conn.SetReadDeadline(time.Now().Add(within)) // an error is ignored, because the read then fails too

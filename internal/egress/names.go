@@ -27,12 +27,12 @@ const (
 	questionTime = 10 * time.Second
 )
 
-// names gives each name its own address. A connection to the address then shows which name it is for, whatever its
-// protocol. Name servers are not asked, so that no question can carry data out. It is safe for concurrent use.
+// names gives each name its own address. The address of a connection then shows its name, whatever its protocol. Name servers
+// are not asked, so that no question can carry data out. It is safe for concurrent use.
 type names struct {
 	mu    sync.Mutex
 	given int            // how many addresses were given to names
-	list  []string       // the name of the n-th address of the pool, in the order in which they were given
+	list  []string       // the names, in the order of their addresses in the pool
 	index map[string]int // by name
 }
 
@@ -82,8 +82,7 @@ func (n *names) name(at netip.Addr) string {
 	return n.list[i]
 }
 
-// answer returns the answer to a question: the name's IPv4 address, or for any other type, that the name has no such
-// record.
+// answer returns the answer to a question: the name's IPv4 address or, for any other type, an answer without a record.
 func (n *names) answer(question []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(question)

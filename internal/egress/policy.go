@@ -30,7 +30,7 @@ const (
 type Policy struct {
 	// Mode defaults to [None].
 	Mode Mode `json:"mode,omitempty"`
-	// Sets are names of [Sets], and Hosts further hosts: "example.com" at the ports 80 and 443, "example.com:22" at
+	// Sets are names from [Sets]. Hosts are further hosts: "example.com" at the ports 80 and 443, "example.com:22" at
 	// that port, "*.example.com" for all names below it. Both have an effect only with [Listed].
 	Sets  []string `json:"sets,omitempty"`
 	Hosts []string `json:"hosts,omitempty"`

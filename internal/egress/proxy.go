@@ -86,7 +86,7 @@ func connectThrough(ctx context.Context, proxy *url.URL, address string) (_ net.
 	return conn, nil
 }
 
-// begun is a connection of which some bytes were already read.
+// begun is a connection whose first bytes are already in a buffer.
 type begun struct {
 	net.Conn
 	r *bufio.Reader

@@ -20,9 +20,9 @@ import (
 // maxAnswer limits an answer other than an artifact's bytes, because it is held in memory.
 const maxAnswer = 1 << 20
 
-// PutArtifact creates an artifact with all bytes of content, which are streamed. It ignores the content and the
-// byte_ref of req, because content has the bytes. To retry harmlessly, choose an id in req and send the same content
-// again. The returned artifact has another id, which the server derives from that one.
+// PutArtifact creates an artifact and streams all bytes of content into it. It ignores the content and the byte_ref of
+// req, because content has the bytes. To make retries harmless, choose an id in req and send the same content again. The
+// returned artifact has a different id, which the server derives from the chosen one.
 func (c *Client) PutArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest, content io.Reader) (*arbev1.Artifact, error) {
 	query := url.Values{}
 	req.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
@@ -50,8 +50,8 @@ func (c *Client) PutArtifact(ctx context.Context, req *arbev1.CreateArtifactRequ
 	return made, nil
 }
 
-// OpenArtifact reads an artifact's bytes from an offset on. If the bytes are cut off, the error is not [io.EOF];
-// otherwise a part could be taken for the whole. The caller closes the reader.
+// OpenArtifact reads an artifact's bytes from an offset on. If the bytes are cut off, the error is not [io.EOF], so that the
+// caller does not take a part for the whole. The caller closes the reader.
 func (c *Client) OpenArtifact(ctx context.Context, id string, offset int64) (io.ReadCloser, error) {
 	header := http.Header{}
 	if offset > 0 {
@@ -69,8 +69,8 @@ func (c *Client) OpenArtifact(ctx context.Context, id string, offset int64) (io.
 	return res.Body, nil
 }
 
-// artifact sends a request about an artifact's bytes; an empty id is the path under which artifacts are created. Errors
-// are [*connect.Error]s as those of the services, so that callers handle them alike.
+// artifact sends a request about an artifact's bytes. With an empty id, it uses the path that creates artifacts. Errors are
+// [*connect.Error]s like those of the services, so that callers can handle both alike.
 func (c *Client) artifact(ctx context.Context, method, id string, query url.Values, body io.Reader, header http.Header) (*http.Response, error) {
 	address := c.url + "/api/artifact/" + url.PathEscape(id)
 	if len(query) > 0 {
@@ -97,7 +97,7 @@ func (c *Client) artifact(ctx context.Context, method, id string, query url.Valu
 	return nil, refusal(res)
 }
 
-// refusal returns the error that a server answers outside its services.
+// refusal returns the error in an answer that is not from one of the services.
 func refusal(res *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	var answer struct {

@@ -15,41 +15,41 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// defaultPatience is how long [Client.Ask] waits by default for a bot to begin, and for a server that is gone.
+// defaultPatience is how long [Client.Ask] waits by default for a bot to begin, and for a server that cannot be reached.
 const defaultPatience = time.Minute
 
-// Question is what [Client.Ask] asks.
+// Question is a question for [Client.Ask].
 type Question struct {
-	// Text is Markdown. Unless the thread is a direct message to the bot, Text is said with a mention of the bot, which is
-	// put before it if Text does not begin with it.
+	// Text is Markdown. Unless the thread is a direct message to the bot, Ask puts a mention of the bot before Text if Text
+	// does not begin with it.
 	Text string
-	// Thread is the id of the thread. Defaults to the direct message to the bot in House, which is begun if there is none,
-	// or if New asks for another one.
+	// Thread is the id of the thread. Defaults to the direct message to the bot in House. Ask begins one if none exists, or if
+	// New asks for a new one.
 	Thread string
 	House  string
 	New    bool
-	// Bot is the bot's "@handle", or the id of its agent. Defaults to the bot to whom Thread is a direct message, or else to
-	// @arbe.
+	// Bot is the bot's "@handle", or the id of its agent. Defaults to the bot of the direct message if Thread is one, and
+	// otherwise to @arbe.
 	Bot string
 	// Files are sent with Text; see [Client.Attach].
 	Files []File
-	// Think is how hard the model thinks: "off", "low", "medium" or "high". Defaults to what the bot's settings say.
+	// Think is how hard the model thinks: "off", "low", "medium" or "high". Defaults to the bot's setting.
 	Think string
-	// ID is the id of the entry that asks. With the same ID nothing is asked twice. Defaults to a random one.
+	// ID is the id of the entry that asks. Asking again with the same ID asks nothing twice. Defaults to a random id.
 	ID string
 	// Patience is how long Ask waits for the bot to begin, and for a server that cannot be reached. Defaults to a minute.
 	Patience time.Duration
 }
 
-// Piece is one part of what comes of a [Question]. Exactly one of its fields is set.
+// Piece is one part of the response to a [Question]. Exactly one of its fields is set.
 type Piece struct {
 	// Asked is the first piece: the question is in the log.
 	Asked *Asked
-	// Entry is a typed entry of the turn that answers: its start, its steps (pi.assistant), their results
-	// (pi.tool_result), waiting for the model's provider, a fallback model, a limit that is near. The answer itself is in Answer.
+	// Entry is a typed entry of the turn that answers: its start, its steps (pi.assistant), their results (pi.tool_result),
+	// a wait for the model's provider, a fallback model, a limit that is near. The answer itself is in Answer.
 	Entry *arbev1.Entry
-	// Text is what the bot writes, while it writes it. Joined since the last Entry or Again, the texts are the text of the
-	// step in the next Entry, or of the answer, without white space around it.
+	// Text is text that the bot is writing. All Texts since the last Entry or Again, joined, are the text of the step in the
+	// next Entry, or of the answer, without white space around it.
 	Text string
 	// Again reports that the model was cut off and starts over: the texts since the last Entry no longer count.
 	Again bool
@@ -61,14 +61,14 @@ type Piece struct {
 type Asked struct {
 	Thread string
 	Bot    *arbev1.Bot
-	// Entry is the chat that asks.
+	// Entry is the chat entry that asks.
 	Entry *arbev1.Entry
 }
 
 // Outcome is how a [Question] ended.
 type Outcome string
 
-// The outcomes. Programs should expect further ones of newer servers.
+// The outcomes. Newer servers may have others, which programs should expect.
 const (
 	// Answered: the bot answered.
 	Answered Outcome = "answered"
@@ -80,7 +80,7 @@ const (
 	Limited Outcome = "limited"
 	// Silent: the model ended without saying anything.
 	Silent Outcome = "silent"
-	// Skipped: the bot was not to answer, for example because of its cooldown.
+	// Skipped: the bot was not supposed to answer, for example because of its cooldown.
 	Skipped Outcome = "skipped"
 	// Unanswered: the bot did not begin within the question's patience.
 	Unanswered Outcome = "unanswered"
@@ -89,15 +89,15 @@ const (
 // Answer says how a [Question] ended.
 type Answer struct {
 	Outcome Outcome
-	// Text is what the bot answered; empty unless Outcome is [Answered].
+	// Text is the bot's answer; empty unless Outcome is [Answered].
 	Text string
-	// Entry is the entry that ended it; nil if it is [Unanswered].
+	// Entry is the entry that ended the question; nil if Outcome is [Unanswered].
 	Entry *arbev1.Entry
-	// Turn is the id of the turn; empty if there was none.
+	// Turn is the id of the turn; empty if no turn began.
 	Turn string
-	// Reason is why there is no answer, in one word; Message says it in a sentence, and Next what to do now.
+	// Reason says in one word why there is no answer. Message says it in a sentence, and Next says what to do now.
 	Reason, Message, Next string
-	// Summary is what the turn did and used; nil if there was none.
+	// Summary says what the turn did and used; nil if no turn began.
 	Summary *arbev1.TurnSummary
 }
 
@@ -110,11 +110,11 @@ func (e *LostError) Error() string { return "the connection to the server is los
 // Unwrap returns why the last connection ended.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Ask asks a bot something and yields what comes of it, even if connections break and servers restart meanwhile. The
-// last element is a Piece with the Answer, or an error. A bot that fails is no error; see [Answer].
+// Ask asks a bot a question and yields the response, even if connections break and servers restart meanwhile. The last
+// element is a Piece with the Answer, or an error. The failure of a bot is not an error; see [Answer].
 //
-// When ctx ends or the loop is left, the bot continues. To end its turn, call Threads.StopTurn with the id that the
-// turn's first Entry has. The errors are those of the calls that ask, those of [Client.Tail], and a [*LostError].
+// When ctx ends or the loop is left, the bot continues. To end its turn, call Threads.StopTurn with the turn id in the turn's
+// first Entry. The errors are those of the calls that ask, those of [Client.Tail], and a [*LostError].
 func (c *Client) Ask(ctx context.Context, q Question, opts ...TailOption) iter.Seq2[Piece, error] {
 	return func(yield func(Piece, error) bool) {
 		a := asking{client: c, question: q, yield: yield}
@@ -136,7 +136,7 @@ type asking struct {
 	asked Asked
 	// turn is the turn that answers; empty before it begins.
 	turn string
-	// draft is what the model writes for the next step.
+	// draft is the text that the model is writing for the next step.
 	draft Draft
 }
 
@@ -207,10 +207,10 @@ func (a *asking) given(ctx context.Context, err error) error {
 	return err
 }
 
-// ask says the question.
+// ask writes the question into the thread.
 func (a *asking) ask(ctx context.Context) error {
 	q := &a.question
-	direct := "" // the bot to whom the thread is a direct message
+	direct := "" // the bot of the direct message, if the thread is one
 	if q.Thread != "" {
 		found, err := a.client.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: q.Thread})
 		if err != nil {
@@ -322,7 +322,7 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 			})
 		}
 	case *arbev1.Entry_Chat:
-		// A turn that was already writing its answer does not know a question that was passed to it. Another turn begins then.
+		// A turn that was already writing its answer has not seen a question that was passed to it. Another turn then begins.
 		if s := e.GetChat().GetTurn(); s.GetTurnId() == a.turn && slices.Contains(s.GetAnswers(), asks) {
 			if err := a.heal(e.GetChat().GetText()); err != nil {
 				return false, err
@@ -339,7 +339,7 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 	return false, nil
 }
 
-// turnOfEntry returns the id of the turn that an entry is a part of, of whatever kind it is; empty if it is of none.
+// turnOfEntry returns the id of the turn to which an entry of any kind belongs; empty if it belongs to no turn.
 func turnOfEntry(e *arbev1.Entry) string {
 	m := e.ProtoReflect()
 	kind := m.WhichOneof(m.Descriptor().Oneofs().ByName("typed"))
@@ -355,7 +355,7 @@ func turnOfEntry(e *arbev1.Entry) string {
 	return ""
 }
 
-// pass yields an entry. What the model writes after it belongs to the next step.
+// pass yields an entry. Text that the model writes after it belongs to the next step.
 func (a *asking) pass(e *arbev1.Entry) error {
 	switch e.GetTyped().(type) {
 	case *arbev1.Entry_PiAssistant, *arbev1.Entry_Chat:
@@ -373,7 +373,7 @@ func (a *asking) piece(p Piece) error {
 	return nil
 }
 
-// delta yields what a delta adds to the text.
+// delta yields the text that a delta adds.
 func (a *asking) delta(d *arbev1.Delta) error {
 	if a.turn == "" || TurnOf(d) != a.turn {
 		return nil
@@ -390,7 +390,7 @@ func (a *asking) delta(d *arbev1.Delta) error {
 	return a.piece(Piece{Text: text})
 }
 
-// heal yields what is missing of a text that is complete now.
+// heal yields the missing part of a text that is now complete.
 func (a *asking) heal(text string) error {
 	rest, again := a.draft.Rest(text)
 	if again {

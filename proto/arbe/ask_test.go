@@ -24,7 +24,7 @@ type answeringServer struct {
 	arbev1connect.UnimplementedBotServiceHandler
 	// direct makes the thread a direct message to the bot.
 	direct bool
-	// events are sent on each connection, and then ends says how it ends; nil keeps it open.
+	// events are sent on each connection. ends then says how the connection ends; nil keeps it open.
 	events []*arbev1.TailResponse
 	ends   func() error
 
@@ -92,7 +92,7 @@ func (s *answeringServer) client(t *testing.T) *arbe.Client {
 	return arbe.New(srv.URL, "")
 }
 
-// asked collects the pieces of a question: the text, with <again> and <entry> where these came.
+// asked collects the pieces of a response: the text, with <again> and the types of entries at their places, and the answer.
 func asked(t *testing.T, s *answeringServer, q arbe.Question) (text string, answer *arbe.Answer, err error) {
 	t.Helper()
 	var written strings.Builder
@@ -134,7 +134,7 @@ func answered(seq int64, text string) *arbev1.TailResponse {
 	return typed(seq, "chat", &arbev1.Entry{Typed: &arbev1.Entry_Chat{Chat: &arbev1.Chat{Text: text, Turn: &arbev1.TurnSummary{TurnId: theTurn, Answers: []string{"q"}}}}})
 }
 
-// writes is a delta with lines of text at an offset; -1 leaves out what came before.
+// writes returns a delta with lines of text at an offset, and the offset after it.
 func writes(id string, offset int, texts ...string) (*arbev1.TailResponse, int) {
 	var data []byte
 	for _, text := range texts {
@@ -187,7 +187,7 @@ func TestAskYieldsTheTextOfAnAnswerOnce(t *testing.T) {
 	}
 }
 
-// A turn that was already writing its answer does not know what was passed to it, so that another turn answers it.
+// A turn that was already writing its answer has not seen a question that was passed to it, so another turn answers it.
 func TestAskWaitsForTheTurnThatKnowsTheQuestion(t *testing.T) {
 	t.Parallel()
 	const next = "turn2"

@@ -12,16 +12,16 @@ import (
 
 // File is a file to send with a message.
 type File struct {
-	// Name is what people see, and MediaType what it is declared to be. Both may be empty.
+	// Name is the name that people see, and MediaType the declared type. Both may be empty.
 	Name, MediaType string
-	// Open returns its content from the beginning. It is called once.
+	// Open returns the content from the beginning. It is called once.
 	Open func() (io.ReadCloser, error)
 }
 
-// Attach stores files as artifacts of a thread and returns their ids in order, as a SayRequest takes them. entry is the id of
-// the entry that will name them: with the same one, and the same files, nothing is stored twice. If it is empty, each call
-// stores them again. After an error the files before the failed one are artifacts of the thread. The errors are those of File.Open
-// and [Client.PutArtifact].
+// Attach stores files as artifacts of a thread and returns their ids in order, for a SayRequest. entry is the id of the entry
+// that will name them: repeating the call with the same id and the same files stores nothing twice. If entry is empty, each
+// call stores them again. After an error, the files before the failed one are artifacts of the thread. The errors are those of
+// File.Open and [Client.PutArtifact].
 func (c *Client) Attach(ctx context.Context, thread, entry string, files []File) (ids []string, err error) {
 	for i, f := range files {
 		id, err := c.attach(ctx, thread, entry, i, f)

@@ -1,14 +1,14 @@
-// Package arbe is the client of an arbe server for programs: the typed services of the contract with
-// their credential, and a tail that continues when connections break and servers restart.
+// Package arbe is the client of an arbe server for programs. It offers the typed services of the contract
+// with a credential, and a tail that continues when connections break and servers restart.
 //
 //	c := arbe.New("http://127.0.0.1:8420", token)
 //	created, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: house})
 //	…
 //	for event, err := range c.Tail(ctx, created.GetThread().GetId(), 0) { … }
 //
-// The messages and services are generated into the packages below this one (v1 and v1/arbev1connect);
-// the list of them into services.go here. What is written by hand is the client (client.go), the tail (tail.go), and what to read from an
-// error (next.go). The package imports the contract and connect, and nothing else of arbe.
+// The messages and services are generated into the packages below this one (v1 and v1/arbev1connect), and
+// their list into services.go. The client (client.go), the tail (tail.go), the functions that read errors
+// (next.go) and the other files are written by hand. The package imports no part of arbe but the contract.
 //
 // The rule to remember: every write takes an id of the caller's choice, and repeating it with the same id
 // changes nothing. A program that retries must choose the id itself; otherwise a retry would write twice.
@@ -30,11 +30,11 @@ import (
 
 // Client calls one server with one credential. It is safe for concurrent use.
 //
-// Errors of all calls are [*connect.Error]s; [Next] returns what to do about them.
+// The errors of all calls are [*connect.Error]s; [Next] returns what to do about them.
 type Client struct {
 	Services
 
-	// For the bytes of artifacts, which are sent as plain HTTP so that they can be streamed.
+	// These send and read the bytes of artifacts by plain HTTP, which can stream them.
 	http   connect.HTTPClient
 	url    string
 	bearer bearer
@@ -56,7 +56,7 @@ func WithHTTPClient(client connect.HTTPClient) Option { return httpClientOption{
 
 // New returns a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key, a
 // session or a thread's token; every call sends it as "Authorization: Bearer …". With an empty token, calls
-// have no credential. New itself makes no connection.
+// have no credential. New makes no connection.
 func New(baseURL, token string, opts ...Option) *Client {
 	s := settings{http: http.DefaultClient}
 	for _, o := range opts {
@@ -74,8 +74,8 @@ func New(baseURL, token string, opts ...Option) *Client {
 // module is this module's path.
 const module = "github.com/arbe-dev/arbe"
 
-// userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)". The command line has a name of its
-// own.
+// userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)". The command line has its
+// own name.
 var userAgent = sync.OnceValue(func() string {
 	client, version := "arbe-go", "devel"
 	if build, ok := debug.ReadBuildInfo(); ok {

@@ -9,25 +9,25 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Draft reads from deltas what a bot's model is writing for one step of a turn. The zero Draft is empty. Use a new one
-// after the step's entry. It is not safe for concurrent use.
+// Draft reads from deltas the text that a bot's model is writing in one step of a turn. The zero Draft is empty. Use a new
+// Draft after the step's entry. It is not safe for concurrent use.
 type Draft struct {
-	// attempt is the id of the deltas that are read. It tells the calls of a model for the same step apart.
+	// attempt is the id of the deltas that are read. It distinguishes the model's calls for the same step.
 	attempt string
-	// at is how many bytes of the deltas came, and line the beginning of a line whose end has not come.
+	// at is the number of bytes that have arrived in deltas, and line the beginning of a line whose end has not arrived.
 	at   int64
 	line []byte
-	// missed reports that deltas are missing, so that the text cannot be continued before the step is complete.
+	// missed reports that deltas are missing, so the text cannot continue until the step is complete.
 	missed bool
 
-	// block is the block of text that is being written, and space the white space at the end of what came, which is
-	// held back because the text of the entry ends without it.
+	// block is the block of text that is being written. space is the white space at the end of the text so far. It is held
+	// back, because the text of the entry ends without it.
 	block int
 	space string
 	text  string
 }
 
-// TurnOf returns the id of the turn in which a bot's model writes what the delta has; empty if the delta has something
+// TurnOf returns the id of the turn in which a bot's model writes the text in a delta. It is empty if the delta has something
 // else, such as the output of a command.
 func TurnOf(d *arbev1.Delta) string {
 	step, _, isDraft := strings.Cut(d.GetEntryId(), "~")
@@ -42,8 +42,8 @@ func TurnOf(d *arbev1.Delta) string {
 // Begun reports whether there is text.
 func (d *Draft) Begun() bool { return d.text != "" }
 
-// Add returns the text that a delta adds; empty if it adds none. again reports that the model was cut off and starts
-// over, so that the text until now no longer counts. The delta must be one of a turn; see [TurnOf].
+// Add returns the text that a delta adds; empty if it adds none. again reports that the model was cut off and starts over, so
+// the text until now no longer counts. The delta must be from a turn; see [TurnOf].
 func (d *Draft) Add(delta *arbev1.Delta) (text string, again bool) {
 	if delta.GetEntryId() != d.attempt {
 		again = d.text != ""
@@ -79,7 +79,7 @@ type chunk struct {
 	Text  string `json:"text"`
 }
 
-// write returns what a chunk of text adds.
+// write returns the text that a chunk adds.
 func (d *Draft) write(c chunk) string {
 	if c.Block != d.block && d.text != "" {
 		d.space += "\n\n"
@@ -95,8 +95,8 @@ func (d *Draft) write(c chunk) string {
 	return text
 }
 
-// Rest returns what Add has not returned of the text of the step's entry. again reports that rest is the whole text,
-// because it is another one than the deltas had.
+// Rest returns the part of the text of the step's entry that Add has not returned. again reports that rest is the whole text,
+// because it differs from the text in the deltas.
 func (d *Draft) Rest(entry string) (rest string, again bool) {
 	entry = strings.TrimSpace(entry)
 	rest, known := strings.CutPrefix(entry, d.text)

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// onFakeClock runs a test on a clock that moves only when everything waits, so that what it finds about times does not
-// depend on the machine. The network is no part of such a test, so the server must be one of serveInMemory.
+// onFakeClock runs a test on a clock that moves only when every goroutine waits, so that the times that it measures do not
+// depend on the machine. Such a test cannot use a network, so its server must be from serveInMemory.
 func onFakeClock(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -70,7 +70,7 @@ type memoryWriter struct {
 	to     *io.PipeWriter
 	once   sync.Once
 	status int
-	began  chan struct{} // closed with the header
+	began  chan struct{} // closed when the header is written
 }
 
 func (w *memoryWriter) Header() http.Header { return w.header }
@@ -90,7 +90,7 @@ func (w *memoryWriter) Write(p []byte) (int, error) {
 // Flush implements [http.Flusher]; nothing is kept back.
 func (w *memoryWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
-// memoryBody is the body of an answer; to close it ends the request.
+// memoryBody is the body of an answer. Closing it ends the request.
 type memoryBody struct {
 	*io.PipeReader
 	leave context.CancelFunc

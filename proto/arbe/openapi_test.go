@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// docs/openapi.yaml has each call that does not stream, with what it takes and answers, and no other.
+// docs/openapi.yaml has every call that does not stream, with its request and response, and no other call.
 func TestOpenAPIHasEveryCall(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/openapi.yaml")
@@ -69,7 +69,7 @@ func TestOpenAPIHasEveryCall(t *testing.T) {
 		return true
 	})
 	described := 0
-	for _, path := range page.Paths { // those of calls that stream are empty
+	for _, path := range page.Paths { // the paths of calls that stream are empty
 		described += len(path)
 	}
 	if described != calls {

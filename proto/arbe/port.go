@@ -16,14 +16,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// PortPath is where servers open ports of sandboxes: GET PortPath{thread}/{port}, as a WebSocket.
+// PortPath is the path at which servers open ports of sandboxes: GET PortPath{thread}/{port}, as a WebSocket.
 const PortPath = "/api/port/"
 
 // endWithin is how long the last message of a connection may take to be sent.
 const endWithin = 5 * time.Second
 
-// WakeSandbox makes the sandbox of a thread ready for [Client.DialPort]: one is built if there is none, as a command would, and one
-// that is stopped is started. It calls waiting, if that is not nil, from time to time as long as that takes.
+// WakeSandbox makes the sandbox of a thread ready for [Client.DialPort]. Like a command, it builds a sandbox if the thread has
+// none, and starts a stopped one. Meanwhile it calls waiting from time to time, unless waiting is nil.
 func (c *Client) WakeSandbox(ctx context.Context, threadID string, waiting func()) (*arbev1.WakeSandboxResponse, error) {
 	stream, err := c.Sandboxes.WakeSandbox(ctx, &arbev1.WakeSandboxRequest{ThreadId: threadID})
 	if err != nil {
@@ -44,8 +44,8 @@ func (c *Client) WakeSandbox(ctx context.Context, threadID string, waiting func(
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the server ended the call without an answer"))
 }
 
-// DialPort connects to a TCP port of a program in the thread's sandbox. It builds no sandbox; see [Client.WakeSandbox]. The HTTP client
-// of [WithHTTPClient] is not used.
+// DialPort connects to a TCP port of a program in the thread's sandbox. It builds no sandbox; see [Client.WakeSandbox]. It does
+// not use the HTTP client of [WithHTTPClient].
 func (c *Client) DialPort(ctx context.Context, threadID string, port uint16) (*PortConn, error) {
 	header := http.Header{}
 	c.bearer.show(header)
@@ -64,8 +64,8 @@ func (c *Client) DialPort(ctx context.Context, threadID string, port uint16) (*P
 	return nil, connect.NewError(connect.CodeUnavailable, err)
 }
 
-// PortConn carries a TCP connection over a WebSocket; both sides use it. A binary message is a piece of what is sent, an empty one
-// the end of one direction, and the close of the WebSocket the end of both. Other messages mean nothing. One goroutine may read while
+// PortConn carries a TCP connection over a WebSocket; both sides use it. A binary message carries a piece of the data. An empty
+// message ends one direction, and the close of the WebSocket ends both. Other messages mean nothing. One goroutine may read while
 // another writes.
 type PortConn struct {
 	socket *websocket.Conn
@@ -76,10 +76,10 @@ type PortConn struct {
 	closed  bool
 }
 
-// NewPortConn returns the connection over a WebSocket.
+// NewPortConn returns the connection that a WebSocket carries.
 func NewPortConn(socket *websocket.Conn) *PortConn { return &PortConn{socket: socket} }
 
-// Read reads what the other side has sent. The error is io.EOF at its end.
+// Read reads data that the other side has sent. At the end of the data, the error is io.EOF.
 func (c *PortConn) Read(p []byte) (int, error) {
 	for c.ended == nil {
 		fresh := c.piece == nil
@@ -110,7 +110,7 @@ func (c *PortConn) Read(p []byte) (int, error) {
 	return 0, c.ended
 }
 
-// endOf returns what the end of a WebSocket means.
+// endOf returns the error for a read that met the end of a WebSocket.
 func endOf(err error) error {
 	closed := new(websocket.CloseError)
 	switch {
@@ -124,7 +124,7 @@ func endOf(err error) error {
 	return io.ErrUnexpectedEOF
 }
 
-// Write sends, and waits for as long as the other side does not read.
+// Write sends data. It waits while the other side does not read.
 func (c *PortConn) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -140,7 +140,7 @@ func (c *PortConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite ends what is sent. The other direction goes on.
+// CloseWrite ends the sending direction. The other direction continues.
 func (c *PortConn) CloseWrite() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -157,14 +157,14 @@ func (c *PortConn) Close() error {
 	return c.socket.Close()
 }
 
-// Duplex is a connection whose directions end one by one, as [PortConn] and net.TCPConn are.
+// Duplex is a connection whose directions end separately, such as a [PortConn] or a net.TCPConn.
 type Duplex interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
 // Pass passes bytes between two connections, in both directions, until both directions have ended, one fails or ctx ends. Then it
-// closes both. It returns what failed.
+// closes both connections. It returns the error of the failure.
 func Pass(ctx context.Context, a, b Duplex) error {
 	end := sync.OnceFunc(func() { a.Close(); b.Close() })
 	defer end()
@@ -172,7 +172,7 @@ func Pass(ctx context.Context, a, b Duplex) error {
 	ended := make(chan error, 2)
 	for _, way := range [][2]Duplex{{a, b}, {b, a}} {
 		go func() {
-			// Hide other methods, such as WriterTo, so that no more than a buffer is in memory.
+			// Hide other methods, such as WriteTo, so that no more than a buffer is in memory.
 			_, err := io.Copy(struct{ io.Writer }{way[0]}, struct{ io.Reader }{way[1]})
 			if err == nil {
 				err = way[0].CloseWrite()

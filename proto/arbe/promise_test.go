@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What make check compares the contract with notices a break, and lets an addition be.
+// The file with which make check compares the contract reveals a break, and allows an addition.
 func TestThePromiseNoticesBreaks(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")

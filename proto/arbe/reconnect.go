@@ -10,28 +10,28 @@ import (
 	"connectrpc.com/connect"
 )
 
-// The pace of attempts to connect. A server sends something at least every 20 seconds. A connection that is silent for
-// twice as long must be ended, because it is dead although nobody closed it.
+// The pace of attempts to connect. A server sends something at least every 20 seconds. A connection that is silent for twice
+// as long is dead, even if nobody has closed it, and must be ended.
 const (
 	defaultSilence  = 40 * time.Second
 	defaultMinDelay = 100 * time.Millisecond
 	defaultMaxDelay = 5 * time.Second
 )
 
-// errLeft says that the loop over a sequence was left. It never reaches a caller, because the loop takes no more
-// values.
+// errLeft reports that the caller has left the loop over a sequence. It never reaches the caller, because the loop takes no
+// more values.
 var errLeft = errors.New("the loop was left")
 
-// reconnects tells how a stream that should never end is connected again.
+// reconnects says how to reconnect a stream that should never end.
 type reconnects struct {
 	silence  time.Duration
 	lost     func(error, time.Duration)
 	hopeless func(error) bool
 }
 
-// run connects until the caller leaves the loop, which is errLeft, or until connecting again cannot help, and returns
-// why. A connection calls heard when it has received something, and the function that heard returns when it waits for
-// the server again. It returns whether it got further than the previous connection, and why it ended (never nil).
+// run connects until the caller leaves the loop, which is errLeft, or until reconnecting cannot help, and returns the reason.
+// A connection calls heard when it has received something, and calls the function that heard returns when it waits for the
+// server again. It returns whether it got further than the previous connection, and why it ended (never nil).
 func (r reconnects) run(ctx context.Context, connection func(_ context.Context, heard func() (done func())) (further bool, err error)) error {
 	delay := defaultMinDelay
 	for {
@@ -45,12 +45,12 @@ func (r reconnects) run(ctx context.Context, connection func(_ context.Context, 
 		case r.hopeless(err):
 			return err
 		}
-		// That something was received is not enough, because a connection that always ends at the same place also
-		// delivers something. Its retries would never slow down.
+		// Receiving something is not enough. A connection that always ends at the same place receives something too, and its
+		// retries would never slow down.
 		if further || time.Since(began) > defaultMaxDelay {
 			delay = defaultMinDelay
 		}
-		// Half of it is random, so that the clients of a restarted server do not connect all at once.
+		// Half of the wait is random, so that the clients of a restarted server do not all connect at once.
 		wait := delay/2 + rand.N(delay/2)
 		delay = min(2*delay, defaultMaxDelay)
 		r.lost(err, wait)
@@ -81,7 +81,7 @@ func (r reconnects) watched(ctx context.Context, connection func(context.Context
 	return further, err
 }
 
-// receive delivers what a stream brings, and returns why it ended (never nil).
+// receive delivers the messages of a stream, and returns why the stream ended (never nil).
 func receive[Message any](stream *connect.ServerStreamForClient[Message], err error, heard func() (done func()), deliver func(*Message) error) error {
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func receive[Message any](stream *connect.ServerStreamForClient[Message], err er
 	return errors.New("the server ended the connection")
 }
 
-// hopeless reports whether connecting again cannot help after an error. The codes about the request itself count only
-// in an answer of the server, because connect gives the same codes to an answer that was cut off.
+// hopeless reports whether reconnecting cannot help after an error. Codes about the request count only in an answer of the
+// server, because connect gives the same codes to an answer that was cut off.
 func hopeless(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented:

@@ -20,11 +20,11 @@ import (
 const (
 	// inputPiece is how many bytes of input one call sends.
 	inputPiece = 256 << 10
-	// stayEvery is how often a reader or writer that waits for something else reports that it is still there, because
-	// the server counts one that does not call for a minute as gone.
+	// stayEvery is how often a reader or writer that waits for something else reports that it is still there. The server
+	// takes one that does not call for a minute to be gone.
 	stayEvery = 10 * time.Second
-	// writeGrace is how long Run waits for a writer when its context has ended. A writer that is a pipe may block for
-	// ever, so that waiting for it without a limit would block Run.
+	// writeGrace is how long Run waits for a writer after its context has ended. A writer that is a pipe may block forever,
+	// and Run must not.
 	writeGrace = time.Second
 )
 
@@ -35,24 +35,23 @@ type Result struct {
 	// ExitCode is the command's own. It is 124 if the command timed out, 128+n if signal n ended it, and -1 if it did not
 	// run or its end is unknown.
 	ExitCode int `json:"exit_code"`
-	// Output is what it printed, as text. Of a large output, Output is the beginning and OutputTail the end.
+	// Output is the command's output, as text. If the output is large, Output is its beginning and OutputTail its end.
 	Output     string `json:"output"`
 	OutputTail string `json:"output_tail"`
-	// Truncated reports that a part between them was left out. ArtifactID is the artifact that contains it; empty if there
-	// is none.
+	// Truncated reports that the part between them is missing. ArtifactID is the artifact that contains it, or empty.
 	Truncated  bool   `json:"truncated"`
 	ArtifactID string `json:"artifact_id"`
-	// Cancelled, TimedOut and OutOfMemory say why it did not end by itself.
+	// Cancelled, TimedOut and OutOfMemory say why the command was ended.
 	Cancelled   bool `json:"cancelled"`
 	TimedOut    bool `json:"timed_out"`
 	OutOfMemory bool `json:"out_of_memory"`
-	// Error says why it could not run, or why its end is unknown. Otherwise it is empty.
+	// Error says why the command could not run, or why its end is unknown. Otherwise it is empty.
 	Error string `json:"error"`
 }
 
 // OutputError is the error of [Client.Run] if a part of the output did not arrive.
 type OutputError struct {
-	Position int64 // how many bytes of it arrived
+	Position int64 // how many bytes of the output arrived
 	Err      error
 }
 
@@ -80,15 +79,14 @@ type runOption func(*run)
 
 func (o runOption) applyRun(r *run) { o(r) }
 
-// WithStdin gives the command an input. What was read from stdin but not by the command is lost. A goroutine reads stdin.
-// If stdin blocks, the goroutine ends only after Run has returned, when stdin returns. Defaults to none: the command's
-// input is empty.
+// WithStdin gives the command an input. Bytes that Run has read from stdin are lost if the command does not read them. A
+// goroutine reads stdin. If stdin blocks, that goroutine may end after Run has returned: when stdin returns. By default, the
+// command's input is empty.
 func WithStdin(stdin io.Reader) RunOption { return runOption(func(r *run) { r.stdin = stdin }) }
 
-// WithOutput writes every byte of the command's two outputs as they arrive, each to its writer. The command waits for a
-// slow writer. A nil writer drops its output. One goroutine calls both writers. If a writer blocks when the context of
-// Run ends, its Write continues after Run has returned. Defaults to none: the outputs are merged, and only in the
-// [Result].
+// WithOutput writes every byte of the command's two outputs as it arrives, each output to its own writer. The command waits
+// for a slow writer. A nil writer drops its output. One goroutine calls both writers. If a writer blocks when the context of
+// Run ends, its Write continues after Run has returned. By default, the outputs are merged, and only the [Result] has them.
 func WithOutput(stdout, stderr io.Writer) RunOption {
 	return runOption(func(r *run) { r.separate, r.stdout, r.stderr = true, stdout, stderr })
 }
@@ -98,8 +96,8 @@ func OnStart(f func(*arbev1.RunCommandResponse)) RunOption {
 	return runOption(func(r *run) { r.started = f })
 }
 
-// OnEvent calls f for every event of the thread after the command, up to its result, in order. The deltas of the result
-// are the command's live output. If f returns an error, Run returns it.
+// OnEvent calls f for every event of the thread after the command, up to the command's result, in order. The deltas of the
+// result are the command's live output. If f returns an error, Run returns it.
 func OnEvent(f func(*arbev1.TailResponse) error) RunOption {
 	return runOption(func(r *run) { r.event = f })
 }
@@ -118,8 +116,8 @@ type run struct {
 	event          func(*arbev1.TailResponse) error
 	tail           []TailOption
 	terminal       *Terminal
-	joins          bool   // the command runs already
-	reader         string // this reader, if it joins
+	joins          bool   // the command is already running
+	reader         string // the id of this reader, if it joins
 }
 
 // newRun returns a run with the given options.
@@ -137,12 +135,12 @@ func newRun(c *Client, req *arbev1.RunCommandRequest, opts []RunOption) *run {
 	return r
 }
 
-// Run runs a command and returns how it ended, even if connections break and servers restart meanwhile. The command is
-// started once, because Run chooses an id if the request has none. An exit code other than 0 is not an error.
+// Run runs a command and returns how it ended, even if connections break and servers restart meanwhile. The command starts
+// only once, because Run chooses an id if the request has none. An exit code other than 0 is not an error.
 //
-// When ctx ends, Run returns its error, within a second if a writer blocks, and the command continues. To end it, call
-// Threads.CancelCommand. Other errors are those of Threads.RunCommand and of [Client.Tail], a [*WriteError] and an
-// [*OutputError]. If the command has ended, its Result is returned with the error.
+// When ctx ends, Run returns its error, within a second even if a writer blocks, and the command continues. To end the
+// command, call Threads.CancelCommand. Other errors are those of Threads.RunCommand and of [Client.Tail], a [*WriteError]
+// and an [*OutputError]. If the command has ended, Run returns its Result with the error.
 func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ...RunOption) (*Result, error) {
 	r := newRun(c, req, opts)
 	if r.req.Id == "" {
@@ -159,7 +157,7 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 	return r.attend(ctx, started)
 }
 
-// attend passes on what a command prints and reads, and returns how it ended.
+// attend passes on the output and the input of a command, and returns how it ended.
 func (r *run) attend(ctx context.Context, started *arbev1.RunCommandResponse) (*Result, error) {
 	r.started(started)
 
@@ -197,13 +195,13 @@ func (r *run) attend(ctx context.Context, started *arbev1.RunCommandResponse) (*
 	}
 	select {
 	case failed := <-output:
-		if failed != nil && ctx.Err() != nil { // otherwise it would depend on chance which of the two is reported
+		if failed != nil && ctx.Err() != nil { // otherwise chance would decide which of the two errors is reported
 			failed = context.Cause(ctx)
 		}
 		return result, cmp.Or(err, failed)
 	case <-ctx.Done():
 	}
-	// Wait for the writers, so that one that is not blocked is not called after Run has returned.
+	// Wait for the writers, so that Run does not return before a writer that is not blocked.
 	select {
 	case <-output:
 	case <-time.After(writeGrace):
@@ -319,11 +317,11 @@ func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutput
 // input is a part of a command's input.
 type input struct {
 	data []byte
-	err  error // after the data
+	err  error // the error of stdin after the data
 }
 
-// writeInput sends the input to its end, or until the command reads no more. If it stops earlier, the server ends the
-// command, and the result says so.
+// writeInput sends the input to its end, or until the command stops reading. If writeInput stops earlier, the server ends
+// the command, and the result says so.
 func (r *run) writeInput(ctx context.Context) {
 	pieces := make(chan input)
 	go func() {
@@ -379,8 +377,8 @@ func (r *run) writeInput(ctx context.Context) {
 	}
 }
 
-// again repeats a call until it succeeds, ctx ends, or repeating it cannot help. The calls must be harmless to repeat,
-// because one that failed may have been done.
+// again repeats a call until it succeeds, ctx ends, or repeating it cannot help. It must be harmless to repeat the call,
+// because a call that failed may have had its effect.
 func (r *run) again(ctx context.Context, call func() error) error {
 	for delay := defaultMinDelay; ; delay = min(2*delay, defaultMaxDelay) {
 		err := call()

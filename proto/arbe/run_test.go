@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// An endlessCommand is a command that has written something and does not end.
+// An endlessCommand is a command that has printed something and does not end.
 type endlessCommand struct {
 	arbev1connect.UnimplementedThreadServiceHandler
 	cancelled chan struct{}
@@ -36,10 +36,10 @@ func (c *endlessCommand) CancelCommand(context.Context, *arbev1.CancelCommandReq
 	return &arbev1.CancelCommandResponse{}, nil
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for an expected event.
 const patience = 3 * time.Minute
 
-// A writer may block forever, as a pipe does that nobody reads.
+// A writer may block forever, like a pipe that nobody reads.
 func TestRunReturnsWhenItsContextEndsAlthoughAWriterBlocks(t *testing.T) {
 	t.Parallel()
 	command := &endlessCommand{cancelled: make(chan struct{})}

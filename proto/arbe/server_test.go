@@ -18,18 +18,18 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// token is the credential the scripted server accepts.
+// token is the credential that the scripted server accepts.
 const token = "arbe_0123456789abcdef"
 
 // A scriptedServer keeps the contract of EntryService.Tail over a log in memory, except where a test
 // scripts a failure: the failures of a real server cannot be timed to the byte.
 type scriptedServer struct {
 	arbev1connect.UnimplementedEntryServiceHandler
-	// threads, when set, are the commands.
+	// threads, unless nil, serves commands.
 	threads arbev1connect.ThreadServiceHandler
-	// onCall, when set, is asked first at every call of Tail; what it returns ends the call.
+	// onCall, unless nil, is called first in every call of Tail. An error ends the call.
 	onCall func(ctx context.Context, call int) error
-	// onSend, when set, is asked before each event that is sent; what it returns ends the call.
+	// onSend, unless nil, is called before each event is sent. An error ends the call.
 	onSend func(call int, event *arbev1.TailResponse) error
 
 	mu      sync.Mutex
@@ -41,13 +41,13 @@ type scriptedServer struct {
 // errEnd makes the scripted server end a call without an error.
 var errEnd = errors.New("end")
 
-// serve starts the server and returns a client of it that shows the credential.
+// serve starts the server and returns a client with the credential that it accepts.
 func serve(t *testing.T, s *scriptedServer) *arbe.Client {
 	t.Helper()
 	return serveAs(t, s, token)
 }
 
-// serveAs is serve for a client that shows something else.
+// serveAs is serve for a client with another credential.
 func serveAs(t *testing.T, s *scriptedServer, credential string) *arbe.Client {
 	t.Helper()
 	s.changed = make(chan struct{})
@@ -79,7 +79,7 @@ func (s *scriptedServer) write(n int) {
 	s.changed = make(chan struct{})
 }
 
-// behind returns the entries behind a position, and what is closed when there are more.
+// behind returns the entries after a position, and a channel that is closed when more are written.
 func (s *scriptedServer) behind(seq int64) ([]*arbev1.Entry, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

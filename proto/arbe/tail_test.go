@@ -17,7 +17,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// positions ranges over a tail until it has the entry at last, and returns the positions it saw.
+// positions ranges over a tail until the entry at last has come, and returns the positions of its entries.
 func positions(t *testing.T, c *arbe.Client, after, last int64, opts ...arbe.TailOption) []int64 {
 	t.Helper()
 	var seen []int64
@@ -35,7 +35,7 @@ func positions(t *testing.T, c *arbe.Client, after, last int64, opts ...arbe.Tai
 	return seen
 }
 
-// upTo is every position behind after, up to last.
+// upTo returns every position after the given one, up to last.
 func upTo(after, last int64) []int64 {
 	var all []int64
 	for seq := after + 1; seq <= last; seq++ {
@@ -51,7 +51,7 @@ func expect(t *testing.T, got, want []int64) {
 	}
 }
 
-// wantGrowing checks that each wait is up to twice as long as the one before could be.
+// wantGrowing checks that each wait is between half of its limit and its limit, which doubles from 100 ms up to 5 seconds.
 func wantGrowing(t *testing.T, waits []time.Duration) {
 	t.Helper()
 	for i, wait := range waits {
@@ -62,7 +62,7 @@ func wantGrowing(t *testing.T, waits []time.Duration) {
 	}
 }
 
-// nobody is a network in which nobody listens.
+// nobody is a network in which no server listens.
 type nobody struct{}
 
 func (nobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
@@ -128,10 +128,10 @@ func TestTail(t *testing.T) {
 		var cuts atomic.Int32
 		s := &scriptedServer{onSend: func(int, *arbev1.TailResponse) error {
 			switch rand.N(50) {
-			case 0: // in the middle of an answer, as a killed server does
+			case 0: // in the middle of an answer, like a killed server
 				cuts.Add(1)
 				panic(http.ErrAbortHandler)
-			case 1: // as a server that stops
+			case 1: // like a server that stops
 				cuts.Add(1)
 				return connect.NewError(connect.CodeUnavailable, errors.New("the server stops"))
 			}
@@ -191,7 +191,7 @@ func TestTail(t *testing.T) {
 			s.onSend = func(call int, event *arbev1.TailResponse) error {
 				switch {
 				case call == 1 && event.GetAlive() != nil:
-					<-first.Done() // the peer is gone, and nobody told
+					<-first.Done() // the peer disappears without closing the connection
 					return first.Err()
 				case call == 2 && event.GetCaughtUp() != nil:
 					s.write(1)

@@ -10,29 +10,29 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Terminal is a terminal of the caller, as [WithTerminal] and [Client.Join] use it.
+// Terminal is the caller's terminal, for [WithTerminal] and [Client.Join].
 type Terminal struct {
-	// In is what is typed, byte by byte: the terminal must be in raw mode. Its end ends nothing. A goroutine reads it, which
-	// ends after Run only when In returns.
+	// In delivers the typed bytes, so the terminal must be in raw mode. EOF ends nothing. A goroutine reads In. If a Read
+	// blocks, that goroutine may end after Run has returned: when the Read returns.
 	In io.Reader
-	// Out shows what the command's terminal shows.
+	// Out receives the output of the command's terminal.
 	Out io.Writer
-	// Size is the terminal's size, and Resized receives each later one. Resized may be nil.
+	// Size is the terminal's size at first, and Resized delivers each later size. Resized may be nil.
 	Size    *arbev1.TerminalSize
 	Resized <-chan *arbev1.TerminalSize
-	// Kind is what TERM says; empty means the sandbox's.
+	// Kind is the value of TERM. Defaults to the sandbox's.
 	Kind string
-	// Keep keeps the command running while nobody is connected to it. Otherwise it is ended after a minute.
+	// Keep keeps the command running while nobody is connected to it. Otherwise the server ends it after a minute.
 	Keep bool
 }
 
-// WithTerminal gives the command a terminal that is connected to the caller's. When connections break or the server
-// restarts, nothing that the command prints is lost, nothing is typed twice, and only what was being typed may be lost.
+// WithTerminal gives the command a terminal and connects it to the caller's. When connections break or the server restarts,
+// no output is lost and no key is typed twice. Only keys that are being sent at that moment may be lost.
 func WithTerminal(t Terminal) RunOption { return runOption(func(r *run) { r.terminal = &t }) }
 
-// Join connects the caller's terminal to that of a command that runs already, whose entry is given, and is then like
-// [Client.Run]. It begins to show the output where it is now. If another caller was connected, that one's call ends with
-// an [*OutputError].
+// Join connects the caller's terminal to the terminal of a running command, given by its entry, and then works like
+// [Client.Run]. It shows the output from now on. If another caller was connected, that caller's call ends with an
+// [*OutputError].
 func (c *Client) Join(ctx context.Context, thread string, command *arbev1.Entry, t Terminal, opts ...RunOption) (*Result, error) {
 	req := &arbev1.RunCommandRequest{ThreadId: thread, Id: command.GetId()}
 	r := newRun(c, req, append(opts, WithTerminal(t)))
@@ -40,20 +40,20 @@ func (c *Client) Join(ctx context.Context, thread string, command *arbev1.Entry,
 	return r.attend(ctx, &arbev1.RunCommandResponse{Entry: command, ResultId: command.GetId() + resultSuffix})
 }
 
-// Await returns how a command that was run earlier ends, and is otherwise like [Client.Run].
+// Await waits for the end of a command that was started earlier, and otherwise works like [Client.Run].
 func (c *Client) Await(ctx context.Context, thread string, command *arbev1.Entry, opts ...RunOption) (*Result, error) {
 	r := newRun(c, &arbev1.RunCommandRequest{ThreadId: thread, Id: command.GetId()}, opts)
-	r.separate, r.stdin = false, nil // they belong to the one who ran it
+	r.separate, r.stdin = false, nil // these belong to the caller who started the command
 	return r.attend(ctx, &arbev1.RunCommandResponse{Entry: command, ResultId: command.GetId() + resultSuffix})
 }
 
-// resultSuffix follows the id of a command in that of its result.
+// resultSuffix follows the id of a command in the id of its result.
 const resultSuffix = ".result"
 
 // mostTyped limits the keys of one call.
 const mostTyped = 64 << 10
 
-// typeKeys sends what is typed, and the terminal's sizes, until ctx ends or the command does.
+// typeKeys sends the typed keys and the terminal's sizes until ctx or the command ends.
 func (r *run) typeKeys(ctx context.Context) {
 	t := r.terminal
 	keys := make(chan []byte)
@@ -78,7 +78,7 @@ func (r *run) typeKeys(ctx context.Context) {
 	req := &arbev1.WriteInputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Size: t.Size, Join: r.joins}
 	for closed := r.sendKeys(ctx, req); !closed; closed = r.sendKeys(ctx, req) {
 		req.Size = nil
-		if len(req.Data) > 0 { // more is there than the server had room for
+		if len(req.Data) > 0 { // the server did not have room for all of it
 			continue
 		}
 		select {
@@ -92,7 +92,7 @@ func (r *run) typeKeys(ctx context.Context) {
 	}
 }
 
-// appendWaiting appends what else was typed, so that a paste takes few calls.
+// appendWaiting appends the other keys that were typed, so that a paste takes few calls.
 func appendWaiting(data []byte, keys <-chan []byte) []byte {
 	for len(data) < mostTyped {
 		select {
@@ -105,8 +105,8 @@ func appendWaiting(data []byte, keys <-chan []byte) []byte {
 	return data
 }
 
-// sendKeys sends a request until the server has answered it, and removes from it what the server has taken. It reports
-// whether nothing more can be typed.
+// sendKeys sends a request until the server has answered it, and removes the data that the server has taken. closed reports
+// that nothing more can be typed.
 func (r *run) sendKeys(ctx context.Context, req *arbev1.WriteInputRequest) (closed bool) {
 	req.Again = false
 	var got *arbev1.WriteInputResponse

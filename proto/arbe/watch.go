@@ -10,13 +10,12 @@ import (
 )
 
 // WatchHouse yields the rows of a house that req names and their changes, however often connections are cut and servers
-// restart in between: first every row, then caught_up, then a row whenever it changes and a gone when it is no longer
-// one of them. It reconnects by itself. After that it may repeat rows that have not changed, because it does not know
-// what it missed; it yields a gone for each row that has disappeared, and then caught_up again. Its options are those
-// of [Client.Tail].
+// restart in between: first every row, then caught_up, then a row whenever it changes, and a gone when it is no longer one
+// of these rows. After a reconnect it may repeat rows that have not changed, because it does not know what it missed. It
+// then yields a gone for each row that has disappeared, and caught_up again. Its options are those of [Client.Tail].
 //
-// It ends when the loop is left, or with an error as its last element: the context's, or one that reconnecting cannot
-// help against (the credential is not accepted, the house or one of the threads does not exist).
+// It ends when the loop is left, or with an error as its last element: the context's error, or an error that reconnecting
+// cannot fix (the credential is not accepted, the house or one of the threads does not exist).
 func (c *Client) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, opts ...TailOption) iter.Seq2[*arbev1.WatchHouseResponse, error] {
 	return func(yield func(*arbev1.WatchHouseResponse, error) bool) {
 		t := tail{silence: defaultSilence, lost: func(error, time.Duration) {}}
@@ -40,8 +39,8 @@ func (c *Client) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, 
 	}
 }
 
-// CompareThreads is the order of a house's list of threads, that of ThreadService.ListThreads: pinned ones first, the last
-// pinned leading, then by last activity. It is negative when a comes before b.
+// CompareThreads compares two threads in the order of ThreadService.ListThreads: pinned threads first, the last pinned
+// leading, then by last activity. It is negative when a comes before b.
 func CompareThreads(a, b *arbev1.Thread) int {
 	return cmp.Or(b.GetPinnedAt().AsTime().Compare(a.GetPinnedAt().AsTime()),
 		b.GetLastActivityAt().AsTime().Compare(a.GetLastActivityAt().AsTime()), cmp.Compare(b.GetId(), a.GetId()))
@@ -51,8 +50,8 @@ type rowKey struct{ kind, id string }
 
 // watch is one range over a house's rows, across its connections.
 type watch struct {
-	// known are the rows that were yielded, and whether this connection has delivered them. Those that it has not
-	// delivered before its caught_up must have gone.
+	// known holds the rows that were yielded, and whether this connection has delivered them. A row that it has not delivered
+	// before its caught_up has gone.
 	known    map[rowKey]bool
 	caughtUp bool
 	yield    func(*arbev1.WatchHouseResponse, error) bool

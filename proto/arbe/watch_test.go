@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// A scriptedHouse tells at each call of WatchHouse what its next script says. The last call stays open.
+// A scriptedHouse sends the events of its next script at each call of WatchHouse. The last call stays open.
 type scriptedHouse struct {
 	arbev1connect.UnimplementedHouseServiceHandler
 	scripts []func(send func(*arbev1.WatchHouseResponse)) error

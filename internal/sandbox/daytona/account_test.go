@@ -16,8 +16,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/daytona/daytonatest"
 )
 
-// TestAnotherAccountNamesNoHostOfTheOperator: whoever owns an account may say where its boxes take commands. The server asks there
-// only if that is the API's own host, or public.
+// TestAnotherAccountNamesNoHostOfTheOperator: the owner of an account may choose where its boxes take commands. The server
+// connects only to the API's own host and to public addresses.
 func TestAnotherAccountNamesNoHostOfTheOperator(t *testing.T) {
 	t.Parallel()
 	account := daytonatest.New(t)

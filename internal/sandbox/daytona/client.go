@@ -24,7 +24,7 @@ import (
 // mostAnswer limits the size of an answer, because the generated clients read it into memory.
 const mostAnswer = 16 << 20
 
-// newTransport returns a transport with limits for what hangs. How long an answer may take is the caller's.
+// newTransport returns a transport that gives up on stalled connections. Callers limit how long an answer may take.
 func newTransport(cfg Config) (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext
@@ -36,7 +36,7 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		host := net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), map[string]string{"http": "80", "https": "443"}[at.Scheme]))
 		t.DialContext, t.Proxy = egress.ThroughProxy(outbound.Dialer(func(address string) bool { return address == host })), nil
 	}
-	t.MaxIdleConnsPerHost = 64 // requests wait for what commands do, so many are open
+	t.MaxIdleConnsPerHost = 64 // many requests are open at once, because they wait for commands
 	return t, nil
 }
 
@@ -91,8 +91,8 @@ func (t *throttled) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// retryAfter returns how long an answer asks to wait, in the standard header or in one of Daytona's own, one for each of its
-// limits. It returns at least a second, so that an answer without a header is not retried in a busy loop.
+// retryAfter returns how long an answer asks to wait, in the standard header or in Daytona's own headers, of which each of its
+// limits has one. It returns at least a second, so that an answer without a header is not retried in a busy loop.
 func retryAfter(h http.Header) time.Duration {
 	wait := time.Second
 	for name, values := range h {
@@ -131,7 +131,7 @@ type said struct {
 }
 
 // answerError turns a failed answer into a fault; nil if the request succeeded. The fault is [fault.NotFound] only if Daytona
-// itself says that a box does not exist. Everything else that may be temporary is [fault.Unavailable].
+// itself says that a box does not exist. Other failures that may be temporary are [fault.Unavailable].
 func answerError(ctx context.Context, response *http.Response, err error) error {
 	switch {
 	case err == nil:

@@ -19,8 +19,8 @@ type Config struct {
 	Snapshot string
 	// PerHouse limits the boxes of a house; [remote.Unlimited] means no limit. Defaults to 20.
 	PerHouse int
-	// Foreign: the account is not the operator's. Its owner may name the hosts at which its boxes take commands, so the driver connects
-	// only to public addresses and to the API. Defaults to false.
+	// Foreign means that the account is not the operator's. Its owner may choose the hosts at which its boxes take commands, so the
+	// driver connects only to public addresses and to the API. Defaults to false.
 	Foreign bool
 	// AutoStop is how long a box may be unused before Daytona stops it, in case no server is left to do so. It must be longer
 	// than any run, because Daytona does not count processes as use. Defaults to 73 hours.
@@ -43,7 +43,8 @@ const (
 	defaultThrottle   = time.Minute
 )
 
-// Account is how houses use Daytona with keys of their own. The operator's region and snapshot are not those of another account.
+// Account is how houses use Daytona with keys of their own. It drops the operator's region and snapshot, which another account
+// does not share.
 var Account = &remote.Account[Config]{Secret: "DAYTONA_API_KEY", Configure: func(operator Config, key string) Config {
 	operator.APIKey, operator.Foreign, operator.PerHouse = key, true, remote.Unlimited
 	operator.Target, operator.Snapshot = "", ""

@@ -149,10 +149,11 @@ func (p *provider) creation(name string, spec sandbox.Spec) api.CreateSandbox {
 	return *create
 }
 
-// minutes returns a duration in Daytona's unit, at least 1, because 0 has another meaning there.
+// minutes returns a duration in Daytona's unit. It returns at least 1, because 0 has another meaning there.
 func minutes(d time.Duration) int32 { return int32(max(1, d/time.Minute)) }
 
-// giveUp deletes a box whose creation failed, if it is the spec's. Otherwise it would remain, and nothing would know of it.
+// giveUp deletes a box whose creation failed, if it is the spec's. Without that, the box would remain, and nothing would know of
+// it.
 func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -357,7 +358,7 @@ func (p *provider) await(ctx context.Context, ref string, done func(*api.Sandbox
 // quarantineLabel marks a box in quarantine.
 const quarantineLabel = "arbe.quarantine"
 
-// boxOf converts an element of the list. ours is false if this program did not create it.
+// boxOf converts an element of the list. ours is false if this program did not create the box.
 func boxOf(from *api.Sandbox) (box sandbox.Box, ours bool) {
 	box, ours = remote.BoxOf(from.Labels)
 	box.Ref, box.Quarantined = from.Id, from.Labels[quarantineLabel] != ""

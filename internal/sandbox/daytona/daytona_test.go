@@ -46,7 +46,7 @@ func TestAStoppedBoxIsAsleep(t *testing.T) {
 	t.Parallel()
 	account := daytonatest.New(t)
 	ref := create(t, open(t, account), "box")
-	d := open(t, account) // which has not just used it
+	d := open(t, account) // has not just used the box, so it asks Daytona
 	for state, want := range map[string]bool{"started": false, "stopped": true, "archived": true, "stopping": true, "starting": false} {
 		account.SetState(ref, state, nil)
 		if asleep, err := d.Asleep(t.Context(), ref); asleep != want || err != nil {

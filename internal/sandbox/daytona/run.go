@@ -58,7 +58,7 @@ func script(argv []string, input []byte) string {
 	return s.String() + end
 }
 
-// Put writes a file. The generated client would need it to be a file on the server.
+// Put writes a file. It does not use the generated client, which can only send a file of the server's disk.
 func (p *provider) Put(ctx context.Context, ref, path string, content []byte) error {
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -108,7 +108,7 @@ func (p *provider) inBox(ctx context.Context, ref string, do func(toolbox) (*htt
 	if failed == nil || ctx.Err() != nil {
 		return failed
 	}
-	// The toolbox cannot tell a stopped box from a deleted one, because its proxy may answer for it.
+	// This answer cannot tell a stopped box from a deleted one, because a proxy may have given it in place of the toolbox.
 	p.forget(ref)
 	current, err := p.find(ctx, ref)
 	if err != nil {

@@ -38,8 +38,8 @@ const ownPIDs = 32
 const mostFiles = 16384
 
 // creation returns the request that creates a box. The box shares no files, devices or namespaces with the engine's machine,
-// has no capabilities and cannot gain any. The rest is left to the engine's configuration, such as its system call filter and
-// user namespaces.
+// has no capabilities and cannot gain any. The engine's configuration decides the rest, such as the system call filter and user
+// namespaces.
 func (p *provider) creation(spec sandbox.Spec, image string, cores int) client.ContainerCreateOptions {
 	limits := spec.Limits
 	limits.MemoryMB, limits.PIDs = cmp.Or(limits.MemoryMB, p.cfg.Limits.MemoryMB), cmp.Or(limits.PIDs, p.cfg.Limits.PIDs)
@@ -100,8 +100,8 @@ func filter(labels map[string]string) client.Filters {
 	return f
 }
 
-// listed converts an element of the engine's list. ours is false if this program did not create it, or if it is being
-// deleted.
+// listed converts an element of the engine's list. ours is false if this program did not create the container, or if the
+// container is being deleted.
 func listed(from container.Summary) (box sandbox.Box, ours bool) {
 	box, ours = remote.BoxOf(from.Labels)
 	box.Ref, box.CreatedAt = from.ID, time.Unix(from.Created, 0)

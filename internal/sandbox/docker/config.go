@@ -17,13 +17,13 @@ import (
 type Config struct {
 	// Host is the address of the engine: unix:///path or tcp://host:port. Required.
 	Host string
-	// TLS is a directory with ca.pem, cert.pem and key.pem, used for a tcp address. It is required for an engine on another
-	// machine, because whoever reaches an engine is root on its machine. Defaults to none.
+	// TLS is a directory with ca.pem, cert.pem and key.pem, used for a tcp address. An engine on another machine requires it,
+	// because whoever reaches an engine is root on its machine. Defaults to none.
 	TLS string
 	// Image is used for boxes whose environments do not name an image. Defaults to the setting's default.
 	Image string
-	// Images lists the images that environments may name: repositories as docker prints them. A * at the end matches every
-	// image with that prefix. Defaults to all images.
+	// Images lists the images that environments may name, as repositories in the form that docker prints. A * at the end matches
+	// every image with that prefix. Defaults to all images.
 	Images []string
 	// Network is the network of the engine that boxes join. This program does not restrict what boxes reach there. By
 	// default, boxes have no network.

@@ -5,7 +5,7 @@
 // A box has no capabilities and no files of the engine's machine, and its commands run as an ordinary user. It has no network
 // unless the operator names one.
 //
-// The tests use a real engine where one can be started.
+// The tests use a real engine, where they can start one.
 //
 // From bottom to top: config.go; client.go interprets the engine's answers; image.go pulls images and prepares the files that
 // every box needs; box.go builds the configuration of containers; engine.go finds, starts and stops boxes; idle.go stops idle
@@ -61,8 +61,8 @@ func Open(cfg Config) (*remote.Driver, error) {
 	return remote.New(p), nil
 }
 
-// Guarantees states what the engine adds. Limits on disks and the choice of runtime are up to the operator, so it promises
-// neither.
+// Guarantees states what the engine adds. It promises neither a limit on disks nor a particular runtime, because both are up to
+// the operator.
 func (p *provider) Guarantees() sandbox.Guarantees {
 	return sandbox.Guarantees{MemoryLimit: true, NoNetwork: true, UserID: userID}
 }
@@ -157,7 +157,7 @@ func (p *provider) createNamed(ctx context.Context, spec sandbox.Spec, image str
 	return ref, err
 }
 
-// giveUp deletes a box whose creation failed. Otherwise it would remain, and nothing would know of it.
+// giveUp deletes a box whose creation failed. Otherwise the box would remain, and nothing would know of it.
 func (p *provider) giveUp(ctx context.Context, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -207,8 +207,8 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 // emptyLimit limits how long a box takes to delete its own files.
 const emptyLimit = 30 * time.Second
 
-// empty makes a box delete the files that its commands wrote, as far as it can. An engine opens one file per directory level,
-// so it cannot delete a tree deeper than its limit of open files. Such a box would be neither usable nor deleted.
+// empty makes a box delete the files that its commands wrote, as far as it can. An engine opens one file per directory level, so
+// it cannot delete a tree deeper than its limit of open files. It would leave a box that is neither usable nor deleted.
 func (p *provider) empty(ctx context.Context, ref string) {
 	ctx, cancel := context.WithTimeout(ctx, emptyLimit)
 	defer cancel()

@@ -289,7 +289,7 @@ func TestAnIdleBoxIsStoppedAndKeepsItsFiles(t *testing.T) {
 	if !inspect(t, e, busy).State.Running {
 		t.Error("a box with a running process was stopped")
 	}
-	other := opened(t, e.host()) // which has not just used them
+	other := opened(t, e.host()) // has not just used the boxes, so it asks the engine
 	for ref, want := range map[string]bool{idle: true, busy: false} {
 		if asleep, err := other.Asleep(t.Context(), ref); asleep != want || err != nil {
 			t.Errorf("a box is asleep: %v, %v; want %v", asleep, err, want)

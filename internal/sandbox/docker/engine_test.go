@@ -42,7 +42,7 @@ const patience = 2 * time.Minute
 var shared struct {
 	sync.Once
 	*engine
-	why string // there is none
+	why string // why there is no engine; empty if there is one
 }
 
 func TestMain(m *testing.M) {

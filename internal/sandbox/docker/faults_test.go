@@ -44,7 +44,7 @@ type wire struct {
 // failure describes how requests fail.
 type failure struct {
 	on     *regexp.Regexp // matches "METHOD path", without the version
-	status int            // is answered instead of asking the engine
+	status int            // the status of the answer, for which the engine is not asked; 0 breaks the connection
 	body   string
 	hang   bool // the answer never comes
 	cut    bool // the engine acts, but its answer is lost

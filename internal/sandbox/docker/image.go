@@ -95,7 +95,8 @@ func (p *provider) inspectImage(ctx context.Context, image string) (client.Image
 	return p.engine.ImageInspect(ctx, image)
 }
 
-// explainPull returns why an image could not be pulled. The engine passes on registries' messages as text.
+// explainPull returns why an image could not be pulled. It searches the text, because the engine passes on the messages of
+// registries as text only.
 func explainPull(ctx context.Context, image string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return explain(ctx, err)
@@ -129,7 +130,7 @@ const (
 // firstPath is the program of process 1. Commands cannot modify it.
 const firstPath = "/.arbe/keeper"
 
-// processors maps the architectures that images name to the system's names for them.
+// processors maps the architecture names of images to those of uname.
 var processors = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
 // ownFiles returns an archive of the files that every box needs besides its image: the user's directories and the keeper.

@@ -21,15 +21,16 @@ import (
 // mostOutput limits the output of a program, in bytes.
 const mostOutput = 16 << 20
 
-// A program that the state of its box keeps from running is tried again after a pause, before the box is restarted: a few
-// times if the box has no room for it, and more often if it was killed, because a command may do that once by accident.
+// Run tries a program that its box keeps from running several times, with a pause between attempts, before it restarts the box:
+// a few times if the box has no room for the program, and more often if the program was killed, because a command may kill it
+// once by accident.
 const (
 	crowdedAttempts, killedAttempts = 3, 10
 	hinderedPause                   = 200 * time.Millisecond
 )
 
 // Run runs a program. If nothing can run in the box any more, because a command exhausts its processes or memory or kills
-// every new program, Run restarts the box. Nothing else would end that, and the files stay.
+// every new program, Run restarts the box. Nothing else would end such a command, and the box keeps its files.
 func (p *provider) Run(ctx context.Context, ref string, argv []string, input []byte) (out []byte, code int, err error) {
 	if err := checkRef(ref); err != nil {
 		return nil, 0, err
@@ -76,7 +77,7 @@ func (p *provider) Run(ctx context.Context, ref string, argv []string, input []b
 // killed is the exit code of a program that SIGKILL ended.
 const killed = 137
 
-// attempts returns how often to try a program that ended this way: 0 if the box did not keep it from running to its end.
+// attempts returns how often to try a program that ended this way, or 0 if the box let it run to its end.
 func (p *provider) attempts(ctx context.Context, ref string, out []byte, code int) int {
 	switch {
 	case notStarted(out, code), code != 0 && p.full(ctx, ref):
@@ -157,7 +158,7 @@ func (p *provider) execute(ctx context.Context, ref string, argv []string, input
 // stopped reports whether a program could not start because the container is not running.
 func stopped(err error) bool { return errdefs.IsConflict(err) }
 
-// lost returns the fault for a program that could not be run: its box is gone, or it can be tried again.
+// lost returns the fault for a program that could not be run: either its box is gone, or the caller can try again.
 func (p *provider) lost(ctx context.Context, ref string, cause error) error {
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err())

@@ -60,16 +60,16 @@ func Prefix(installation string) string {
 	return CommonPrefix + hex.EncodeToString(sum[:4]) + "-"
 }
 
-// Account is how houses use a provider with keys of their own. The provider is configured by a C.
+// Account is how houses use a provider with keys of their own. C is the provider's configuration.
 type Account[C any] struct {
-	// Secret is the name of the secret of a house that has its key.
+	// Secret names the secret in which a house keeps its key.
 	Secret string
-	// Configure returns the configuration for the account of a key. Where the provider is, the operator says; what is in the
-	// operator's account is not in another one.
+	// Configure returns the configuration for the account of a key. It keeps the operator's address of the provider, and drops
+	// what exists only in the operator's account.
 	Configure func(operator C, key string) C
 }
 
-// Unlimited is for [CheckHouse]: a house in its own account has the limits of that account.
+// Unlimited makes [CheckHouse] allow any number of boxes. A house in its own account has only the limits of that account.
 const Unlimited = -1
 
 // CheckHouse returns an error if a house already has as many boxes as it may. boxes is the provider's word for them.

@@ -20,7 +20,7 @@ const (
 	runLimit = 3 * time.Minute
 	// persistence limits how long requests are retried while a provider does not answer.
 	persistence = 2 * time.Minute
-	// The pauses between these retries, which grow from the first to the longest.
+	// The pauses between these retries grow from the shortest to the longest.
 	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
 	// inlineData is the most data that a request itself carries. More is sent to the inbox first.
 	inlineData = 64 << 10

@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// surelyAwake is how long after a run no provider has stopped a box.
+// surelyAwake is how long after a run a box is certainly awake, because no provider stops a box so soon.
 const surelyAwake = 10 * time.Second
 
 // Asleep asks the provider, unless the box has run something just now.
@@ -41,9 +41,8 @@ func (d *Driver) awake(ref string) {
 	d.ran[ref] = time.Now()
 }
 
-// Dial connects to a port of a box. It runs the keeper there, which forwards the connection through its input and output; see
-// [sandbox.Dialer]. Everything sent is a run of the provider, so this works with every provider and is fast with none of
-// them.
+// Dial connects to a port of a box; see [sandbox.Dialer]. It runs the keeper there, which forwards the connection through its
+// input and output. Each piece sent takes a run of the provider, so Dial works with every provider and is fast with none.
 func (d *Driver) Dial(ctx context.Context, ref string, port uint16) (sandbox.Conn, error) {
 	keeper, err := d.keeper(ctx, ref)
 	if err != nil {

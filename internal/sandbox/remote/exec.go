@@ -15,7 +15,7 @@ import (
 // codeTimedOut is the exit code of a command that exceeded its time limit.
 const codeTimedOut = 124
 
-// endPatience limits the wait for the end of a command that nobody wants any more.
+// endPatience limits the wait for an abandoned command to end.
 const endPatience = 2 * time.Minute
 
 // Exec runs a command: it launches the command, follows it and forgets it. A short command takes one request.

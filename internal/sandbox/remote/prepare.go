@@ -14,8 +14,8 @@ import (
 // MaxInput limits the input of a run, in bytes.
 const MaxInput = 1 << 20
 
-// setup creates the directories of a box as the user that commands run as, and prints the processor and the keepers that are
-// there. If the image's user is root or may use sudo, the image need not have the directories.
+// setup creates the directories of a box as the user that commands run as. It prints the processor, and the keepers that the box
+// already has. If the image's user is root or may use sudo, the image need not have the directories.
 const setup = `umask 022
 user="$(id -u):$(id -g)"
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }

@@ -16,8 +16,8 @@ import (
 
 //go:generate go run ../build keeper ./keeper
 
-// The keeper, built for every processor that boxes may have, whatever this server's own is. The packed programs are
-// committed, so that go build needs neither a generator nor a second build; sandbox/build checks that they are current.
+// The keeper, built for every processor that boxes may have, whichever this server has. The packed programs are committed, so
+// that go build needs neither a generator nor a second build; sandbox/build checks that they are current.
 var (
 	//go:embed keeper_amd64.gz
 	keeperAMD64 []byte

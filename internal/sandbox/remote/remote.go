@@ -1,11 +1,11 @@
 // Package remote turns any provider whose boxes can run a short program into a sandbox driver.
 //
-// Providers' own ways to run commands lose different things: binary output, the order of two outputs, input, exit codes,
-// background processes, or commands whose connection breaks. This package depends on none of them. It puts a program into
+// Each provider's own way to run commands loses something: binary output, the order of two outputs, input, exit codes,
+// background processes, or commands whose connection breaks. This package depends on none of these. It puts a program into
 // each box, the keeper (package keeper, below), and makes every request by running it: each request is one short run with its
 // reply in the output. The keeper launches commands and stays with them, so that they outlive the server and every
-// connection. A request whose reply is lost is repeated. The promises of drivers are therefore kept, and tested, in one
-// place.
+// connection. The driver repeats a request whose reply is lost. One place therefore keeps, and tests, the promises of all
+// drivers.
 //
 // From bottom to top: program.go holds the keeper; prepare.go gets a box ready for it; call.go sends it requests; launch.go,
 // exec.go and files.go implement [sandbox.Launcher], and dial.go [sandbox.Dialer].
@@ -22,17 +22,17 @@ import (
 )
 
 // Provider creates boxes, runs short programs in them, and deletes them. Its methods are safe for concurrent use, also on the
-// same box. If a box is gone, Run and Quarantine fail with [fault.NotFound]. Failures that may pass are a
-// [fault.Unavailable], and are retried. Errors are [*fault.Error]s written for people.
+// same box. If a box is gone, Run and Quarantine fail with [fault.NotFound]. Temporary failures are a [fault.Unavailable], and
+// the driver retries them. Errors are [*fault.Error]s written for people.
 //
 // Otherwise, the promises are those of [sandbox.Driver].
 type Provider interface {
 	// Create creates a box that is ready for Run. The Spec's ID is valid.
 	Create(ctx context.Context, spec sandbox.Spec) (ref string, err error)
 
-	// Run runs a program of the box as its user, with an input of at most [MaxInput] bytes. It returns the program's output,
-	// which is text, and its exit code. It starts a box that is stopped or in quarantine. It takes less than [MaxRun], unless
-	// the box has to be started. If ctx ends, Run returns at once, and the program may run on.
+	// Run runs a program of the box as the box's user, with an input of at most [MaxInput] bytes. It returns the program's
+	// output, which is text, and its exit code. It starts a box that is stopped or in quarantine. It takes less than [MaxRun],
+	// unless it has to start the box. If ctx ends, Run returns at once, and the program may run on.
 	Run(ctx context.Context, ref string, argv []string, input []byte) (output []byte, exitCode int, err error)
 
 	// Asleep reports whether a box is stopped, or sleeps so deeply that what ran in it has ended. It starts nothing.
@@ -59,7 +59,7 @@ type Putter interface {
 type Near interface {
 	Provider
 
-	// Machine is the method of [sandbox.Bound], and Offline the one of [sandbox.Offline].
+	// Machine implements [sandbox.Bound], and Offline implements [sandbox.Offline].
 	Machine() string
 	Offline() bool
 }
@@ -113,7 +113,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 		return "", err
 	}
 	if err := d.prepare(ctx, ref); err != nil {
-		_ = d.Destroy(context.WithoutCancel(ctx), ref) // the error to report is why it failed
+		_ = d.Destroy(context.WithoutCancel(ctx), ref) // the caller gets the first error
 		return "", err
 	}
 	return ref, nil

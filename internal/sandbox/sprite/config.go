@@ -29,7 +29,8 @@ const (
 	defaultThrottle   = time.Minute
 )
 
-// Account is how houses use Sprites with tokens of their own. All hosts are the API's.
+// Account is how houses use Sprites with tokens of their own. The driver connects only to the API's host, which the operator
+// chooses.
 var Account = &remote.Account[Config]{Secret: "SPRITES_TOKEN", Configure: func(operator Config, key string) Config {
 	operator.Token, operator.PerHouse = key, remote.Unlimited
 	return operator

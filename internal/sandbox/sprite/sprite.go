@@ -2,7 +2,7 @@
 // because for each program the SDK changes settings that all users of its WebSocket library share. Package remote runs the
 // commands.
 //
-// A Sprite sleeps when nobody uses it. At first its processes are kept; later they are lost. The next program wakes it.
+// A Sprite sleeps when nobody uses it. At first it keeps its processes; later it loses them. The next program wakes it.
 //
 // The tests use a double of the service that runs real commands (package spritetest).
 //
@@ -150,7 +150,8 @@ func (p *provider) awaitRunning(ctx context.Context, name string) error {
 	})
 }
 
-// giveUp deletes a box whose creation failed, if it is the spec's. Otherwise it would remain, and nothing would know of it.
+// giveUp deletes a box whose creation failed, if it is the spec's. Without that, the box would remain, and nothing would know of
+// it.
 func (p *provider) giveUp(ctx context.Context, name string, spec sandbox.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Insistence)
 	defer cancel()
@@ -183,8 +184,8 @@ func (p *provider) Destroy(ctx context.Context, ref string) error {
 	})
 }
 
-// find returns a box. The service answers alike for a deleted box and for a wrong path, so only the list of boxes proves that
-// it is gone.
+// find returns a box. The service gives the same answer for a deleted box and for a wrong path, so only the list of boxes proves
+// that a box is gone.
 func (p *provider) find(ctx context.Context, name string) (sprites.SpriteInfo, error) {
 	box, err := p.client.GetSprite(ctx, name)
 	if err == nil {
@@ -219,7 +220,7 @@ func (p *provider) listAll(ctx context.Context, prefix string) (all []sprites.Sp
 		if err != nil {
 			return nil, explain(ctx, err)
 		}
-		if page.Sprites == nil { // anything but Sprites answers without a list
+		if page.Sprites == nil { // Sprites always sends a list, so the answer is from something else
 			return nil, unavailable(errors.New("the answer has no list"))
 		}
 		all = append(all, page.Sprites...)
@@ -244,7 +245,7 @@ func (p *provider) Probe(ctx context.Context, ref string) (sandbox.Liveness, err
 	return sandbox.Live, nil
 }
 
-// Asleep reports whether a box has lost what ran in it. One that only rests goes on with it at its next use.
+// Asleep reports whether a box has lost its processes. A box that only rests continues them at its next use.
 func (p *provider) Asleep(ctx context.Context, ref string) (bool, error) {
 	if err := checkRef(ref); err != nil {
 		return false, err
@@ -263,7 +264,7 @@ func (p *provider) Quarantine(ctx context.Context, ref string) (string, error) {
 		return "", err
 	}
 	if !slices.Contains(box.Labels, quarantineLabel) {
-		// This may also end the process that runs it. Nothing else keeps a box awake.
+		// This may also kill the shell that runs it. Only processes keep a box awake.
 		if _, _, err := p.Run(ctx, ref, []string{"/bin/sh", "-c", "kill -9 -1"}, nil); fault.CodeOf(err) == fault.NotFound {
 			return "", err
 		}
@@ -347,7 +348,7 @@ func labelled(box sprites.SpriteInfo, spec sandbox.Spec) bool {
 	return slices.Contains(box.Labels, sandboxLabel+spec.ID) && slices.Contains(box.Labels, installationLabel+spec.Labels.Installation)
 }
 
-// boxOf converts an element of the list. ours is false if this program did not create it.
+// boxOf converts an element of the list. ours is false if this program did not create the box.
 func boxOf(from sprites.SpriteInfo) (box sandbox.Box, ours bool) {
 	box = sandbox.Box{Ref: from.Name, CreatedAt: from.CreatedAt, Quarantined: slices.Contains(from.Labels, quarantineLabel)}
 	for _, label := range from.Labels {

@@ -46,7 +46,7 @@ func TestABoxThatHasLostWhatRanIsAsleep(t *testing.T) {
 	t.Parallel()
 	account := spritetest.New(t)
 	ref := create(t, open(t, account), "box")
-	d := open(t, account) // which has not just used it
+	d := open(t, account) // has not just used the box, so it asks Sprites
 	for _, want := range []bool{false, true} {
 		if asleep, err := d.Asleep(t.Context(), ref); asleep != want || err != nil {
 			t.Errorf("it is asleep: %v, %v, want %v", asleep, err, want)

@@ -1,5 +1,5 @@
-// The program writes what the clients know of all services, in Go and TypeScript, from the contract, so that a new
-// service needs no line in a client. Run it in the directory proto, after buf.
+// The program generates the clients' lists of all services, in Go and TypeScript, from the contract, so that a new service
+// needs no line in a client. Run it in the directory proto, after buf.
 package main
 
 import (

@@ -7,9 +7,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// ErrorInfoOf returns what an error of a service says besides its code and message; never nil. It also reads the
-// metadata, because errors from before a service is reached, and those of paths that belong to no service, have no
-// details.
+// ErrorInfoOf returns the information of an error besides its code and message; never nil. It also reads the error's
+// metadata, because an error that did not come from a service has no details.
 func ErrorInfoOf(err error) *ErrorInfo {
 	info := &ErrorInfo{}
 	e, ok := errors.AsType[*connect.Error](err)

@@ -1,7 +1,7 @@
 package arbev1
 
-// Names that arbe puts on the wire beside the messages. Each is defined here alone, because servers, clients and the web
-// app must agree on them.
+// Names that arbe puts on the wire besides the messages. Each is defined only here, because servers, clients and the web app
+// must agree on them.
 const (
 	// NextHeader is the metadata of an error that says what the caller can do about it.
 	NextHeader = "Arbe-Next"

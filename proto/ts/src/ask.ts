@@ -7,46 +7,46 @@ import type { Entry, TurnSummary } from "./gen/arbe/v1/payload_pb.js";
 import type { ThreadService } from "./gen/arbe/v1/thread_pb.js";
 import { tail, type TailEvent, type TailOptions } from "./tail.js";
 
-/** What {@link Client.ask} asks. */
+/** A question for {@link Client.ask}. */
 export interface AskQuestion {
   /**
-   * Markdown. Unless the thread is a direct message to the bot, it is said with a mention of the bot, which is put before it
-   * if it does not begin with it.
+   * Markdown. Unless the thread is a direct message to the bot, `ask` puts a mention of the bot before the text if the text
+   * does not begin with it.
    */
   text: string;
-  /** The thread to ask in. Defaults to the direct message to the bot in the house, which is begun if there is none. */
+  /** The thread to ask in. Defaults to the direct message to the bot in the house. `ask` begins one if none exists. */
   threadId?: string;
-  /** The house of the direct message; needed without a threadId. */
+  /** The house of the direct message. Required without a threadId. */
   houseId?: string;
-  /** The bot's "@handle", or its id. Defaults to the one to whom the thread is a direct message, or else to @arbe. */
+  /** The bot's "@handle", or its id. Defaults to the bot of the direct message if the thread is one, and otherwise to @arbe. */
   bot?: string;
-  /** The ids of artifacts that belong to the question: of the thread, or of the house and no thread. Defaults to none. */
+  /** The ids of artifacts to send with the question: of the thread, or of the house and no thread. Defaults to none. */
   attachmentIds?: string[];
-  /** How hard the model thinks: "off", "low", "medium" or "high". Defaults to what the bot's settings say. */
+  /** How hard the model thinks: "off", "low", "medium" or "high". Defaults to the bot's setting. */
   think?: string;
-  /** The id of the entry that asks: the same id again asks nothing twice. Defaults to one that is chosen. */
+  /** The id of the entry that asks. Asking again with the same id asks nothing twice. Defaults to a random id. */
   id?: string;
 }
 
 export interface AskOptions extends Pick<TailOptions, "onDisconnect" | "silenceMs"> {
-  /** Ends the call, and not the turn: stop it with `threads.stopTurn`. */
+  /** Ends the call but not the turn. To end the turn, call `threads.stopTurn`. */
   signal?: AbortSignal;
-  /** How long to wait for the bot to begin, and for a server that cannot be reached. Defaults to 60,000. */
+  /** How long to wait for the bot to begin, and for a server that cannot be reached, in milliseconds. Defaults to 60,000. */
   patienceMs?: number;
 }
 
-/** How a question ended. Expect further outcomes of newer servers. */
+/** The end of a question. Newer servers may have other outcomes. */
 export interface AskAnswer {
   /**
-   * "answered"; or why there is no answer: "failed", "stopped", "limited", "silent" (the model said nothing), "skipped" (the
-   * bot was not to answer) or "unanswered" (it did not begin in time).
+   * "answered", or why there is no answer: "failed", "stopped", "limited", "silent" (the model said nothing), "skipped" (the
+   * bot was not supposed to answer) or "unanswered" (the bot did not begin in time).
    */
   outcome: string;
-  /** What the bot answered; empty without an answer. */
+  /** The bot's answer; empty without one. */
   text: string;
-  /** The entry that ended it; unset if it is unanswered. */
+  /** The entry that ended the question; unset if the outcome is "unanswered". */
   entry?: Entry;
-  /** The id of the turn; empty if there was none. */
+  /** The id of the turn; empty if no turn began. */
   turnId: string;
   /** Why there is no answer, in one word and in a sentence, and what to do now. */
   reason: string;
@@ -56,20 +56,20 @@ export interface AskAnswer {
   summary?: TurnSummary;
 }
 
-/** A part of what comes of a question. */
+/** One part of the response to a question. */
 export type AskPiece =
   /** The first piece: the question is in the log. */
   | { kind: "asked"; threadId: string; bot: Bot; entry: Entry }
-  /** A typed entry of the turn that answers: its start, its steps, their results, waiting, a fallback model, a limit that is near. */
+  /** A typed entry of the turn that answers: its start, its steps, their results, a wait, a fallback model, a limit that is near. */
   | { kind: "entry"; entry: Entry }
-  /** What the bot writes, while it writes it. Joined since the last entry or again, it is the text of the step, or of the answer. */
+  /** Text that the bot is writing. All texts since the last entry or again, joined, are the text of the step or of the answer. */
   | { kind: "text"; text: string }
   /** The model was cut off and starts over: the texts since the last entry no longer count. */
   | { kind: "again" }
   /** The last piece. */
   | { kind: "answer"; answer: AskAnswer };
 
-/** What `ask` throws when the server could not be reached for longer than its patience. The bot continues. */
+/** The error of `ask` when the server could not be reached for longer than patienceMs. The bot continues. */
 export class LostError extends Error {
   constructor(cause: unknown) {
     super(`the connection to the server is lost: ${cause}`, { cause });
@@ -161,7 +161,7 @@ function mentioning(handle: string, text: string): string {
   if (text.slice(0, mention.length).toLowerCase() === mention.toLowerCase() && /^:?(\s|$)/.test(text.slice(mention.length))) {
     return text;
   }
-  // After an empty line, because a text of several lines may begin with a block, such as a list.
+  // An empty line separates them, because a text of several lines may begin with a block, such as a list.
   return mention + (text.trimEnd().includes("\n") ? "\n\n" : " ") + text;
 }
 
@@ -169,7 +169,7 @@ function answer(given: Partial<AskAnswer> & { outcome: string }): AskPiece {
   return { kind: "answer", answer: { text: "", turnId: "", reason: "", message: "", next: "", ...given } };
 }
 
-/** The id of the turn that a payload of any kind is a part of; empty if it is of none. */
+/** Returns the id of the turn to which a payload of any kind belongs; empty if it belongs to no turn. */
 function turnOfPayload(payload: object | undefined): string {
   const { turnId, turn } = (payload ?? {}) as { turnId?: unknown; turn?: unknown };
   return [turnId, turn].find((id) => typeof id === "string") ?? "";
@@ -221,7 +221,7 @@ class Turn {
       }
       case "chat":
         if (value.turn?.turnId !== this.id) return;
-        // A turn that was already writing its answer does not know a question that was passed to it. Another turn begins then.
+        // A turn that was already writing its answer has not seen a question that was passed to it. Another turn then begins.
         if (!value.turn.answers.includes(this.asks)) {
           this.#draft = new Draft();
           return yield { kind: "entry", entry };
@@ -233,7 +233,7 @@ class Turn {
     }
   }
 
-  /** Yields what is missing of a text that is complete now. */
+  /** Yields the missing part of a text that is now complete. */
   *#heal(whole: string): Generator<AskPiece> {
     const { rest, again } = this.#draft.rest(whole);
     if (again) yield { kind: "again" };

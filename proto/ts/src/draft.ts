@@ -1,25 +1,25 @@
 import type { Delta } from "./gen/arbe/v1/entry_pb.js";
 
-/** The turn in which a bot's model writes what the delta has; empty if the delta has something else. */
+/** Returns the turn in which a bot's model writes the text in a delta; empty if the delta has something else. */
 export function turnOf(delta: Delta): string {
   return /^turn\.([^.]+)\.[^~]*~/.exec(delta.entryId)?.[1] ?? "";
 }
 
-/** Reads from deltas what a bot's model is writing for one step of a turn. */
+/** Reads from deltas the text that a bot's model is writing in one step of a turn. */
 export class Draft {
-  /** Tells the calls of a model for the same step apart. */
+  /** The id of the deltas, which distinguishes the model's calls for the same step. */
   #attempt = "";
-  /** How many bytes of the deltas came, and the beginning of a line whose end has not come. */
+  /** The number of bytes that have arrived in deltas, and the beginning of a line whose end has not arrived. */
   #at = 0;
   #line: Uint8Array = new Uint8Array();
-  /** Deltas are missing, so that the text cannot be continued before the step is complete. */
+  /** Whether deltas are missing, so that the text cannot continue until the step is complete. */
   #missed = false;
   #block = 0;
-  /** White space at the end of what came, which is held back because the text of the entry ends without it. */
+  /** The white space at the end of the text so far. It is held back, because the text of the entry ends without it. */
   #space = "";
   #text = "";
 
-  /** Returns the text that a delta adds, and whether the model was cut off, so that the text until now no longer counts. */
+  /** Returns the text that a delta adds. again says that the model was cut off, so the text until now no longer counts. */
   add({ entryId, offset, data }: Delta): { text: string; again: boolean } {
     let again = false;
     if (entryId !== this.#attempt) {
@@ -60,7 +60,7 @@ export class Draft {
     return text;
   }
 
-  /** Returns what add has not returned of the step's whole text; again says that rest is all of it. */
+  /** Returns the part of the step's whole text that add has not returned. again says that rest is the whole text. */
   rest(whole: string): { rest: string; again: boolean } {
     whole = whole.trim();
     return whole.startsWith(this.#text) ? { rest: whole.slice(this.#text.length), again: false } : { rest: whole, again: true };

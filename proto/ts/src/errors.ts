@@ -3,25 +3,29 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorInfoSchema, type ErrorInfo } from "./gen/arbe/v1/error_pb.js";
 import { nextHeader, reasonHeader, referenceHeader, requestHeader } from "./names.js";
 
-/** What the reader of a server's error can do about it; empty if the server gave no next step. */
+/** Returns what the reader of a server's error can do about it; empty if the server suggests nothing. */
 export function nextStep(error: unknown): string {
   return info(error)?.next || metadata(error, nextHeader);
 }
 
 /**
- * What went wrong, for programs: `THREAD_CLOSED`, or the name of the error's code if nothing more exact is known, such as
- * `NOT_FOUND`; empty if the server was not reached. A reason keeps its name and its meaning; docs/errors.md lists all.
+ * Returns the name of what went wrong, for programs, such as `THREAD_CLOSED`. If the server knows nothing more exact, it is
+ * the name of the error's code, such as `NOT_FOUND`. It is empty if the server was not reached. A reason keeps its name and
+ * its meaning; docs/errors.md lists all.
  */
 export function reason(error: unknown): string {
   return info(error)?.reason || metadata(error, reasonHeader);
 }
 
-/** The reference of this failure in the server's log. Only internal errors have one; empty otherwise. */
+/** Returns the id of a failure in the server's log, for its operator; empty unless the error is internal. */
 export function reference(error: unknown): string {
   return info(error)?.reference || metadata(error, referenceHeader);
 }
 
-/** The id of the request that failed, which is in every line of the server's log about it; empty if the request did not reach the server. */
+/**
+ * Returns the id of the request that failed. Every line of the server's log about the request has it. It is empty if the
+ * request did not reach the server.
+ */
 export function requestId(error: unknown): string {
   return info(error)?.requestId || metadata(error, requestHeader);
 }
@@ -35,7 +39,7 @@ function metadata(error: unknown, key: string): string {
 }
 
 /**
- * Whether calling again cannot fix an error. What is wrong with the request must come from the server itself,
+ * Reports whether calling again cannot help after an error. Codes about the request count only in an answer of the server,
  * because Connect gives the same codes to an answer that was cut off.
  */
 export function isHopeless(error: unknown): boolean {

@@ -1,12 +1,13 @@
 /**
- * The typed client of arbe: the services of the contract with their credential, and a tail that
- * survives what happens to connections and servers.
+ * The typed client of arbe: the services of the contract with a credential, and a tail that continues
+ * when connections break and servers restart.
  *
- * The messages are generated into ./gen; what is written by hand is the client (client.ts), the tail
- * (tail.ts), running a command (run.ts), asking a bot (ask.ts), what entries say (payload.ts) and what errors say (errors.ts).
+ * The messages are generated into ./gen. The other files are written by hand: client.ts has the client,
+ * tail.ts follows a log, run.ts runs a command, ask.ts asks a bot, payload.ts reads entries, and errors.ts
+ * reads errors.
  *
- * The rule to remember: every write takes an id of the caller's choice, and a repeat with the same id
- * writes nothing twice. A program that retries picks the id itself.
+ * The rule to remember: every write takes an id of the caller's choice, and repeating it with the same id
+ * changes nothing. A program that retries must choose the id itself; otherwise a retry would write twice.
  */
 export { createClient, type Client, type ClientOptions } from "./client.js";
 export { type WatchEvent, type WatchOptions, type WatchRequest } from "./watch.js";

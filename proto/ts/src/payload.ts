@@ -1,25 +1,25 @@
 import type { Entry } from "./gen/arbe/v1/payload_pb.js";
 
-/** What a person or a bot says. */
+/** A message of a person or a bot. */
 export interface ChatPayload {
-  /** Markdown; mentions are @handle in it. */
+  /** Markdown, with mentions as @handle. */
   text: string;
-  /** The id of the entry it answers. */
+  /** The id of the entry that the message answers. */
   reply_to?: string;
-  /** The files that belong to it. */
+  /** The files of the message. */
   attachments?: AttachmentPayload[];
 }
 
-/** A file that belongs to a chat. The server fills in all but the artifact's id. */
+/** A file of a message. The server fills in everything but the artifact's id. */
 export interface AttachmentPayload {
-  /** The artifact that has the bytes; it may be deleted later. */
+  /** The artifact with the bytes. It may be deleted later. */
   artifact_id: string;
   name?: string;
-  /** What the server found the bytes to be. */
+  /** The type that the server found in the bytes. */
   media_type?: string;
-  /** The number of bytes; absent if there are none. */
+  /** The number of bytes; absent for an empty file. */
   size?: number;
-  /** The size of an image in pixels; absent for what is none, or is too large to be shown. */
+  /** The size of an image in pixels; absent for other files, and for an image that is too large to be shown. */
   width?: number;
   height?: number;
 }
@@ -32,51 +32,51 @@ export interface CommandPayload {
   sandbox_id?: string;
   timeout_ms?: number;
   environment_id?: string;
-  /** Its two outputs are kept apart, for the program that asked for it. */
+  /** The command's two outputs are kept apart, for the program that started it. */
   separate?: boolean;
-  /** It has an input, which that program writes. */
+  /** The command has an input, which that program writes. */
   input?: boolean;
-  /** It has a terminal, which that program reads and writes; of this size at first. */
+  /** The command has a terminal, which that program reads and writes. This is its size at first. */
   terminal?: { rows: number; columns: number; kind?: string; keep?: boolean };
-  /** Where it starts, and the environment variables that it gets besides those of its environment. */
+  /** The directory in which the command starts, and its environment variables besides those of its environment. */
   directory?: string;
   env?: Record<string, string>;
 }
 
-/** How a command ended, and what it printed. */
+/** The end of a command, and its output. */
 export interface CommandResultPayload {
   /** The id of the command entry. */
   command_id: string;
   sandbox_id?: string;
-  /** 124: it ran out of time; 128+n: signal n ended it; -1: it never ran, or it is not known. */
+  /** 124 if the command timed out, 128+n if signal n ended it, and -1 if it did not run or its end is unknown. */
   exit_code: number;
-  /** What it printed; of a large output the head. */
+  /** The output, or the beginning of a large output. */
   output: string;
   /** The end of a large output. */
   output_tail?: string;
-  /** How much it printed in all, in bytes. */
+  /** The size of the whole output, in bytes. */
   output_bytes: number;
   truncated?: boolean;
-  /** The artifact that has a truncated output as it was printed, its size, and whether it has the first part only. */
+  /** The artifact with a truncated output as it was printed, its size, and whether it has only the first part. */
   artifact_id?: string;
   artifact_bytes?: number;
   artifact_part?: boolean;
-  /** How many bytes a command with separate outputs printed. */
+  /** The number of bytes that a command with separate outputs printed. */
   raw_bytes?: number;
-  /** The output went to a terminal, so it has control sequences. */
+  /** The output went to a terminal, so it contains control sequences. */
   terminal?: boolean;
   duration_ms: number;
   timed_out?: boolean;
   cancelled?: boolean;
-  /** Who cancelled it, and the strongest signal that it got then. */
+  /** The agent who cancelled the command, and the strongest signal that it was sent. */
   cancelled_by?: string;
   signal?: string;
   out_of_memory?: boolean;
-  /** Why it could not run, and what to do. */
+  /** Why the command could not run, and what to do. */
   error?: string;
 }
 
-/** The thread's sandbox was dead and another one took its place. */
+/** Another sandbox took the place of the thread's dead one. */
 export interface SandboxResumedPayload {
   sandbox_id: string;
   previous_sandbox_id: string;
@@ -89,10 +89,10 @@ export interface StatusChangedPayload {
   reason?: string;
 }
 
-/** The first entry of a fork after those that it shares with its source. */
+/** The first entry of a fork after the entries that it shares with its source. */
 export interface ForkedPayload {
   thread_id: string;
-  /** The last entry that both share. */
+  /** The position of the last shared entry. */
   seq: number;
 }
 
@@ -108,7 +108,7 @@ export interface EnvironmentPreparedPayload {
   steps: { name: string; exit_code: number; duration_ms: number; output?: string }[];
 }
 
-/** The types of entries this client knows, and what each says. Types are an open set: expect others. */
+/** The types of entries that this client knows, with their payloads. Types are an open set: expect others. */
 export interface Payloads {
   chat: ChatPayload;
   command: CommandPayload;
@@ -120,9 +120,9 @@ export interface Payloads {
   "signal.environment.prepared": EnvironmentPreparedPayload;
 }
 
-/** What an entry says, if it is of that type: `payloadOf(entry, "chat")?.text`. */
+/** Returns the payload of an entry if the entry is of the given type: `payloadOf(entry, "chat")?.text`. */
 export function payloadOf<Type extends keyof Payloads>(entry: Entry, type: Type): Payloads[Type] | undefined;
-/** What an entry of any type says. */
+/** Returns the payload of an entry of any type. */
 export function payloadOf(entry: Entry): unknown;
 export function payloadOf(entry: Entry, type: string = entry.type): unknown {
   return entry.type === type ? JSON.parse(entry.payload) : undefined;

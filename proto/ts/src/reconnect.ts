@@ -1,23 +1,23 @@
 const minDelayMs = 100;
 const maxDelayMs = 5_000;
 
-/** How long to wait before reconnecting: longer and longer while that makes no progress. */
+/** Waits before each attempt to reconnect. The waits grow while attempts make no progress. */
 export class Pace {
   #delay = minDelayMs;
   #began = 0;
 
-  /** A connection begins. */
+  /** Notes that a connection begins. */
   begin(): void {
     this.#began = performance.now();
   }
 
-  /** It ended; further says that it made progress. */
+  /** Waits after the end of a connection. further says that the connection made progress. */
   async pause(further: boolean, signal: AbortSignal | undefined, onWait: (waitMs: number) => void): Promise<void> {
     // Receiving something is not enough: a connection that always ends at the same place receives something too.
     if (further || performance.now() - this.#began > maxDelayMs) {
       this.#delay = minDelayMs;
     }
-    // Half of it is random, so that the clients of a restarted server do not come back all at once.
+    // Half of the wait is random, so that the clients of a restarted server do not all connect at once.
     const wait = this.#delay / 2 + (Math.random() * this.#delay) / 2;
     this.#delay = Math.min(2 * this.#delay, maxDelayMs);
     onWait(wait);
@@ -25,7 +25,7 @@ export class Pace {
   }
 }
 
-/** Aborts its signal when it is not stopped in time. */
+/** A timer that aborts its signal unless it is stopped in time. */
 export class Watch {
   readonly #controller = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -45,7 +45,7 @@ export class Watch {
   }
 }
 
-/** Waits, at most until the signal is aborted. */
+/** Waits for a time, or until the signal is aborted. */
 function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {

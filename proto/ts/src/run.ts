@@ -8,33 +8,33 @@ import { payloadOf, type CommandResultPayload } from "./payload.js";
 import { Pace } from "./reconnect.js";
 import { tail, type TailEvent } from "./tail.js";
 
-/** What {@link Client.run} runs, and in which thread's sandbox. */
+/** A command for {@link Client.run}, and the thread in whose sandbox it runs. */
 export interface RunRequest {
   threadId: string;
-  /** A line for the shell, or a program with its arguments, which are run as they are. */
+  /** A line for the shell, or a program with its arguments, which no shell interprets. */
   command: string | string[];
-  /** The id of the command entry: the same id again starts nothing twice. Defaults to one that is chosen. */
+  /** The id of the command entry. Repeating the call with the same id starts nothing twice. Defaults to a random id. */
   id?: string;
   /** How long the command may take. Defaults to the environment's limit. */
   timeoutMs?: number;
-  /** The recipe of the sandbox, if the thread has none yet. */
+  /** The environment for the sandbox, if the thread has no sandbox yet. */
   environmentId?: string;
 }
 
 export interface RunOptions {
   /**
-   * They receive every byte of the command's two outputs, separately, as it comes. The command waits for a promise that
-   * they return. Without both, the outputs are one and only in the result.
+   * These two functions receive every byte of the command's two outputs, separately, as it arrives. The command waits for a
+   * promise that they return. Without both functions, the outputs are merged, and only the result has them.
    */
   onStdout?: (data: Uint8Array) => void | Promise<void>;
   onStderr?: (data: Uint8Array) => void | Promise<void>;
-  /** What the command reads. Defaults to nothing: its input is empty. */
+  /** The command's input. By default, the input is empty. */
   stdin?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
-  /** Called for every event of the thread from the command on until its result. */
+  /** Called for every event of the thread after the command, up to the command's result. */
   onEvent?: (event: TailEvent) => void;
-  /** Called when a connection to the thread's log has ended and the next attempt comes after waitMs. */
+  /** Called when a connection to the thread's log has ended. The next attempt comes after waitMs. */
   onDisconnect?: (error: unknown, waitMs: number) => void;
-  /** Ends the call, and not the command: cancel it with `threads.cancelCommand`. */
+  /** Ends the call but not the command. To end the command, call `threads.cancelCommand`. */
   signal?: AbortSignal;
 }
 
@@ -44,12 +44,12 @@ export interface RunResult extends CommandResultPayload {
   entry: Entry;
 }
 
-/** What `run` throws when the output did not arrive whole. `result` is how the command ended, as far as that is known. */
+/** The error of `run` when the output did not arrive completely. `result` says how the command ended, if that is known. */
 export class OutputError extends Error {
   result?: RunResult;
 
   constructor(
-    /** How many bytes of it arrived. */
+    /** How many bytes of the output arrived. */
     readonly position: bigint,
     cause: unknown,
   ) {
@@ -89,7 +89,7 @@ export async function run(services: Services, request: RunRequest, options: RunO
   const attached = { services, threadId, commandId: id, signal };
   try {
     const reading = separate ? readOutput(attached, options) : Promise.resolve();
-    // What the caller's functions throw ends the call at once; lost output is reported after the command has ended.
+    // An error of the caller's functions ends the call at once. Lost output is reported after the command has ended.
     const thrown = new Promise<never>((_, reject) => reading.catch((error) => error instanceof OutputError || reject(error)));
     const writing = options.stdin ? writeInput(attached, options.stdin) : new Promise<never>(() => {});
     const failed = new Promise<never>((_, reject) => writing.catch(reject));
@@ -104,7 +104,7 @@ export async function run(services: Services, request: RunRequest, options: RunO
   } catch (error) {
     options.signal?.throwIfAborted();
     if (!(error instanceof OutputError)) {
-      // Nobody takes its output, or its input was cut off.
+      // Nobody reads the command's output, or its input was cut off.
       if (separate) await services.threads.readOutput({ threadId, commandId: id, leave: true }).catch(() => {});
       await services.threads.cancelCommand({ threadId, commandId: id }).catch(() => {});
     }
@@ -121,7 +121,7 @@ async function follow(services: Services, threadId: string, after: bigint, resul
       return { ...payloadOf(event.value, "command_result")!, entry: event.value };
     }
   }
-  throw new Error("the tail ended"); // never: a tail ends only by throwing
+  throw new Error("the tail ended"); // not reached, because a tail ends only by throwing
 }
 
 interface Attached {
@@ -159,7 +159,7 @@ async function readOutput(attached: Attached, { onStdout, onStderr }: RunOptions
 async function writeInput(attached: Attached, stdin: NonNullable<RunOptions["stdin"]>): Promise<void> {
   const { services, threadId, commandId, signal } = attached;
   let position = 0n;
-  // send reports whether the command still reads.
+  // send reports whether the command still reads its input.
   const send = async (data: Uint8Array, end: boolean): Promise<boolean> => {
     for (let rest = data, first = true; first || rest.length > 0; first = false) {
       const piece = rest.subarray(0, inputPiece);

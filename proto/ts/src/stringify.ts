@@ -2,8 +2,8 @@ import { toJson, type DescMessage, type Message } from "@bufbuild/protobuf";
 import type { Transport } from "@connectrpc/connect";
 
 /**
- * A transport whose messages work with JSON.stringify. Positions in a log are bigints, which JSON.stringify refuses, so
- * each message gets a toJSON that returns what the contract's JSON is: such numbers as strings, times as RFC 3339.
+ * Returns a transport whose messages work with JSON.stringify. Positions in a log are bigints, which JSON.stringify refuses,
+ * so each message gets a toJSON method that returns the contract's JSON: such numbers as strings, times as RFC 3339.
  */
 export function stringifiable(transport: Transport): Transport {
   return {
@@ -26,7 +26,7 @@ async function* markEach<M extends Message>(schema: DescMessage, messages: Async
   }
 }
 
-/** Gives a message and all messages in it a toJSON that is not one of their enumerable properties. */
+/** Gives a message and all messages in it a toJSON method that is not enumerable. */
 function mark(schema: DescMessage, message: unknown): void {
   if (typeof message !== "object" || message === null || !("$typeName" in message)) {
     return;
@@ -52,7 +52,7 @@ function mark(schema: DescMessage, message: unknown): void {
   }
 }
 
-/** The value of a field, also of one in a oneof; undefined when it is not set. */
+/** Returns the value of a field, which may be in a oneof; undefined when it is not set. */
 function read(message: Message, oneof: string | undefined, field: string): unknown {
   const fields = message as unknown as Record<string, unknown>;
   if (oneof === undefined) {

@@ -4,31 +4,31 @@ import { isHopeless } from "./errors.js";
 import type { EntryService, TailResponse } from "./gen/arbe/v1/entry_pb.js";
 import { Pace, Watch } from "./reconnect.js";
 
-/** What a tail yields: an entry, a delta, or that all that was there has been yielded. */
+/** An event of a tail: an entry, a delta, or caughtUp, which says that all existing entries have been yielded. */
 export type TailEvent = Extract<TailResponse["event"], { case: "entry" | "delta" | "caughtUp" }>;
 
 export interface TailOptions {
-  /** Start after this position. Defaults to 0, the log's start. */
+  /** The tail starts after this position. Defaults to 0, the log's start. */
   after?: bigint | number;
-  /** Yield typed entries: `entry.typed` is the payload as a message of its type. Defaults to false. */
+  /** Makes the tail yield typed entries: `entry.typed` is the payload as a message of its type. Defaults to false. */
   typed?: boolean;
   /** Ends the tail. */
   signal?: AbortSignal;
-  /** Called when a connection has ended and the next attempt comes after waitMs. */
+  /** Called when a connection has ended. The next attempt comes after waitMs. */
   onDisconnect?: (error: unknown, waitMs: number) => void;
   /**
-   * After how much silence a connection counts as dead, in milliseconds. Defaults to 40,000. A server sends a sign of
-   * life every 20,000, so a lower value ends healthy connections.
+   * How long a connection may be silent before it counts as dead, in milliseconds. Defaults to 40,000. A server sends a sign
+   * of life every 20,000, so a lower value ends healthy connections.
    */
   silenceMs?: number;
 }
 
-/** How many connections in a row may leave out the same entries before the tail takes them for lost. */
+/** How many connections in a row must leave out the same entries before the tail takes them for lost. */
 const sameGap = 6;
 
 /**
- * What a tail throws when the log itself has a gap: several connections in a row delivered the entry `found`
- * although `position + 1` comes next. A tail after `found - 1` skips the gap.
+ * The error of a tail when the log itself has a gap: several connections in a row delivered the entry `found`
+ * although `position + 1` comes next. A new tail after `found - 1` skips the gap.
  */
 export class GapError extends Error {
   constructor(
@@ -65,8 +65,8 @@ export async function* tail(
         // The watch runs while we wait for the server, not while the caller works on an event.
         watch.stop();
         if (event.case === "entry") {
-          // Positions have no gap. An entry that was seen before is dropped; after one that comes too early, the next
-          // connection asks for the missing ones.
+          // Positions have no gap. Drop an entry that was already yielded. If an entry comes too early, end the connection, so
+          // that the next one asks for the missing entries.
           const { seq } = event.value;
           if (seq > position + 1n) {
             ended = new GapError(position, seq);

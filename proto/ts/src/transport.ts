@@ -9,7 +9,7 @@ const userAgent: Interceptor = (next) => (request) => {
   return next(request);
 };
 
-/** The way to a server from Node. */
+/** Returns the transport from Node to a server. */
 export function defaultTransport(baseUrl: string, interceptors: Interceptor[]): Transport {
   return createConnectTransport({ baseUrl, interceptors: [...interceptors, userAgent], httpVersion: "1.1" });
 }

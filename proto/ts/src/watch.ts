@@ -6,10 +6,10 @@ import { GoneSchema, type HouseService, type WatchHouseRequestSchema, type Watch
 import { Pace, Watch } from "./reconnect.js";
 import type { TailOptions } from "./tail.js";
 
-/** What a watch yields: a row, that one is gone, where the list continues, or that all existing rows have been yielded. */
+/** An event of a watch: a row, that a row is gone, where the list continues, or that all existing rows have been yielded. */
 export type WatchEvent = Exclude<WatchHouseResponse["event"], { case: "alive" } | { case: undefined }>;
 
-/** What to watch: `{ houseId, threads: 50 }`. */
+/** The rows to watch: `{ houseId, threads: 50 }`. */
 export type WatchRequest = MessageInitShape<typeof WatchHouseRequestSchema>;
 
 export type WatchOptions = Omit<TailOptions, "after" | "typed">;
