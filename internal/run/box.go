@@ -14,11 +14,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 // This file installs the files of a run in a sandbox. Files are named by content or version, so a sandbox that has had
@@ -169,4 +173,20 @@ func (t *tailWriter) String() string { return plain(t.kept) }
 // plain returns a program's output as valid text for the log.
 func plain(b []byte) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\u2400")
+}
+
+// launch is this server's work on the job of one run.
+type launch struct {
+	*Runs
+	job   *jobs.Job[launchArgs]
+	note  note
+	scope db.Scope
+	// thread is the row as last read, and bot its driver.
+	thread thread.Thread
+	bot    bot.Bot
+	// model is the model that the agent uses, and rules are the tools that need a person's approval.
+	model Model
+	rules Rules
+	// tail is the end of the runner's output.
+	tail []byte
 }

@@ -114,22 +114,6 @@ func (r *Runs) endTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) er
 	return nil
 }
 
-// appendTx appends to a log. If another thread's log refuses the entries, because it is closed or the author has
-// left, they are dropped: a closed thread must not keep its children from ending.
-func (r *Runs) appendTx(ctx context.Context, tx pgx.Tx, ref stream.Ref, own bool, drafts []entry.Draft) error {
-	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, because a failed statement would abort the transaction
-		_, err := r.config.Log.AppendTx(ctx, tx, ref, drafts...)
-		return err
-	})
-	switch fault.CodeOf(err) {
-	case fault.Precondition, fault.NotFound, fault.Forbidden:
-		if !own {
-			return nil
-		}
-	}
-	return err
-}
-
 // toldTx returns the entries for the parent thread: the end of the run, and its result as a chat of the agent. If the
 // bot waits for nothing else, it wakes the bot.
 func (r *Runs) toldTx(ctx context.Context, tx pgx.Tx, th thread.Thread, e end) ([]entry.Draft, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
@@ -34,22 +33,6 @@ const (
 
 // errOver reports that the run of a job is over, or that a later one has begun.
 var errOver = errors.New("the run is over")
-
-// launch is this server's work on the job of one run.
-type launch struct {
-	*Runs
-	job   *jobs.Job[launchArgs]
-	note  note
-	scope db.Scope
-	// thread is the row as last read, and bot its driver.
-	thread thread.Thread
-	bot    bot.Bot
-	// model is the model that the agent uses, and rules are the tools that need a person's approval.
-	model Model
-	rules Rules
-	// tail is the end of the runner's output.
-	tail []byte
-}
 
 // work launches the run of a job, unless another server already has, and follows it until it ends. If this server
 // stops, another one takes the job. The run goes on.

@@ -33,14 +33,6 @@ type Run struct {
 	PatchBase string
 }
 
-// Cost is the cost of model calls.
-type Cost struct {
-	// Micros is in millionths of a US dollar. Unknown means that some calls are not counted, because their model has
-	// no known price.
-	Micros  int64
-	Unknown bool
-}
-
 // List returns the last runs of a driven thread, latest first, at most "most" of them, and the cost of the thread and
 // all its descendants.
 func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most int) (list []Run, tree Cost, err error) {

@@ -19,15 +19,10 @@ import (
 // decides whether a run is dead or still thinking, because a live runner posts a heartbeat every five seconds.
 
 const (
-	// quiet is how long a runner must be silent before its sandbox is checked.
-	quiet = 15 * time.Second
 	// SweepEvery is how often all runs are checked.
 	SweepEvery = 15 * time.Second
-	// sweepPage is the number of runs read at once, and probeTimeout limits a check of a sandbox.
-	sweepPage    = 500
-	probeTimeout = 5 * time.Second
-	// readEvery is how often a run is checked because somebody reads its thread, and readTimeout limits that check.
-	readEvery, readTimeout = 5 * time.Second, 2 * time.Second
+	// probeTimeout limits a check of a sandbox, and readTimeout one because somebody reads its thread.
+	probeTimeout, readTimeout = 5 * time.Second, 2 * time.Second
 )
 
 // Reconciled is the result of checking a thread.
@@ -94,14 +89,6 @@ func (r *Runs) judge(ctx context.Context, scope db.Scope, threadID string) (th t
 	}
 	e, found, err = r.look(ctx, scope, th, still)
 	return th, e, found, err
-}
-
-// heard returns the time of a run's last heartbeat, or of its start if it has had none.
-func heard(th thread.Thread) time.Time {
-	if th.Run.HeartbeatAt.IsZero() {
-		return th.Run.StartedAt
-	}
-	return th.Run.HeartbeatAt
 }
 
 // look finds out whether a silent run has ended. still is how long this server has seen nothing new from it.

@@ -24,18 +24,19 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sync"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -43,17 +44,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
+// sweepPage is the number of runs read at once.
+const sweepPage = 500
+
 // queue is the queue of launches. workers limits the runs that a server follows. It can be large, because
 // following a run is only waiting.
 const (
 	queue   = "runs"
 	workers = 512
 )
-
-// Queue returns the queue of runs.
-func Queue(l jobs.Limits) jobs.Queue {
-	return jobs.Queue{Name: queue, Workers: workers, Limits: l, Poll: time.Second}
-}
 
 // Agent is a coding agent that runs can use.
 type Agent struct {
@@ -143,15 +142,6 @@ type Runs struct {
 	sights sights
 }
 
-// New returns the runs of an installation. It registers the launch job with c.Jobs.
-func New(c Config) *Runs {
-	c.Limits = c.Limits.withDefaults()
-	c.RootMost = cmp.Or(c.RootMost, math.MaxInt32)
-	r := &Runs{config: c, posts: posts{byThread: map[string]*posting{}}, sights: sights{byThread: map[string]sight{}}}
-	jobs.Add(c.Jobs, jobs.Kind[launchArgs]{Queue: queue, Attempts: 1, Unique: true, Adopted: true, Work: r.work})
-	return r
-}
-
 // log returns the log of a thread.
 func log(house, threadID string) stream.Ref {
 	return stream.Ref{House: house, Name: thread.StreamName(threadID)}
@@ -167,4 +157,52 @@ func (r *Runs) inThread(ctx context.Context, house, threadID string, do func(pgx
 		}
 		return do(tx, th)
 	})
+}
+
+// Poster is a runner that posts to its thread. The caller has verified its token.
+type Poster struct {
+	House, Thread, Agent string
+	Epoch                int64
+}
+
+// posts are the runs that post through this server.
+type posts struct {
+	mu       sync.Mutex
+	byThread map[string]*posting
+}
+
+// posting is this server's state of a run that posts.
+type posting struct {
+	epoch    int64
+	redactor *secret.Redactor
+
+	mu sync.Mutex
+	// begunEntries and begunBytes count what the row has counted, freshEntries and freshBytes those written since.
+	begunEntries, begunBytes int64
+	freshEntries, freshBytes int64
+	beaten                   bool
+}
+
+// Cost is the cost of model calls.
+type Cost struct {
+	// Micros is in millionths of a US dollar. Unknown means that some calls are not counted, because their model has
+	// no known price.
+	Micros  int64
+	Unknown bool
+}
+
+// appendTx appends to a log. If another thread's log refuses the entries, because it is closed or the author has
+// left, they are dropped: a closed thread must not keep its children from ending.
+func (r *Runs) appendTx(ctx context.Context, tx pgx.Tx, ref stream.Ref, own bool, drafts []entry.Draft) error {
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint, because a failed statement would abort the transaction
+		_, err := r.config.Log.AppendTx(ctx, tx, ref, drafts...)
+		return err
+	})
+	switch fault.CodeOf(err) {
+	case fault.Precondition, fault.NotFound, fault.Forbidden:
+		if !own {
+			return nil
+		}
+	}
+	return err
 }

@@ -7,6 +7,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
+const (
+	// quiet is how long a runner must be silent before its sandbox is checked.
+	quiet = 15 * time.Second
+	// readEvery is how often a run is checked because somebody reads its thread.
+	readEvery = 5 * time.Second
+)
+
 // sights are this server's observations of the runs that it checked. A run's silence is how long this server has seen
 // the same last heartbeat. So a jump of the database's or this machine's clock does not matter. A server that starts
 // after hours in which all servers were down gives each runner time to be heard.
@@ -72,4 +79,12 @@ func (s *sights) keep(running map[string]bool) {
 			delete(s.byThread, id)
 		}
 	}
+}
+
+// heard returns the time of a run's last heartbeat, or of its start if it has had none.
+func heard(th thread.Thread) time.Time {
+	if th.Run.HeartbeatAt.IsZero() {
+		return th.Run.StartedAt
+	}
+	return th.Run.HeartbeatAt
 }

@@ -51,6 +51,9 @@ func EffortOf(d time.Duration) *Effort {
 	return e
 }
 
+// Spent reports whether nothing more will be formatted.
+func (e *Effort) Spent() bool { return e.time <= 0 }
+
 //go:generate env -C lexers go run .
 //go:embed lexers/*.xml
 var lexerFiles embed.FS

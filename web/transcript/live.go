@@ -215,6 +215,9 @@ func (l *Live) showTurn(ctx context.Context, t turn, show Show) error {
 		err := show(w.change(v))
 		if err == nil && w != nil {
 			w.paint(v)
+			if v.behind {
+				l.turns[t.ID] = true
+			}
 		}
 		return err
 	})

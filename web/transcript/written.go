@@ -28,7 +28,7 @@ const (
 	// PaintEvery is the shortest time between two previews of a running command's output. Otherwise fast output would
 	// be rendered for every piece of it.
 	PaintEvery = 120 * time.Millisecond
-	// paintTime limits the rendering of one preview.
+	// paintTime limits the rendering of one preview. What is not rendered by then is shown by the next ones.
 	paintTime = 60 * time.Millisecond
 )
 
@@ -44,6 +44,8 @@ type TurnAtWork struct {
 	Blocks []WrittenBlock
 	// Cut reports that not all of the step is shown.
 	Cut bool
+
+	behind bool // another paint shows more
 }
 
 // WrittenBlock is a part of an unfinished step.
@@ -101,7 +103,7 @@ func (v *TurnAtWork) show(i int, b *writtenBlock, effort *markup.Effort) {
 	switch b.kind {
 	case "text":
 		v.Word = "writing"
-		b.render(effort)
+		v.behind = b.render(effort) || v.behind
 		part.HTML, part.End = b.finished, b.end
 	case "thinking":
 		v.Word = "thinking"
@@ -264,12 +266,14 @@ type writtenBlock struct {
 	// onPage is about how much finished HTML the page has, in bytes. If trim is set, the next paint removes its beginning.
 	onPage int
 	trim   bool
-	// shown is the kind that the page has, and shownEnd the end.
+	// shown is the kind that the page has, and shownEnd the end. rendered reports that finished and end show all of text.
 	shown, shownEnd string
+	rendered        bool
 }
 
 // add adds text. If too much of it is unfinished, the beginning of that is dropped.
 func (b *writtenBlock) add(text string) {
+	b.rendered = false
 	b.text += strings.ToValidUTF8(text, "\uFFFD")
 	if b.kind != "text" || len(b.text) <= 2*maxWritten {
 		return
@@ -289,22 +293,30 @@ func (b *writtenBlock) add(text string) {
 	b.text, b.cut = rest, true
 }
 
-// render renders the text.
-func (b *writtenBlock) render(effort *markup.Effort) {
+// render renders what the effort allows. It reports whether that is not all of the text.
+func (b *writtenBlock) render(effort *markup.Effort) (behind bool) {
+	if b.rendered {
+		return false
+	}
 	b.finish(effort)
 	if b.onPage+len(b.finished) > maxFinished {
 		b.cut, b.trim = true, true
 	}
 	b.end = ""
+	if effort.Spent() {
+		return true
+	}
 	if strings.TrimSpace(b.text) != "" {
 		b.end = markup.Markdown(b.text, effort)
 	}
+	b.rendered = true
+	return false
 }
 
 // finish renders the final part as Markdown, so that a paint takes only the time for the last paragraph, and text that
-// readers have read does not change.
+// readers have read does not change. It stops when the effort is spent.
 func (b *writtenBlock) finish(effort *markup.Effort) {
-	for {
+	for !effort.Spent() {
 		n := markup.StablePart(b.text[:min(len(b.text), pieceSize)])
 		if n == 0 {
 			n = markup.StablePart(b.text)
