@@ -18,8 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A page shows errors of the services. Their next steps are written for all clients, and some name commands or procedures
-// that a reader of a page does not have. The test reads the steps from the services' source, so that new ones are covered.
+// A page shows the services' errors. Their next steps are written for all clients, and some name commands or procedures that
+// a reader of a page does not have. The test reads the steps from the services' source, so that it covers new ones.
 func TestNoErrorOfAServiceAdvisesWhatAPageCannotDo(t *testing.T) {
 	t.Parallel()
 	foreign := regexp.MustCompile(`\barbe [a-z-]+|with the command|\b(` + strings.Join(procedures(), "|") + `)\b`)
@@ -76,7 +76,7 @@ func procedures() (names []string) {
 	return names
 }
 
-// refusal is an error that a service may answer with.
+// refusal is an error that a service may return.
 type refusal struct {
 	at            string
 	code          connect.Code
@@ -132,7 +132,7 @@ func refusalsOf(t *testing.T, packages ...string) (list []refusal) {
 	return list
 }
 
-// called returns the function that a call names, such as fault.New.
+// called returns the name of the called function, such as fault.New.
 func called(call *ast.CallExpr) string {
 	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
 		if x, ok := s.X.(*ast.Ident); ok {

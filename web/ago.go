@@ -35,8 +35,8 @@ func elapsedText(d time.Duration) string {
 	return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// dayOf names the day of t in UTC, for the line between the entries of two days. The script replaces it by the day in
-// the reader's time zone, because the server does not know that zone.
+// dayOf names the day of t in UTC, for the line between the entries of two days. The server does not know the reader's time
+// zone, so the script replaces the name with the day in that zone.
 func dayOf(t time.Time) string { return t.UTC().Format("Monday, 2 January 2006") }
 
 // exact formats a time for the datetime attribute.

@@ -7,10 +7,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// asSettled is the value of the choice that leaves it to the first message which bot answers.
+// asSettled is the value of the choice that lets the first message decide which bot answers.
 const asSettled = "unsettled"
 
-// answersWords tells in a few words what a message means for bots: "arbe answers".
+// answersWords says in a few words what a message means for bots: "arbe answers".
 func answersWords(list []*arbev1.Answerer) string {
 	by := map[string][]string{}
 	for _, a := range list {
@@ -48,7 +48,7 @@ func answeringNow(t *arbev1.Thread) string {
 	return t.AnsweringAgentId
 }
 
-// unsettledWords returns the choice of a thread for which nobody has chosen.
+// unsettledWords describes the choice of a thread for which nobody has chosen.
 func unsettledWords(partner string) string {
 	if partner != "" {
 		return partner

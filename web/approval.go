@@ -7,7 +7,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// answerApproval answers a bot that asks.
+// answerApproval answers a bot's request for approval.
 func (a *app) answerApproval(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// asksToRun is a request for approval of the turn t1.
+// asksToRun returns a request for approval from the turn t1.
 func asksToRun(command string) entry.PermissionAsked {
 	arguments, _ := json.Marshal(map[string]string{"command": command})
 	return entry.PermissionAsked{ApprovalID: "p1", TurnID: "t1", AgentID: bee, CallID: "turn.t1.1.call0", Tool: "run_command", Arguments: arguments,

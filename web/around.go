@@ -31,7 +31,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	if err != nil {
 		return end(err)
 	}
-	defer func() { _ = member.Close() }() // nothing to handle: the reader left or the stream ended
+	defer func() { _ = member.Close() }() // nothing to handle: the reader left, or the stream ended
 	if !member.Receive() {
 		return end(member.Err())
 	}
@@ -105,7 +105,7 @@ func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
 	return nil
 }
 
-// threadWatch returns the watch for everyone who has a thread open: its title, its head and its details.
+// threadWatch returns the watch of a thread's title, head and details, for everyone who has the thread open.
 func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 	return &sharedWatch{
 		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}, Members: true},
@@ -178,7 +178,7 @@ func (w *watched) relativesOf(t *arbev1.Thread) relatives {
 	return k
 }
 
-// parts are elements of a page by id, which change independently, so that a change of one does not resend the others.
+// parts are elements of a page by id. They change independently, so that a change to one does not resend the others.
 type parts map[string]string
 
 func (p parts) cursor() string { return "" }

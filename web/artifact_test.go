@@ -20,7 +20,7 @@ type artifacts struct {
 	f *fake
 }
 
-// ListArtifacts lists those of a thread.
+// ListArtifacts lists the artifacts of a thread.
 func (s artifacts) ListArtifacts(_ context.Context, req *arbev1.ListArtifactsRequest) (*arbev1.ListArtifactsResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -39,7 +39,7 @@ func (s artifacts) ListArtifacts(_ context.Context, req *arbev1.ListArtifactsReq
 	return res, nil
 }
 
-// GetArtifact finds those that are kept.
+// GetArtifact returns an artifact that the fake keeps.
 func (s artifacts) GetArtifact(_ context.Context, req *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -51,8 +51,8 @@ func (s artifacts) GetArtifact(_ context.Context, req *arbev1.GetArtifactRequest
 	return nil, refused(connect.CodeNotFound, "there is no such artifact", "list them")
 }
 
-// TestFilesOfAMessage: only detected images are shown, by a path that serves nothing else. Other files are downloads, and
-// deleted ones are marked.
+// TestFilesOfAMessage checks that a page shows only files detected as images, from a path that serves nothing else. Other
+// files are downloads, and deleted files are marked.
 func TestFilesOfAMessage(t *testing.T) {
 	t.Parallel()
 	f := newFake()

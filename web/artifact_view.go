@@ -22,7 +22,7 @@ func artifactName(a *arbev1.Artifact) string {
 	return a.Kind + " " + a.Id
 }
 
-// downloadWords tells which part of a command's output can be downloaded.
+// downloadWords says which part of a command's output can be downloaded.
 func downloadWords(r *entry.CommandResult) string {
 	if r.ArtifactPart {
 		return "Download the first " + bytesText(r.ArtifactBytes)

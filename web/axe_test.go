@@ -133,7 +133,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	b.until("the question whether to log in", "!!document.querySelector('form[action=\"/login\"] button')")
 	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
 	b.until("the house", "location.pathname.startsWith('/houses/')")
-	// The page must not change during the check: the running command has begun, and all others have ended.
+	// The page must not change during the check, so wait until the running command has begun and all others have ended.
 	begun := "!!document.querySelector('.foot.running') && [...document.querySelectorAll('.foot')].filter(f => /exit [03]/.test(f.innerText)).length === 2 && " +
 		"[...document.querySelectorAll('.screen')].some(s => s.innerText.trim() === 'running')"
 	b.open("/threads/" + thread)

@@ -20,7 +20,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// signIn is an HTTP client that is logged in.
+// signIn returns an HTTP client that is logged in.
 func (a *arbeInstallation) signIn(b *testing.B) *http.Client {
 	b.Helper()
 	link, err := a.client().Agents.CreateLoginLink(b.Context(), &arbev1.CreateLoginLinkRequest{})
@@ -44,7 +44,6 @@ func (a *arbeInstallation) signIn(b *testing.B) *http.Client {
 	return c
 }
 
-// page returns a page's text.
 func (a *arbeInstallation) page(b *testing.B, c *http.Client, path string) string {
 	b.Helper()
 	res, err := c.Get("http://" + a.addr + path) //nolint:noctx // it ends with the benchmark
@@ -83,7 +82,7 @@ func (a *arbeInstallation) house(b *testing.B, threads int) (id string, made []s
 	return house.House.Id, made
 }
 
-// processor returns the processor time of the server's process.
+// processor returns the processor time that the server's process has used.
 func (a *arbeInstallation) processor(b *testing.B) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.server.Process.Pid))
@@ -163,7 +162,7 @@ func BenchmarkThousandTabs(b *testing.B) {
 	}
 	wait("the tabs", live, tabs)
 	for b.Loop() {
-		time.Sleep(2 * time.Second) // let the work of opening them finish
+		time.Sleep(2 * time.Second) // let the work of opening the tabs finish
 		before, start := a.processor(b), time.Now()
 		time.Sleep(20 * time.Second)
 		idle := 100 * float64(a.processor(b)-before) / float64(time.Since(start))
@@ -190,8 +189,8 @@ func BenchmarkThousandTabs(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // meaningless over all sizes
 }
 
-// BenchmarkHouseOpens measures how long the page of a house with 10, 100 and 10,000 threads takes, in turns. A page shows 100
-// of them.
+// BenchmarkHouseOpens measures how long the page of a house with 10, 100 and 10,000 threads takes, alternating between the
+// sizes. A page shows 100 threads.
 func BenchmarkHouseOpens(b *testing.B) {
 	a := installation(b)
 	a.start()
@@ -206,7 +205,7 @@ func BenchmarkHouseOpens(b *testing.B) {
 	b.ReportMetric(medians[2]/medians[1], "10000/100")
 }
 
-// BenchmarkThreadOpens measures how long the page of a thread with 50 and 10,000 entries takes, in turns.
+// BenchmarkThreadOpens measures how long the page of a thread with 50 and 10,000 entries takes, alternating between the sizes.
 func BenchmarkThreadOpens(b *testing.B) {
 	a := installation(b)
 	a.start()
@@ -219,7 +218,8 @@ func BenchmarkThreadOpens(b *testing.B) {
 	b.ReportMetric(medians[1]/medians[0], "10000/50")
 }
 
-// open opens the page of each size 100 times, in turns, and reports and returns the median for each, in milliseconds.
+// open opens the page of each size 100 times, alternating between the sizes. It reports and returns the median for each size
+// in milliseconds.
 func (a *arbeInstallation) open(b *testing.B, sizes []int, page func(i int) string) (medians []float64) {
 	b.Helper()
 	session := a.signIn(b)

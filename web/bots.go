@@ -54,7 +54,7 @@ func (a *app) botsView(r *http.Request) (v botsView, err error) {
 	}
 	v.Bots, v.More, v.Tools = res.Bots, res.NextPageToken, known.Tools
 	v.Used, v.Limit = used.UsedToday, amountOrNone(used.House.GetLimits().GetHouseUsdDay())
-	if v.More == "" && !r.URL.Query().Has("page") { // pages of a longer list are not live
+	if v.More == "" && !r.URL.Query().Has("page") { // the pages of a longer list are not live
 		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
 	}
 	return v, nil

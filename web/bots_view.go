@@ -23,7 +23,7 @@ type botsView struct {
 	Used       *arbev1.HouseUsage
 	Limit      string
 	LimitWrong problems
-	// Tools are all tools, with whether every bot of the house needs approval for them.
+	// Tools are all tools. Each says whether every bot of the house needs approval for it.
 	Tools []*arbev1.Tool
 }
 
@@ -37,16 +37,16 @@ type botView struct {
 	Values   map[string]string
 	Tools    []string
 	Problems problems
-	// Ask are the tools ticked as needing approval, and Known all tools, with on whose behalf they act.
+	// Ask are the tools ticked as needing approval. Known are all tools. Each says on whose behalf it acts.
 	Ask   []string
 	Known []*arbev1.Tool
-	// Runtimes are the runtimes that a new bot can have.
+	// Runtimes are the runtimes that a new bot can use.
 	Runtimes []*arbev1.Runtime
 	// Models are the proposals of the model's field.
 	Models []string
 	// Waker has the values of the form that adds a policy.
 	Waker map[string]string
-	// Note tells which settings have no effect.
+	// Note says which settings have no effect.
 	Note string
 	// Saved reports that it has just been saved.
 	Saved bool
@@ -77,7 +77,7 @@ var (
 	wakerFields    = []string{"trigger", "delay_ms", "cooldown_ms", "scope_ids", "instructions", "config"}
 )
 
-// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
+// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits to show it.
 func (v botView) limitsSet() bool {
 	return slices.ContainsFunc(botLimitFields, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
 }
@@ -95,7 +95,7 @@ func modelAttributes() templ.Attributes {
 	return templ.Attributes{"maxlength": "200", "list": "models", "class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
 }
 
-// spentText tells what the bots of a house have cost today: "$1.20 of $50.00 today".
+// spentText says what the bots of a house have cost today: "$1.20 of $50.00 today".
 func spentText(u *arbev1.HouseUsage) string {
 	text := fmt.Sprintf("$%.2f of $%.2f today", u.GetUsd(), u.GetUsdLimit())
 	if u.GetUsdUnknown() {
@@ -118,7 +118,7 @@ func wakes(p *arbev1.Policy) string {
 		Delay    int64    `json:"delay_ms"`
 		Cooldown int64    `json:"cooldown_ms"`
 	}
-	_ = json.Unmarshal([]byte(p.Config), &config) // an unreadable one is of another version, and is shown by its trigger
+	_ = json.Unmarshal([]byte(p.Config), &config) // an unreadable one comes from another version, and only its trigger is shown
 	seconds := func(ms int64) string { return shortDuration(time.Duration(ms) * time.Millisecond) }
 	text := "Another trigger: " + clip(p.Trigger, maxWord)
 	switch p.Trigger {
@@ -158,7 +158,7 @@ func awake(b *arbev1.Bot) string {
 	return clip(strings.Join(words, "; "), maxWord)
 }
 
-// may returns the attributes of a field, which only an owner may change.
+// may returns the attributes of a field that only an owner may change.
 func (v botView) may(attributes templ.Attributes) templ.Attributes {
 	if !v.Layout.isOwner() {
 		attributes["readonly"] = true
@@ -166,7 +166,7 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 	return attributes
 }
 
-// deletionText tells what is deleted with a bot, and what stays.
+// deletionText says what is deleted with a bot, and what stays.
 func (v botView) deletionText() string {
 	stops := "It is not working on anything now."
 	switch {

@@ -117,7 +117,7 @@ func TestTheBuildOfASandboxIsSeenBeforeTheOutput(t *testing.T) {
 	b.until("the end, with the steps", "!!document.querySelector('.foot.completed') && document.querySelector('.boot summary')?.innerText.trim() === 'Sandbox ready: setup 3.0s.'")
 }
 
-// A build without steps has no entry that would end its preview, so the preview is still kept when the next command runs.
+// A build without steps has no entry that ends its preview, so the preview still exists when the next command runs.
 func TestABuildIsNotShownForACommandInItsSandbox(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -343,7 +343,7 @@ func (h *halfOpen) Write(p []byte) (int, error) {
 	return h.ResponseWriter.Write(p)
 }
 
-// Unwrap lets a response controller through to the connection.
+// Unwrap lets a response controller reach the connection.
 func (h *halfOpen) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 func TestAGapTooLargeIsLoadedAsItIsRead(t *testing.T) {
@@ -434,7 +434,7 @@ func TestTenThousandEntries(t *testing.T) {
 	})
 }
 
-// inView is a script that reports whether an element can be seen in the log.
+// inView returns a script that reports whether an element can be seen in the log.
 func inView(selector string) string {
 	return fmt.Sprintf(`(() => {
 		const e = document.querySelector(%q)?.getBoundingClientRect(), s = document.querySelector('#scroller').getBoundingClientRect()
@@ -507,7 +507,7 @@ func (h *noAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Handler.ServeHTTP(w, r)
 }
 
-// The page tries again every few seconds. The test makes its timers faster, and counts the tries.
+// The page tries again every few seconds. The test speeds up its timers, and counts the tries.
 func TestWhatCouldNotBeSentIsSentOnceWhenTheServerIsBack(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -748,11 +748,11 @@ func TestRunAgainRunsTheCommandAgain(t *testing.T) {
 		b.until("an id for the next one", "!document.querySelector('#e1 .again.posting')")
 	}
 	f.update("againagain", func(t *arbev1.Thread) { t.Status = "closed" })
-	// The notice goes after a while, and the page changes when the thread is closed, so that one click may not be enough.
+	// The notice disappears after a while, and the page changes when the thread is closed, so one click may not be enough.
 	b.until("why not", "document.querySelector('#notice').innerText === 'This thread is closed. Reopen it to write or run something in it.' || (document.querySelector('#e1 .again:not(.posting) button')?.click(), false)")
 }
 
-// A page that is scrolled for a long time keeps only nearby entries, and loads the others again.
+// A page that is scrolled for a long time keeps only nearby entries, and loads the others again when needed.
 func TestALongScrollStaysLight(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -783,7 +783,7 @@ func TestAReloadKeepsThePlace(t *testing.T) {
 		f.says("placeplace", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("message %d.", i+1)})
 	}
 	b := newTab(t, f.start(t))
-	for _, seq := range []string{"370", "120"} { // one that the page has, and one on an older page
+	for _, seq := range []string{"370", "120"} { // an entry on this page, and one on an older page
 		b.open("/login?x")
 		b.open("/threads/placeplace?at=" + seq + "#e" + seq)
 		b.until("the entry", inView("#e"+seq))
@@ -955,10 +955,10 @@ func TestATailThatCannotGoOnSaysSo(t *testing.T) {
 	b.until("that one is logged out", "document.querySelector('#live').innerText.includes('You are logged out.')")
 }
 
-// Going back shows the next person at a browser none of the pages of someone who logged out.
+// After somebody has logged out, the Back button does not show their pages to the next person at the browser.
 func TestNothingIsSeenByGoingBackAfterLoggingOut(t *testing.T) {
 	t.Parallel()
-	for _, live := range []bool{true, false} { // browsers keep a page with a connection in another way than one without
+	for _, live := range []bool{true, false} { // browsers keep a page with a connection differently from one without
 		t.Run(fmt.Sprintf("live %t", live), func(t *testing.T) {
 			t.Parallel()
 			f := newFake()

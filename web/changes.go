@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// keptElements is the number of elements kept of a text whose beginning is removed because it grew too long while it was
-// written.
+// keptElements is the number of elements that a page keeps when it removes the beginning of a text that grew too long while
+// it was written.
 const keptElements = 400
 
 // patchesOf returns the patches that show a change of a thread which an entry made; e is empty for changes that are not yet

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxNames limits the people and bots in a text's menu, to those who joined first.
+// maxNames limits the people and bots in a text's menu. Those who joined first are in it.
 const maxNames = 200
 
 // mentionable returns the people and bots in a text's menu.
@@ -30,7 +30,7 @@ func (w *watched) people() []*arbev1.Agent {
 	return people
 }
 
-// names is the view of the menu: its template.
+// names is the view of the menu's template.
 type names struct{ digest, html string }
 
 func namesOf(ctx context.Context, people []*arbev1.Agent) (names, error) {

@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// press presses a key that writes nothing.
+// press presses a key that types no text.
 func (b *tab) press(key string, code int64) {
 	b.t.Helper()
 	event := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: key, Code: key, WindowsVirtualKeyCode: code}

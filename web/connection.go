@@ -21,12 +21,14 @@ import (
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads
+//	mine/{id}     the reader's inbox of a house
 //	bots/{id}     the list of a house's bots
 //	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
-// A topic has a cursor that identifies the state on the page: for a thread the position of its last entry, and otherwise a
-// digest. Events carry the new cursor. A browser that reconnects sends the last one that it got, so that it misses nothing.
+// A topic has a cursor that identifies the state on the page: the position of the last entry for a thread, and a digest for
+// every other topic. Events carry the new cursor. A browser that reconnects sends the last cursor that it received, so that
+// it misses nothing.
 
 const (
 	// beatEvery is how often a quiet connection sends a beat. The script treats a silence of more than twice this time as a
@@ -36,7 +38,7 @@ const (
 	maxTopics, maxFollowed = 100, 4096
 )
 
-// topic is one of them, with the cursor of the browser's state.
+// topic names a part of a page, with the cursor of the browser's state.
 type topic struct{ kind, id, cursor string }
 
 // name identifies the topic: "thread/th4w7q2m9x".
@@ -89,7 +91,7 @@ func (e event) line() (string, error) {
 	return string(text), err
 }
 
-// The types of server-sent events: each data line of the first is an [event], and the second says that the connection works.
+// The types of server-sent events. Each data line of the first is an [event]. The second only shows that the connection works.
 const (
 	topicsEvent datastar.EventType = "topics"
 	beatEvent   datastar.EventType = "beat"
@@ -102,7 +104,7 @@ type following struct {
 	by map[string]int
 }
 
-// enter counts n more topics of a session until leave is called. Too many are a [fault.Exhausted].
+// enter counts n more topics of a session until leave is called. If there are too many, it returns a [fault.Exhausted].
 func (f *following) enter(session string, n int) (leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +138,7 @@ type liveConn struct {
 // newLiveConn begins an answer of events. It recovers from panics, because Datastar panics if the browser has left before the
 // headers are sent.
 func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) (c *liveConn, err error) {
-	// Otherwise nginx would hold the events back.
+	// Without this header, nginx buffers the events.
 	w.Header().Set("X-Accel-Buffering", "no")
 	defer func() {
 		if p := recover(); p != nil {
@@ -207,7 +209,7 @@ func (c *liveConn) end(ctx context.Context, t topic, what string, err error) err
 	return c.send(event{Topic: t.name(), Patches: []patch{p}, End: true})
 }
 
-// farewell returns a page's message when a topic ends for good; nil if reconnecting may help.
+// farewell returns the message that a page shows when a topic ends for good, or nil if reconnecting may help.
 func farewell(f *fault.Error, what string) templ.Component {
 	switch f.Code {
 	case fault.NotFound, fault.Forbidden:

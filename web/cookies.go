@@ -18,7 +18,7 @@ func (a *app) themeOf(r *http.Request) string {
 	return ""
 }
 
-// sessionOf returns the session in a browser's cookie; empty if there is none.
+// sessionOf returns the session in a browser's cookie, or "" if the browser sent no cookie.
 func (a *app) sessionOf(r *http.Request) string {
 	c, err := r.Cookie(a.cookieName(sessionCookie))
 	if err != nil {
@@ -27,8 +27,9 @@ func (a *app) sessionOf(r *http.Request) string {
 	return c.Value
 }
 
-// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the same
-// domain sets, or that is set without encryption. Without https there is no prefix, because browsers would refuse the cookie.
+// cookieName returns a cookie's name in the browser. The prefix makes browsers refuse a cookie that another host of the same
+// domain sets, or that is set without encryption. Without https the name has no prefix, because browsers would refuse the
+// cookie.
 func (a *app) cookieName(name string) string {
 	if a.secure {
 		return "__Host-" + name

@@ -30,7 +30,7 @@ func TestCodeIsCopiedWithoutAClipboard(t *testing.T) {
 	}
 }
 
-// Checks of a log that axe cannot make.
+// The test checks what axe cannot check in a log.
 func TestALogIsReadAloudWell(t *testing.T) {
 	t.Parallel()
 	f := newFake()

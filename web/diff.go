@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// changes shows an artifact that is a patch: as a page, or for the script in its place in a thread.
+// changes shows an artifact that is a patch: as a page, or, for the script, in its place in a thread.
 func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 	most := pageOfDiff
 	v := diffView{Entry: newID()}
@@ -107,7 +107,7 @@ func (a *app) commentOnChanges(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// applyChanges applies the patch of a run to the files of the thread from which its task was delegated, and shows the command that does.
+// applyChanges applies the patch of a run to the files of the thread that delegated the task, and shows the command that does so.
 func (a *app) applyChanges(w http.ResponseWriter, r *http.Request) error {
 	of, epoch, err := a.runOfChanges(r)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *app) applyChanges(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openBranch pushes the patch of a run as a branch, and shows the command that does.
+// openBranch pushes the patch of a run as a branch, and shows the command that does so.
 func (a *app) openBranch(w http.ResponseWriter, r *http.Request) error {
 	of, epoch, err := a.runOfChanges(r)
 	if err != nil {
@@ -145,7 +145,8 @@ func (a *app) runOfChanges(r *http.Request) (threadID string, epoch int64, err e
 		return "", 0, err
 	}
 	if runOf(res.Artifact) > 0 {
-		// Anyone can make an artifact that looks like one. What is applied must be what the person has seen.
+		// Anyone can make an artifact that looks like the patch of a run. The applied patch must be the one that the person
+		// has seen.
 		list, err := a.services.runs.ListRuns(r.Context(), &arbev1.ListRunsRequest{ThreadId: res.Artifact.ThreadId, Limit: 100})
 		if err != nil {
 			return "", 0, err

@@ -82,8 +82,8 @@ func TestAPatchIsAPage(t *testing.T) {
 	}
 }
 
-// What a run has changed is applied to the files of the thread above, or pushed as a branch. Any member can make an artifact that looks
-// like it; that one can neither be applied nor stand for the run's.
+// The changes of a run are applied to the files of the parent thread, or pushed as a branch. Any member can make an artifact
+// that looks like them. That artifact cannot be applied, and cannot take the place of the run's changes.
 func TestThePatchOfARunIsUsed(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -121,7 +121,7 @@ func TestThePatchOfARunIsUsed(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, the page stays small and tells what it leaves out.
+// Whatever the bytes are, the page stays small and says what it leaves out.
 func TestAHostilePatchIsAPage(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -157,7 +157,7 @@ func TestAHostilePatchIsAPage(t *testing.T) {
 	contains(t, page, "998,999 more lines")
 }
 
-// chatOf returns the text of the last entry of a thread, which is a chat.
+// chatOf returns the text of the last entry of a thread, which must be a chat.
 func (f *fake) chatOf(t *testing.T, thread string) string {
 	t.Helper()
 	var c entry.Chat

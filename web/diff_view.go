@@ -23,7 +23,7 @@ const (
 	maxRemarks, quotedLines = 200, 12
 )
 
-// The limits of a patch on its page, in a thread, and for a single file; and when looking up the lines of comments.
+// The limits of a patch on its page, in a thread, for a single file, and for looking up the lines of comments.
 var (
 	pageOfDiff   = markup.DiffLimits{Lines: 4000, FileLines: 1000, Bytes: 2 << 20}
 	pieceOfDiff  = markup.DiffLimits{Lines: 600, FileLines: 300, Bytes: 1 << 20}
@@ -40,15 +40,15 @@ type diffView struct {
 	Part bool
 	// Only is the number of the only file shown; 0 for all.
 	Only int
-	// Thread, if not nil, is the thread that the patch comes from. It gets the comments, and Reader is the name of the bot
-	// that reads them there.
+	// Thread, if not nil, is the thread that the patch comes from, where comments are posted. Reader is the name of the bot
+	// that reads them.
 	Thread *arbev1.Thread
 	Reader string
 	// Entry is the id of the message.
 	Entry string
 }
 
-// runOf returns the run that left an artifact as its changes; 0 if none did.
+// runOf returns the run that left an artifact as its changes, or 0 if no run did.
 func runOf(a *arbev1.Artifact) int64 {
 	epoch, err := strconv.ParseInt(a.RunId, 10, 64)
 	if err != nil || a.Kind != "patch" || a.ThreadId == "" {
@@ -57,8 +57,8 @@ func runOf(a *arbev1.Artifact) int64 {
 	return epoch
 }
 
-// usable reports that the patch is what a run has changed, so that it can be pushed. above reports that it can also be applied to the
-// files of the thread from which the task was delegated.
+// usable reports whether the patch is the changes of a run, so that it can be pushed. above reports whether it can also be
+// applied to the files of the thread that delegated the task.
 func (v diffView) usable() bool {
 	return v.Thread != nil && v.Thread.AgentId != "" && runOf(v.Artifact) > 0
 }
@@ -114,14 +114,14 @@ func diffFileText(f markup.DiffFile) string {
 	return strings.Join(parts, " · ")
 }
 
-// fileName is the path of a file, on one line.
+// fileName returns the path of a file, on one line.
 func fileName(f markup.DiffFile) string {
 	return cmp.Or(oneLine.Replace(entry.Literal(f.Name)), "a file without a name")
 }
 
 var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
 
-// diffLineClass is the class of a line.
+// diffLineClass returns the class of a line.
 func diffLineClass(l markup.DiffLine) string {
 	switch l.Kind {
 	case '+':
@@ -165,7 +165,7 @@ func placeOf(h markup.DiffHunk, i, j int) string {
 
 func hunkPlace(h markup.DiffHunk) string { return placeOf(h, 0, len(h.Lines)-1) }
 
-// remark is a comment on a line of a patch, or on a hunk if Line is -1. All are numbers from 0.
+// remark is a comment on a line of a patch, or on a hunk if Line is -1. All numbers start at 0.
 type remark struct {
 	File, Hunk, Line int
 	Text             string
@@ -196,8 +196,8 @@ func remarksOf(form map[string][]string) (list []remark) {
 	return list
 }
 
-// remarksText makes one message of comments. Its quotes were written by a program or a stranger, so they are in blocks that
-// they cannot end, with every character visible, and the message says so.
+// remarksText makes one message of comments. A program or a stranger wrote the lines that it quotes. So the quotes are in
+// blocks that they cannot end, every character in them is visible, and the message says who wrote them.
 func remarksText(a *arbev1.Artifact, d markup.Diff, list []remark) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Comments on %s (artifact %s). The blocks quote it; only what stands below them is said by me.\n", inCode(entry.OneLine(artifactName(a), maxWord)), a.Id)
@@ -240,7 +240,7 @@ func quotedBlock(lines []markup.DiffLine) string {
 	return fence + "diff\n" + b.String() + fence
 }
 
-// inCode is a name as inline code of Markdown.
+// inCode returns a name as inline code in Markdown.
 func inCode(name string) string {
 	ticks := strings.Repeat("`", longestTicks(name)+1)
 	if strings.HasPrefix(name, "`") || strings.HasSuffix(name, "`") {
@@ -261,7 +261,7 @@ func longestTicks(text string) (most int) {
 	return most
 }
 
-// remarkName is the name of the field for a comment on a hunk, with numbers from 0.
+// remarkName returns the name of the field for a comment on a hunk. Numbers start at 0.
 func remarkName(file, hunk int) string { return fmt.Sprintf("r-%d-%d", file, hunk) }
 
 // filesChanged says how many files a patch changes.
@@ -272,7 +272,7 @@ func filesChanged(n int) string {
 	return grouped(n) + " files changed"
 }
 
-// sendRemarks is the label of the button that sends comments.
+// sendRemarks returns the label of the button that sends comments.
 func (v diffView) sendRemarks() string {
 	if v.Reader != "" {
 		return "Send comments to " + v.Reader
@@ -280,7 +280,7 @@ func (v diffView) sendRemarks() string {
 	return "Send comments"
 }
 
-// changesKey is the id of a patch's element in a thread, and fileKey the id of a file's element.
+// changesKey returns the id of a patch's element in a thread, and fileKey that of a file's element.
 func changesKey(artifact string) string { return "changes-" + url.PathEscape(artifact) }
 
 func fileKey(v diffView, page bool, i int) string {
@@ -290,7 +290,7 @@ func fileKey(v diffView, page bool, i int) string {
 	return changesKey(v.Artifact.Id) + "-" + decimal(i+1)
 }
 
-// hunkWords is the heading of a hunk: its location and context.
+// hunkWords returns the heading of a hunk: its location and context.
 func hunkWords(h markup.DiffHunk) string {
 	if h.Heading == "" {
 		return hunkPlace(h)
@@ -298,5 +298,5 @@ func hunkWords(h markup.DiffHunk) string {
 	return hunkPlace(h) + " · " + entry.Literal(h.Heading)
 }
 
-// lineText is a line with its sign.
+// lineText returns a line with its sign.
 func lineText(l markup.DiffLine) string { return string(l.Kind) + entry.Literal(l.Text) }

@@ -6,8 +6,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// messageAgent redirects to the reader's direct message to a person or a bot. It begins one if there is none, or if a new one
-// is requested.
+// messageAgent redirects to the reader's direct message to a person or a bot. It begins a new one if the reader has none yet,
+// or if the request asks for a new one.
 func (a *app) messageAgent(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -14,7 +14,7 @@ func shownDirect(i *arbev1.Inbox) []*arbev1.Direct {
 	return i.GetDirect()[:min(len(i.GetDirect()), maxDirect)]
 }
 
-// directAgent is the other party of a direct message.
+// directAgent returns the other party of a direct message.
 func directAgent(d *arbev1.Direct) *arbev1.Agent {
 	return &arbev1.Agent{Id: d.AgentId, Kind: d.AgentKind, Name: cmp.Or(d.AgentName, "former member")}
 }
@@ -28,7 +28,7 @@ func directTitle(d *arbev1.Direct) string {
 	return who
 }
 
-// readersWords tells in whose lists a thread is, and who may read it: "Everyone in Home sees this".
+// readersWords says in whose lists a thread is, and who may read it: "Everyone in Home sees this".
 func readersWords(t *arbev1.Thread, me, house string, people []*arbev1.Agent) string {
 	if len(t.PeopleAgentIds) == 0 {
 		return "Everyone in " + house + " sees this"

@@ -12,10 +12,10 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// pageSize is the number of entries that a page shows at first, and of each further piece.
+// pageSize is the number of entries that a page shows at first, and the size of each further piece.
 const pageSize = 50
 
-// window reads the piece that a query asks for: around ?at, before ?before or after ?after a position, otherwise the end.
+// window reads the piece of a log that a query asks for: around ?at, before ?before, after ?after, or by default the end.
 func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (window, error) {
 	req, err := windowRequest(t, q)
 	if err != nil {
@@ -57,7 +57,7 @@ func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) 
 		}
 	}
 	switch {
-	// Otherwise the last page has the entry too.
+	// If the entry is closer to the end, the last page has it too.
 	case at > 0 && t.Tail-at >= pageSize:
 		req.After = max(at-pageSize/2, 0)
 	case before > 0:
@@ -145,7 +145,7 @@ func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 	return transcript.Entry(wire), nil
 }
 
-// wireEntryAt is entryAt, with what became of the entry.
+// wireEntryAt is like entryAt, and the entry has its edits, deletion and reactions.
 func (a *app) wireEntryAt(r *http.Request) (*arbev1.Entry, error) {
 	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
 	if err != nil {

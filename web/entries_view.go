@@ -11,10 +11,10 @@ type window struct {
 	Rows   []row
 	// Places are the topics of the house's sidebar and of the names in it.
 	Places string
-	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
-	// 0 if there is none.
+	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are 0
+	// if there is no such entry.
 	First, Last, Tail int64
-	// Writing are the turns in progress, if it is the end of the log.
+	// Writing are the turns in progress, if the window is at the end of the log.
 	Writing []transcript.TurnAtWork
 }
 

@@ -26,11 +26,11 @@ type environmentView struct {
 	Problems problems
 	// Saved reports that it has just been saved.
 	Saved bool
-	// Checks are the steps of a diagnosis that was just made, if any.
+	// Checks are the steps of a diagnosis that was just run, if any.
 	Checks []*arbev1.EnvironmentCheck
 }
 
-// verdict tells in one sentence how a diagnosis ended.
+// verdict says in one sentence how a diagnosis ended.
 func (v environmentView) verdict() string {
 	for _, c := range v.Checks {
 		if c.Result == "failed" {
@@ -61,7 +61,7 @@ func (v environmentView) isDefault() bool {
 	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
 }
 
-// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
+// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits to show it.
 func (v environmentView) limitsSet() bool {
 	for _, field := range environmentFields[slices.Index(environmentFields, "memory_mb"):] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
@@ -79,7 +79,7 @@ func (v environmentView) nameHelp() string {
 	return "Leave empty for the repository's name."
 }
 
-// moreSet is limitsSet for repositories beside the first, the start script and the directory.
+// moreSet is like limitsSet, for the repositories after the first, the start script and the directory.
 func (v environmentView) moreSet() bool {
 	return slices.ContainsFunc([]string{"repositories", "start", "directory"}, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // handler answers a request or returns an error. If it returns an error or panics, it must not have written anything, because
-// the error page is written then: a handler that streams its answer handles its own errors and returns nil.
+// the error page is written then. A handler that streams its answer handles its own errors and returns nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // page serves a handler to logged-in readers.
@@ -39,7 +39,7 @@ func (a *app) open(h handler) http.Handler {
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := faultOf(err)
 	if f.Code == fault.Canceled && r.Context().Err() != nil {
-		return // no answer: the reader left
+		return // the reader left, so nobody gets an answer
 	}
 	if f.Code == fault.Internal || f.Code == fault.Unavailable {
 		a.log.ErrorContext(r.Context(), "web: a page failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
@@ -58,7 +58,7 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 		send(w, r, httpStatus(f), []byte(sentence(f.Message)+" "+sentence(f.Next)), nil)
 		return
 	}
-	if f.Code == fault.Forbidden { // any answer other than that for a missing page would reveal that it exists
+	if f.Code == fault.Forbidden { // any answer but the one for a missing page would reveal that the page exists
 		f = &fault.Error{Code: fault.NotFound, Message: f.Message, Next: f.Next}
 	}
 	if err := a.show(w, r, httpStatus(f), failPage(a.themeOf(r), f, lost)); err != nil {
@@ -66,13 +66,13 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// nowhere answers every path that has no route.
+// nowhere answers every path without a route.
 func (a *app) nowhere(http.ResponseWriter, *http.Request) error {
 	return fault.New(fault.NotFound, "there is no such page", "go to your houses")
 }
 
-// show renders a page and sends it. Rendering ends before the first byte is sent, so that an error while rendering leads to
-// the error page instead of half a page.
+// show renders a page and sends it. It finishes rendering before it sends the first byte, so that a rendering error leads to
+// the error page and not to half a page.
 func (a *app) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) error {
 	text, err := rendered(r.Context(), page)
 	if err != nil {

@@ -50,7 +50,7 @@ type fake struct {
 	secure bool
 	// ended lists the sessions that were logged out.
 	ended []string
-	// stoppedTurns and retriedTurns are the turns that were to stop or be retried.
+	// stoppedTurns and retriedTurns are the turns that somebody asked to stop or retry.
 	stoppedTurns, retriedTurns []string
 	// runs are the requests about runs: "stop thread", "continue thread fresh".
 	runs []string
@@ -67,7 +67,7 @@ type fake struct {
 	// fail, while set, is the error of every append and run.
 	fail error
 	now  time.Time
-	// inbox is the reader's.
+	// inbox is the reader's inbox.
 	inbox *arbev1.Inbox
 }
 
@@ -127,7 +127,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL, Secure: f.secure})
 }
 
-// restartable serves h at one address that survives kill.
+// restartable serves h at an address that survives kill.
 type restartable struct {
 	t       *testing.T
 	handler http.Handler
@@ -226,7 +226,7 @@ func (f *fake) time() time.Time {
 	return f.now
 }
 
-// refusal returns why nothing can be said or run in a thread; nil if it can.
+// refusal returns why nothing can be said or run in a thread, or nil if the thread accepts both.
 func (f *fake) refusal(thread string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,7 +236,7 @@ func (f *fake) refusal(thread string) error {
 	return f.fail
 }
 
-// fails makes all unary calls of a method fail with err, until it is nil.
+// fails makes all unary calls of a method fail with err. A nil err ends that.
 func (f *fake) fails(method string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -423,7 +423,7 @@ func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.
 	return res, nil
 }
 
-// GetAgent treats an author that is no id as the service does.
+// GetAgent treats an author that is not an id as the service does.
 func (s agents) GetAgent(_ context.Context, req *arbev1.GetAgentRequest) (*arbev1.GetAgentResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -499,7 +499,7 @@ func (s inboxes) GetInbox(context.Context, *arbev1.GetInboxRequest) (*arbev1.Get
 	return &arbev1.GetInboxResponse{Inbox: copied(s.f.inbox)}, nil
 }
 
-// MarkRead takes a thread that was read from the inbox, as the server does.
+// MarkRead removes a thread that was read from the inbox, as the server does.
 func (s inboxes) MarkRead(_ context.Context, req *arbev1.MarkReadRequest) (*arbev1.MarkReadResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -579,7 +579,7 @@ func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) 
 				group = append(group, t)
 			}
 		}
-		for len(group) > 0 { // by last activity; few enough for the plain way
+		for len(group) > 0 { // by last activity; a simple loop is fast enough for a few threads
 			latest := 0
 			for i, t := range group {
 				a, b := t.LastActivityAt.AsTime(), group[latest].LastActivityAt.AsTime()
@@ -713,7 +713,7 @@ func (f *fake) asked(thread string, e *arbev1.Entry) {
 	})
 }
 
-// WhoAnswers: a bot that is mentioned by its handle, to whom the thread is a direct message, or that answers in it.
+// WhoAnswers returns a bot that is mentioned by its handle, that the thread is a direct message to, or that answers in the thread.
 func (s entries) WhoAnswers(_ context.Context, req *arbev1.WhoAnswersRequest) (*arbev1.WhoAnswersResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -872,7 +872,7 @@ func (f *fake) row(thread string) *arbev1.Thread {
 	return copied(f.threads[thread])
 }
 
-// last is the last entry of a thread.
+// last returns the last entry of a thread.
 func (f *fake) last(thread string) *arbev1.Entry {
 	log := f.log(thread)
 	return log[len(log)-1]
@@ -889,7 +889,7 @@ func (f *fake) count(by int) {
 // sixty tabs on a machine with two cores.
 const patience = 5 * time.Minute
 
-// until waits until something is true of the fake. is is called with the fake's lock held.
+// until waits until is returns true. is runs with the fake's lock held.
 func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	timeout := time.After(patience)

@@ -8,13 +8,13 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// family is the children of a thread as its page shows them: in the list of its details, and in the cards of its log.
+// family holds the children of a thread as its page shows them: in the list of its details, and in the cards of its log.
 type family struct {
 	list string
 	rows section
-	// cards are the states in cards, by the ids of children.
+	// cards holds the states that the cards show, by the ids of children.
 	cards map[string]string
-	// all reports that the thread has no other children, so that any other one was deleted.
+	// all reports that the thread has no other children, so that a child that is not here was deleted.
 	all bool
 }
 
@@ -41,7 +41,7 @@ func familyOf(ctx context.Context, k relatives) (*family, error) {
 	return f, nil
 }
 
-// whole also marks the cards whose threads are gone. It replaces only their contents, so that a child too new to be known
+// whole also marks the cards whose threads are gone. It replaces only their contents. So a child that is too new to be known
 // here reappears with its next change.
 func (f *family) whole() []patch {
 	patches := []patch{{Selector: "#kids", HTML: f.list}}
@@ -82,5 +82,5 @@ func goneChild(selector string) patch {
 	return patch{Selector: selector, Mode: "inner", HTML: `<span class="quiet gone">` + childGoneWords + `</span>`}
 }
 
-// childGoneWords tells that the thread of a card was deleted.
+// childGoneWords says that the thread of a card was deleted.
 const childGoneWords = "Its thread was deleted."

@@ -25,7 +25,7 @@ func (f *fake) delegates(parent, child, task string, change func(*arbev1.Thread)
 	f.says(parent, f.me.Id, "", entry.AgentSpawn{ChildThreadID: child, AgentID: bee, Runtime: "pi", Task: task})
 }
 
-// runs is a child whose agent is working, in a state of its row.
+// running puts a thread into the state of a child whose agent is working.
 func running(t *arbev1.Thread) {
 	since := timestamppb.New(time.Now().Add(-90 * time.Second))
 	t.Status, t.Running = "running", &arbev1.Running{RunEpoch: 1, AgentId: bee, Since: since}
@@ -115,8 +115,8 @@ func TestACardFollowsItsThread(t *testing.T) {
 	b.until("the child under its parent", "document.querySelector('#t-parent002 + #t-child0011.child') !== null && document.querySelector('#place-parent002 + #place-child0011.child') !== null")
 }
 
-// Of many children, a list shows those that work or wait and a few others; one line leads to the rest. A tree is placed where
-// its latest thread would be.
+// If a thread has many children, a list shows those that work or wait and a few others, and one line leads to the rest. A
+// tree is placed where its latest thread would be.
 func TestManyChildrenAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

@@ -79,7 +79,7 @@ func TestFilesAreSentFromTheComposer(t *testing.T) {
 	}
 	b.accessibleEverywhere("an entry with files")
 
-	// A message needs no text, and what is no image is shown by no path.
+	// A message needs no text, and no path shows a file that is not an image.
 	b.do(chromedp.SetUploadFiles(chromedp.CSS("#composer-file"), paths[1:2]))
 	b.until("the file", ready(1))
 	b.do(chromedp.Click(chromedp.CSS("#composer .send")))
@@ -99,7 +99,7 @@ func TestFilesAreSentFromTheComposer(t *testing.T) {
 		t.Errorf("the server answers %q, want %q", got, want)
 	}
 
-	// A deleted one says so.
+	// A deleted file says so.
 	list, err := api.Artifacts.ListArtifacts(t.Context(), &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: thread}, Match: "photo.png"})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// formerMember is shown for a former member whose name cannot be found, unknownAgent for an id that belongs to nobody.
+	// formerMember is shown for a former member whose name cannot be found, and unknownAgent for an id that belongs to nobody.
 	formerMember, unknownAgent = "former member", "unknown"
 	// formerFor is how long the name of a former member is remembered. It is short, because someone may return to a house and
 	// leave it again under another name.
@@ -38,7 +38,7 @@ type formerName struct {
 	until time.Time
 }
 
-// names returns the names of former members of a house, by id: formerMember for those whose name is not found.
+// names returns the names of former members of a house, by id. The name is formerMember where it is not found.
 func (f *formerMembers) names(ctx context.Context, s services, house string, ids []string) (map[string]string, error) {
 	if names := f.recall(house, ids); names != nil {
 		return names, nil
@@ -54,7 +54,7 @@ func (f *formerMembers) names(ctx context.Context, s services, house string, ids
 	return read, nil
 }
 
-// recall returns the names with these ids; nil if one of them is not remembered.
+// recall returns the names with these ids, or nil if any of them is not remembered.
 func (f *formerMembers) recall(house string, ids []string) map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,8 +81,8 @@ func (f *formerMembers) remember(house string, names map[string]string) {
 	}
 }
 
-// readFormerNames reads the names of recent former members from the log of the house's primary thread, by id. No other service
-// has them, because a house does not see agents who are not its members. If the house has no such thread, there are none.
+// readFormerNames reads the names of recent former members from the log of the house's primary thread, by id. No other source
+// has them, because a house does not see agents who are not its members. A house without such a thread has no names.
 func readFormerNames(ctx context.Context, s services, house string) (map[string]string, error) {
 	names := map[string]string{}
 	of, err := s.houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house})

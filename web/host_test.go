@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// kept is a command that was refused a host.
+// kept returns the record of a host that was refused to a command.
 func kept(host string) entry.HostRefused {
 	return entry.HostRefused{CommandID: "c1", SandboxID: "b1", EnvironmentID: "v1", Host: host, Program: "curl"}
 }

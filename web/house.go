@@ -79,7 +79,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openings match the part of a first text that is not about its subject: mentions, and the mark of a command.
+// openings matches the beginning of a first text that does not belong to its subject: mentions, and the mark of a command.
 var openings = regexp.MustCompile(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
 
 // nameFrom returns a name for a thread: the first line of its first text, without its opening.

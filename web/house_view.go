@@ -5,8 +5,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// newThread is the form that starts a thread. Its ids make sending it twice start one thread. People are the names in its
-// menu.
+// newThread is the form that starts a thread. Its ids ensure that sending it twice starts only one thread. People are the
+// names in its menu.
 type newThread struct {
 	ThreadID, EntryID string
 	People            []*arbev1.Agent

@@ -17,8 +17,8 @@ import (
 // longer than people wait at an unresponsive page.
 const outage = time.Minute
 
-// TestANewcomersFirstHour is the first hour of two people in one house of 300 threads: one at a desk, and one whom she
-// invites, with a phone. In the middle of it the server is away for a minute.
+// TestANewcomersFirstHour plays the first hour of two people in a house of 300 threads. One works at a desk, and invites the
+// other, who has a phone. In the middle, the server is away for a minute.
 func TestANewcomersFirstHour(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -93,7 +93,7 @@ func TestANewcomersFirstHour(t *testing.T) {
 		phone.write("hello from the phone.")
 		desk.until("what he says, with his name", says("hello from the phone.", 1)+" && document.querySelector('#log').innerText.includes('Bob')")
 		desk.write("!cat /etc/hostname; sleep 1000")
-		// The Stop of the head: that of a command moves down with its first lines of output.
+		// This is the Stop in the head. The Stop of a command moves down with the first lines of its output.
 		phone.until("the command that runs, and Stop", "!!document.querySelector('.foot.running') && !!document.querySelector('#thread-head .stop button')")
 		phone.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
 		desk.until("that he stopped it", "!document.querySelector('.foot.running') && document.querySelector('.foot.cancelled')?.innerText.includes('stopped by Bob')")

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// keyExpiry returns the expiry of a key that is created now and lasts a number of days; nil for noEnd. Any other text is
-// [fault.Invalid].
+// keyExpiry returns the expiry of a key that is created now and lasts a number of days, or nil for noEnd. For any other text
+// it returns [fault.Invalid].
 func keyExpiry(days string) (*timestamppb.Timestamp, error) {
 	if days == noEnd {
 		return nil, nil

@@ -25,8 +25,8 @@ type keysView struct {
 	Problems        problems
 }
 
-// keyDays are the lifetimes of a key that the form offers, in days. A key without an end must be chosen by its own value, so
-// that a form that lacks the field does not create one.
+// keyDays are the lifetimes of a key that the form offers, in days. A key that never expires has a value of its own, so that
+// a form that lacks the field does not create one.
 var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {noEnd, "until it is revoked"}}
 
 const (
@@ -39,13 +39,13 @@ const (
 // holder returns the name of the person or bot that a key belongs to.
 func (v keysView) holder(k *arbev1.APIKey) string { return v.nameOf(k.AgentId) }
 
-// maker returns the name of the owner who created a key for a bot; empty if its holder did.
+// maker returns the name of the owner who created a key for a bot, or "" if the key's holder created it.
 func (v keysView) maker(k *arbev1.APIKey) string {
 	switch k.CreatedBy {
 	case k.AgentId:
 		return ""
 	case "":
-		return "somebody" // from before it was recorded
+		return "somebody" // the key is older than the record of makers
 	}
 	return v.nameOf(k.CreatedBy)
 }
@@ -62,7 +62,7 @@ func (v keysView) mayRevoke(k *arbev1.APIKey) bool {
 	return v.Layout.isOwner() || k.AgentId == v.Layout.Me.Id
 }
 
-// keyEnd tells why a key is no longer valid; empty if it is valid.
+// keyEnd says why a key is no longer valid. It returns "" for a valid key.
 func keyEnd(k *arbev1.APIKey) string {
 	switch {
 	case k.RevokedAt != nil:

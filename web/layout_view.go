@@ -22,8 +22,8 @@ type layout struct {
 	// Page is the token of this page of threads, empty for the first one. Next is the token of the next page, empty on the
 	// last one.
 	Page, Next string
-	// Newer are the tokens of the pages before this one, the nearest first, if the address has them. First has the threads of
-	// the first page, for the sidebar, if Threads are those of another page.
+	// Newer are the tokens of the pages before this one, nearest first, if the address has them. First has the threads of the
+	// first page for the sidebar, if Threads are from another page.
 	Newer []string
 	First []*arbev1.Thread
 	// Also are topics that the page shows besides the sidebar.
@@ -45,7 +45,7 @@ func (f layout) placesOf() layout {
 	return f
 }
 
-// olderPage and newerPage lead to the pages of threads beside this one.
+// olderPage and newerPage return the links to the neighbouring pages of threads.
 func (f layout) olderPage() string {
 	q := url.Values{"page": {f.Next}}
 	if f.Page != "" {
@@ -65,8 +65,8 @@ func (f layout) newerPage() string {
 	return housePath(f.House.Id) + "?" + q.Encode()
 }
 
-// listedThread is a thread in a list. Depth is the number of threads above it under which it is listed. At depth 0, Parent is
-// its parent, if that is also in the list. Folded is set for the line that stands for that many other children of the thread.
+// listedThread is a thread in a list. Depth is the number of ancestors that it is nested under. At depth 0, Parent is its
+// parent, if the list has the parent too. If Folded is not 0, the line stands for that many other children of the thread.
 type listedThread struct {
 	*arbev1.Thread
 	Depth  int
@@ -74,7 +74,7 @@ type listedThread struct {
 	Folded int
 }
 
-// key is the part that differs in the ids of lines.
+// key returns the part of a line's ids that differs from line to line.
 func (t listedThread) key() string {
 	if t.Folded > 0 {
 		return "more-" + t.Id
@@ -103,7 +103,7 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 		}
 		return nil
 	}
-	// rootOf returns the top of a thread's tree; nil if its parents are a circle, which has none.
+	// rootOf returns the top of a thread's tree, or nil if its parents form a circle.
 	rootOf := func(t *arbev1.Thread) *arbev1.Thread {
 		for range all {
 			parent := above(t)
@@ -138,7 +138,7 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 	return l.lines
 }
 
-// lines is the lines of a list, with the threads that they are made from.
+// lines holds the lines of a list, and the threads that they are made from.
 type lines struct {
 	byID     map[string]*arbev1.Thread
 	children map[string][]*arbev1.Thread
@@ -173,7 +173,7 @@ func (l *lines) busy(t *arbev1.Thread) bool {
 	return calm(t) == 0 || slices.ContainsFunc(l.children[t.Id], l.busy)
 }
 
-// foldedWords stands for children that are not listed.
+// foldedWords returns the text that stands for children that are not listed.
 func foldedWords(t listedThread) string {
 	if t.Folded == 1 {
 		return "1 more child"
@@ -260,7 +260,7 @@ func (f layout) digest() string {
 	for _, t := range f.Threads {
 		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
 		if err != nil {
-			return "" // equals no digest, so that the whole list is sent
+			return "" // matches no digest, so that the whole list is sent
 		}
 		_, _ = sum.Write(text)
 	}

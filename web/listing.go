@@ -53,8 +53,8 @@ func (l *listing) since(before view) []patch {
 	return patches
 }
 
-// since returns the patches that turn the rows of old into those of s. A row that moves is removed first, so that applying the
-// patches twice duplicates nothing.
+// since returns the patches that turn the rows of old into those of s. They first remove a row that moves, so that applying
+// them twice duplicates nothing.
 func (s section) since(old section) []patch {
 	var patches []patch
 	for _, id := range old.ids {
@@ -80,7 +80,7 @@ func (s section) since(old section) []patch {
 	return patches
 }
 
-// unmoved returns as many ids as possible that are in both lists, in the same order, so that few rows are sent again.
+// unmoved returns the largest set of ids that are in both lists in the same order, so that as few rows as possible are sent again.
 func unmoved(old, now []string) map[string]bool {
 	place := make(map[string]int, len(old))
 	for i, id := range old {

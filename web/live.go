@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// live follows topics until the browser leaves, or all of them have ended. If the connection breaks, the browser reconnects.
+// live follows topics until the browser leaves or all of them have ended. If the connection breaks, the browser reconnects.
 func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	topics, err := topicsOf(r.URL.Query())
 	if err != nil {
@@ -22,7 +22,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// The session is not checked here: each topic gives a reader who is not logged in that error.
+	// The session is not checked here, because each topic reports that error to a reader who is not logged in.
 	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
 	defer cancel()
 	c, err := newLiveConn(w, r, cancel)

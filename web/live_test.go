@@ -34,7 +34,7 @@ type received struct {
 type listener struct {
 	t      testing.TB
 	events chan received
-	// cursors are the last cursors by topic.
+	// cursors are the last cursors, by topic.
 	cursors map[string]string
 	leave   context.CancelFunc
 }
@@ -191,7 +191,7 @@ func TestEveryThreadGetsItsHead(t *testing.T) {
 	}
 	base := f.start(t)
 	for range 10 {
-		// All begin at once, and a watch may run before the connection that it serves has joined it.
+		// All begin together, and a watch may run before the connection that it serves has joined it.
 		l := listen(t, base, topics...)
 		for heads := map[string]bool{}; len(heads) < len(topics); {
 			if e := l.next(); strings.Contains(fmt.Sprint(e.P), `id="thread-head"`) {
@@ -319,7 +319,7 @@ func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	f.mu.Lock()
 	before := f.calls
 	f.mu.Unlock()
-	// A change arrives over the streams that are open already.
+	// A change arrives over the streams that are already open.
 	l := listen(t, base, "house/home/")
 	l.live("house/home")
 	for i := range 5 {
@@ -416,7 +416,7 @@ func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
 	b.untilLive()
 }
 
-// Browsers do not report that a loading page becomes visible if they first take it for hidden.
+// Browsers do not report that a loading page becomes visible if they first treat it as hidden.
 func TestAPageThatIsSeenWithoutAnEventConnects(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -428,7 +428,7 @@ func TestAPageThatIsSeenWithoutAnEventConnects(t *testing.T) {
 	b.untilLive()
 }
 
-// A shared worker may end with the previous page, just after it has answered the next one.
+// A shared worker may end with the previous page, just after it has answered the next page.
 func TestAPageWhoseWorkerEndedBeginsAnother(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -449,7 +449,7 @@ func TestAPageWhoseWorkerEndedBeginsAnother(t *testing.T) {
 	b.until("what is said then", says("still here.", 1))
 }
 
-// A worker that answers late, as on a slow machine, takes over the page from its own connection.
+// If a worker answers late, as on a slow machine, the page moves to it from the page's own connection.
 func TestAWorkerThatAnswersLateIsUsed(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -509,7 +509,7 @@ func TestAPageRetriesToLoadItsConnection(t *testing.T) {
 	b.untilLive()
 }
 
-// The tabs of a browser share one connection, so a second tab of a thread joins a topic that is live already.
+// The tabs of a browser share one connection, so a second tab of a thread joins a topic that is already live.
 func TestASecondTabShowsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -80,7 +80,7 @@ func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, membersPage(v))
 }
 
-// revokeInvite revokes an invite. A missing invite is not an error, so that the form may be sent twice.
+// revokeInvite revokes an invite. A missing invite is no error, so that the form may be sent twice.
 func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	_, err := a.services.houses.RevokeInvite(r.Context(), &arbev1.RevokeInviteRequest{HouseId: house, Id: r.PathValue("invite")})
@@ -161,7 +161,7 @@ func unusableInvite(err error) error {
 	return err
 }
 
-// accept joins the house: as the person whom the page named, or as a new person, who is then logged in.
+// accept joins the house as the person whom the page named, or as a new person, whom it then logs in.
 func (a *app) accept(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

@@ -7,10 +7,10 @@ type membersView struct {
 	Layout  layout
 	People  []*arbev1.Member
 	Invites []*arbev1.Invite
-	// Link is the link of an invite that has just been made, Made the invite.
+	// Link is the link of an invite that has just been made, and Made is the invite.
 	Link string
 	Made *arbev1.Invite
-	// Note, Role and Days are the form's values, Problems its errors.
+	// Note, Role and Days are the form's values, and Problems its errors.
 	Note, Role, Days string
 	Problems         problems
 }
@@ -24,7 +24,7 @@ func (v membersView) owners() (n int) {
 	return n
 }
 
-// inviteDays are how long an invite may last, in days, as the form offers them.
+// inviteDays are the lifetimes of an invite that the form offers, in days.
 var inviteDays = []struct{ Days, Word string }{{"1", "a day"}, {"7", "a week"}, {"30", "30 days"}}
 
 // invitation is the page that an invite's link opens.

@@ -10,8 +10,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// mineWhole renders the reader's inbox. It is the only part of the sidebar and lists that differs between readers, so it has
-// its own topic, and the script overlays it on the rows.
+// mineWhole renders the reader's inbox. The inbox is the only part of the sidebar and lists that differs between readers. So
+// it has its own topic, and the script overlays it on the rows.
 func mineWhole(ctx context.Context, house string, i *arbev1.Inbox) (*mine, error) {
 	m := &mine{rows: &listing{id: "needs", digest: inboxDigest(i)}}
 	if len(i.GetNeeds()) > 0 {
@@ -69,7 +69,7 @@ func (m *mine) since(before view) []patch {
 	return patches
 }
 
-// unreadOf returns the numbers of unread messages by thread, as the script reads them. A muted thread has none.
+// unreadOf returns the numbers of unread messages by thread, in the form that the script reads. It leaves out muted threads.
 func unreadOf(i *arbev1.Inbox) string {
 	unread := map[string]int32{}
 	for _, r := range i.GetReadings() {

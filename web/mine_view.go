@@ -17,13 +17,13 @@ func mineTopic(f layout) topic { return topic{"mine", f.House.Id, inboxDigest(f.
 func inboxDigest(i *arbev1.Inbox) string {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(i)
 	if err != nil {
-		return "" // equals no digest, so that all of it is sent
+		return "" // matches no digest, so that all of it is sent
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:12])
 }
 
-// needWords tells why a thread needs its reader.
+// needWords say why a thread needs its reader.
 var needWords = map[arbev1.NeedReason]string{
 	arbev1.NeedReason_NEED_REASON_APPROVAL: "a bot waits for approval", arbev1.NeedReason_NEED_REASON_MENTION: "mentions you",
 	arbev1.NeedReason_NEED_REASON_FAILED: "failed", arbev1.NeedReason_NEED_REASON_FINISHED: "finished",
@@ -49,7 +49,7 @@ func needState(n *arbev1.Need) status {
 	return s
 }
 
-// needPath leads to the first entry to read.
+// needPath returns the path of the first entry to read.
 func needPath(n *arbev1.Need) string {
 	if n.Seq == 0 {
 		return threadPath(n.ThreadId)
@@ -59,7 +59,7 @@ func needPath(n *arbev1.Need) string {
 
 func needTitle(n *arbev1.Need) string { return title(&arbev1.Thread{Name: n.ThreadName}) }
 
-// counted is the title of a window with the number of threads that need its reader. The script updates it.
+// counted returns the title of a window with the number of threads that need its reader. The script updates it.
 func counted(f layout, name string) string {
 	if n := f.Inbox.GetTotal(); n > 0 {
 		return "(" + strconv.Itoa(int(n)) + ") " + name

@@ -66,7 +66,7 @@ func (a *app) pasteKey(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// setKey stores the key of a form as the house's secret of that provider.
+// setKey stores the key of a form as the house's secret for that provider.
 func (a *app) setKey(r *http.Request, house string) (*arbev1.KeyCheck, error) {
 	set, err := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: r.PostFormValue("secret"), Value: []byte(pasted(r, "key")), SkipCheck: unchecked(r)})
 	return set.GetCheck(), err
@@ -90,7 +90,7 @@ func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
 	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: strings.Fields(given), SkipCheck: unchecked(r)})
 	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"models", "model"}, func(v *modelsView, wrong problems) {
 		v.Fallbacks, v.FallbackWrong = given, wrong
-		if what := wrong["model"]; what != "" { // the field of a single one
+		if what := wrong["model"]; what != "" { // the service names the field of a single fallback
 			wrong.add("models", what)
 		}
 	})

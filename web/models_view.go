@@ -7,19 +7,19 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// modelsView is the page of a house's models. It never has a key: a form that failed comes back without it.
+// modelsView is the page of a house's models. It never contains a key: a form that failed comes back without its key.
 type modelsView struct {
 	Layout layout
 	Models *arbev1.ListModelsResponse
 	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
 	Secret, Name, Address, Dialect, Model, Fallbacks  string
 	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
-	// Set is the endpoint, if any, whose key or address was just set. Untried reports that the form asked not to try it.
+	// Set is the endpoint, if any, whose key or address was just set. Untried reports that the form asked to skip the trial.
 	Set     *arbev1.ModelEndpoint
 	Untried bool
 }
 
-// dialects are the dialects of servers, in the service's words. The first is for an unknown one.
+// dialects are the dialects of servers, in the service's words. The first stands for an unknown dialect.
 var dialects = []struct{ Word, Label string }{
 	{"", "What the address shows"}, {"chat", "OpenAI’s chat/completions"}, {"messages", "Anthropic’s messages"}, {"responses", "OpenAI’s responses"}, {"gemini", "Google’s Gemini"},
 }
@@ -33,7 +33,7 @@ func someModels(ids []string) string {
 	return strings.Join(ids[:shown], ", ") + " and " + strconv.Itoa(len(ids)-shown) + " more"
 }
 
-// whatWasSet tells who can use the endpoint that was just set.
+// whatWasSet says who can use the endpoint that was just set.
 func (v modelsView) whatWasSet() string {
 	tried := v.Set.Name + " was tried"
 	switch n := len(v.Set.Models); {

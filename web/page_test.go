@@ -28,7 +28,7 @@ const evil = `<script>window.evil=1</script><img src=x onerror="window.evil=1"><
 type client struct {
 	t    *testing.T
 	base string
-	// session is the session cookie; empty if nobody is logged in.
+	// session is the session cookie. It is empty if nobody is logged in.
 	session string
 }
 
@@ -108,7 +108,7 @@ func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
 	})
 }
 
-// harmless fails the test if a page has an element or an attribute that is in no template.
+// harmless fails the test if a page has an element or an attribute that no template has.
 func harmless(t *testing.T, page string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -600,7 +600,7 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	_, page := c.get("/threads/busyone1")
 	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/commands/c1%2F2/cancel"`)
 	_, page = c.get("/threads/quietone")
-	contains(t, page, ">Quiet · Home<", `class="status running" title="running"`) // in the places
+	contains(t, page, ">Quiet · Home<", `class="status running" title="running"`) // in the list of places
 	lacks(t, page, "/cancel")
 	t.Run("and which bot is at work", func(t *testing.T) {
 		f.thread("botatwork", "Asked").Running = &arbev1.Running{TurnId: "t1", AgentId: bee, AgentName: "Bee <b>", Since: timestamppb.New(since)}
@@ -1031,7 +1031,7 @@ func TestHeaders(t *testing.T) {
 			paths = append(paths, method+" "+values.Replace(path))
 		}
 	}
-	for _, path := range append(paths, "POST /threads/headers1/delete") { // the last one, because it deletes the thread
+	for _, path := range append(paths, "POST /threads/headers1/delete") { // last, because it deletes the thread
 		for _, session := range []string{"", "good"} {
 			for _, site := range []string{"same-origin", "cross-site"} {
 				if session != "good" && strings.HasSuffix(path, "/delete") {
@@ -1051,7 +1051,7 @@ func TestHeaders(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", path, err)
 				}
-				cancel() // the headers have arrived, and a live connection never ends by itself
+				cancel() // the headers have arrived, and a live connection never ends on its own
 				res.Body.Close()
 				policy := res.Header.Get("Content-Security-Policy")
 				for _, part := range []string{"default-src 'none'", "script-src 'self' 'unsafe-eval';", "style-src 'self';", "worker-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {

@@ -9,13 +9,13 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// The paths of the app. Ids are escaped only here, so that each is escaped exactly once.
+// The paths of the app. Ids are escaped only here, so that each id is escaped exactly once.
 
 func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
 func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
 
-// entryPath leads to an entry at any position of a log. The query is for browsers without the script, because a server
-// does not get the fragment, which marks the entry.
+// entryPath returns the path of the entry at a position of a log. The fragment marks the entry. The query is for browsers
+// without the script, because a server never sees the fragment.
 func entryPath(thread string, seq int64) string {
 	n := decimal(seq)
 	return threadPath(thread) + "?at=" + n + "#e" + n
@@ -39,7 +39,7 @@ func wholePath(thread string, seq int64) string {
 
 func artifactsPath(thread string) string { return threadPath(thread) + "/artifacts" }
 
-// pagePath leads to a page of a list by its token.
+// pagePath returns the path of a page of a list by its token.
 func pagePath(list, token string) string {
 	if token == "" {
 		return list
@@ -59,34 +59,35 @@ func sandboxPath(id string) string { return "/sandboxes/" + url.PathEscape(id) }
 
 func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }
 
-// approvalKey is the id of the element in which a request for approval is answered.
+// approvalKey returns the id of the element in which a request for approval is answered.
 func approvalKey(id string) string { return "ask-" + url.PathEscape(id) }
 
-// hostKey is the class of the elements that tell whether an environment allows a host. Several entries may be about one host.
+// hostKey returns the class of the elements that say whether an environment allows a host. It is a class because several
+// entries may be about one host.
 func hostKey(environment, host string) string {
 	sum := sha256.Sum256([]byte(environment + " " + host))
 	return "host-" + hex.EncodeToString(sum[:8])
 }
 
-// approvalPath is where the answer to a request is sent.
+// approvalPath returns the path that takes the answer to a request.
 func approvalPath(v transcript.ApprovalAnswer) string {
 	return threadPath(v.Thread) + "/approvals/" + url.PathEscape(v.ID)
 }
 
-// artifactPath is where a browser downloads an artifact's bytes. Another handler serves it: it accepts the same
-// session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
+// artifactPath returns the path from which a browser downloads an artifact's bytes. Another handler serves it. That handler
+// accepts the same session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
 func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
 
-// imagePath is where a browser gets an artifact that is an image, to show it. Every other path serves it as a download.
+// imagePath returns the path from which a browser gets an image artifact to show it. Every other path serves it as a download.
 func imagePath(id string) string { return artifactPath(id) + "/image" }
 
-// changesPath leads to an artifact that is a patch.
+// changesPath returns the path of an artifact that is a patch.
 func changesPath(artifact string) string { return "/changes/" + url.PathEscape(artifact) }
 
-// spendingPath leads to the cost limits of a house's bots.
+// spendingPath returns the path of the cost limits of a house's bots.
 func spendingPath(house string) string { return settingsPath(house, "bots") + "#spending" }
 
-// recipePath leads to the page where the recipe of a command's sandbox is changed.
+// recipePath returns the path of the page on which people change the recipe of a command's sandbox.
 func recipePath(c transcript.Command) string {
 	if c.Environment == "" {
 		return settingsPath(c.House, "environments")

@@ -20,7 +20,7 @@ type people struct {
 	addresses map[string]string
 }
 
-// peopleOf reads the members of a house: the first two hundred.
+// peopleOf reads the first two hundred members of a house.
 func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	p := &people{services: a.services, former: &a.former, house: house, known: map[string]transcript.Author{"": {Name: "arbe", Initial: "a", System: true}}}
 	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: 200})
@@ -35,7 +35,7 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 }
 
 // Meet finds out who the agents with these ids are, for [people.ByID]. A former member has the name that they had when they
-// left, or "former member" if the recent log of the house does not have it. It fails if that cannot be determined now.
+// left, or "former member" if the recent log of the house does not have it. Meet fails if it cannot find out now.
 func (p *people) Meet(ctx context.Context, ids ...string) error {
 	var left []string
 	for _, id := range ids {
@@ -49,7 +49,7 @@ func (p *people) Meet(ctx context.Context, ids ...string) error {
 		case faultOf(err).Code == fault.NotFound:
 			left = append(left, id)
 		case faultOf(err).Code == fault.Invalid:
-			// Nobody has this id. That is not an error of the page, because a payload may contain any text.
+			// Nobody has this id. That is no error, because a payload may contain any text.
 			p.known[id] = authorOf(&arbev1.Agent{Id: id, Name: unknownAgent})
 		default:
 			return err
@@ -70,11 +70,11 @@ func (p *people) Meet(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// Address returns the page of the bot or person that a handle means; empty for nobody.
+// Address returns the page of the bot or person that a handle means, or "" if the handle means nobody.
 func (p *people) Address(handle string) string { return p.addresses[handle] }
 
-// addressesOf maps handles to the pages of a house's bots and people. A handle that several have means the bot, and otherwise
-// the first of them.
+// addressesOf maps handles to the pages of a house's bots and people. If several have the same handle, it means the bot, or
+// the first of them if no bot has it.
 func addressesOf(house string, agents []*arbev1.Agent) map[string]string {
 	to := map[string]string{}
 	for _, a := range agents {

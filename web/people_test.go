@@ -14,7 +14,7 @@ import (
 // former returns the id of a former member of a fake's house.
 func former(n int) string { return fmt.Sprintf("7f6f0a52-0000-4000-8000-0000000002%02d", n) }
 
-// left is a fake whose house has a primary thread that says that Bob left, and a thread in which he and others speak.
+// left returns a fake whose house has a primary thread that says that Bob left, and a thread in which he and others speak.
 func left() *fake {
 	f := newFake()
 	f.thread("primary01", "Home")
@@ -71,7 +71,7 @@ func TestFormerMembersKeepTheirNames(t *testing.T) {
 	})
 }
 
-// A member whose name cannot be read is not shown as one who left.
+// A member whose name cannot be read is not shown as a former member.
 func TestANameThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ method, path string }{

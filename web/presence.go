@@ -23,7 +23,7 @@ func (l *liveThread) watchPresence(ctx context.Context) <-chan []string {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = stream.Close() }() // no error to handle, because nothing more is wanted from it
+		defer func() { _ = stream.Close() }() // nothing to handle: the stream is no longer needed
 		for stream.Receive() {
 			p := stream.Msg().GetPresent()
 			if p == nil {
@@ -47,7 +47,7 @@ func (l *liveThread) watchPresence(ctx context.Context) <-chan []string {
 	return here
 }
 
-// showPresence shows the names of the other people who have the thread open. If it cannot find them out, the page keeps what it shows.
+// showPresence shows the names of the other people who have the thread open. If it cannot find the names, the page stays as it is.
 func (l *liveThread) showPresence(ctx context.Context, agents []string) error {
 	if len(agents) < 2 && (l.greeted || agents == nil) && !l.accompanied {
 		return nil // the reader is alone, and the page shows nobody

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// previewPort is the proposed port: the one that most development servers use.
+// previewPort is the port that the form proposes. Most development servers use it.
 const previewPort = 3000
 
 // preview asks which port of the thread's sandbox to show. It opens nothing, because pages of other hosts may link here.
@@ -25,7 +25,7 @@ func (a *app) preview(w http.ResponseWriter, r *http.Request) error {
 	if a.previews == nil {
 		return fault.New(fault.Precondition, "this server shows no previews", "use arbe port, or ask the operator to set preview_url")
 	}
-	// The form's answer redirects to the preview's host, which browsers would otherwise refuse.
+	// The form's answer redirects to the preview's host. Without this header, browsers would refuse that.
 	w.Header().Set("Content-Security-Policy", strings.Replace(policy, "form-action 'self'", "form-action 'self' "+a.previews.Scheme+"://*."+a.previews.Host, 1))
 	return a.show(w, r, http.StatusOK, previewPage(a.themeOf(r), got.Thread, int(port), r.URL.Query().Has("start")))
 }
@@ -57,7 +57,7 @@ func (a *app) wake(r *http.Request, thread string) error {
 		return err
 	}
 	defer woken.Close()
-	for woken.Receive() { // signs of life, and then the sandbox
+	for woken.Receive() { // heartbeats, and then the sandbox
 	}
 	return woken.Err()
 }

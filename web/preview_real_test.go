@@ -82,12 +82,13 @@ const framed = address => new Promise(yes => {
 })()
 </script>`
 
-// TestPreviews uses previews as people do, with a server, a sandbox and a browser, and attacks the house from one.
+// TestPreviews uses previews as people do, with a server, a sandbox and a browser, and attacks the house from a preview.
 func TestPreviews(t *testing.T) {
 	t.Parallel()
 	for name, hosts := range map[string]func(port string) (house string, env []string){
 		"on a laptop": func(port string) (string, []string) { return "http://127.0.0.1:" + port, nil },
-		// The hardest case: browsers treat the house and its previews as one site, and do not tell where requests come from.
+		// This is the hardest case: browsers treat the house and its previews as one site, and do not say where requests come
+		// from.
 		"on hosts of one domain, without TLS": func(port string) (string, []string) {
 			house := "http://house.arbe.test:" + port
 			return house, []string{"ARBE_PUBLIC_URL=" + house, "ARBE_PREVIEW_URL=http://preview.arbe.test:" + port}
@@ -161,7 +162,7 @@ func previewed(t *testing.T, a *arbeInstallation, house string) {
 				t.Errorf("%s: %s", attack, result)
 			}
 		}
-		b.open("/threads/" + thread) // it is there, and the reader is still logged in
+		b.open("/threads/" + thread) // the thread is there, and the reader is still logged in
 		b.until("the thread", "!!document.querySelector('#log')")
 		log, err := c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread, Limit: 200})
 		if err != nil {
@@ -187,7 +188,7 @@ func previewed(t *testing.T, a *arbeInstallation, house string) {
 	})
 }
 
-// quoted is a text as a literal of a script.
+// quoted returns a text as a string literal of a script.
 func quoted(text string) string {
 	literal, _ := json.Marshal(text)
 	return string(literal)

@@ -32,7 +32,7 @@ func (a *app) queueOf(ctx context.Context, t *arbev1.Thread, p *people) (v queue
 	return newQueueView(t, q, func(agent string) string { return clip(cmp.Or(p.ByID(agent).Name, "somebody"), maxWord) }), nil
 }
 
-// queuePatch returns an entry's changes of the queue, if any.
+// queuePatch returns the changes that an entry makes to the queue, if any.
 func (l *liveThread) queuePatch(ctx context.Context, e entry.Entry) ([]patch, error) {
 	if l.thread.AgentId == "" || !slices.Contains(entry.QueueEntries(), e.Type) || e.Author == l.thread.AgentId && e.Type == (entry.Chat{}).Type() {
 		return nil, nil
@@ -44,7 +44,7 @@ func (l *liveThread) queuePatch(ctx context.Context, e entry.Entry) ([]patch, er
 	return one(ctx, "#queue", "", queue(v))
 }
 
-// changeQueue edits, moves or cancels a waiting message, as the form says.
+// changeQueue edits, moves or cancels a waiting message, as the form asks.
 func (a *app) changeQueue(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

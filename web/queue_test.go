@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// waiting adds a thread that Bee drives, with waiting messages, by their ids.
+// waiting adds a thread that Bee drives, with waiting messages that have these ids.
 func (f *fake) waiting(thread string, ids ...string) {
 	f.drives(thread)
 	f.says(thread, bee, "run.1.take.0", entry.QueueTaken{Epoch: 1, EntryIDs: []string{"task"}})

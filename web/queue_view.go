@@ -9,7 +9,7 @@ import (
 
 // queueView is the queue of messages for the coding agent of a thread.
 type queueView struct {
-	// Agent is the agent's name, and Total the number of waiting messages. Messages are the first of them.
+	// Agent is the agent's name. Total is the number of waiting messages, and Messages are the first of them.
 	Agent    string
 	Total    int
 	Messages []queuedMessage
@@ -17,14 +17,14 @@ type queueView struct {
 
 // queuedMessage is a waiting message.
 type queuedMessage struct {
-	// Path accepts changes of the message Entry at Version. Once makes a retry harmless.
+	// Path accepts changes to the message Entry at Version. Once makes a retry harmless.
 	Path, Entry, Once string
 	Seq, Version      int64
 	// Text is the text, Line its beginning, and By its author and editor. Clipped means that Text is incomplete.
 	Text, Line, By string
 	Clipped        bool
-	// First and Last tell whether it is the first or last. Moving it up or down puts it before the message Up or Down; empty
-	// for the end.
+	// First and Last report whether it is the first or the last message. Moving it up or down puts it before the message Up
+	// or Down. An empty Up or Down means the end.
 	First, Last bool
 	Up, Down    string
 }
@@ -58,12 +58,12 @@ func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf fun
 	return v
 }
 
-// title tells how much waits, and for whom.
+// title says how many messages wait, and for whom.
 func (v queueView) title() string {
 	return "Waiting for " + v.Agent + ": " + several(v.Total, "message")
 }
 
-// key is the id of an element of the message. It changes with the message, so that a form never shows an old text.
+// key returns the id of an element of the message. It changes with the message, so that a form never shows an old text.
 func (m queuedMessage) key(part string) string {
 	return fmt.Sprintf("%s-%d-%d", part, m.Seq, m.Version)
 }

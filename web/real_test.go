@@ -48,8 +48,7 @@ func beServer() int {
 	return 0
 }
 
-// TestTheRealThing uses the whole of arbe as a person does: a server process with its own Postgres and sandboxes, and a
-// browser.
+// TestTheRealThing uses all of arbe as a person does: with a server process, its own Postgres and sandboxes, and a browser.
 func TestTheRealThing(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -131,7 +130,7 @@ type arbeInstallation struct {
 	dir    string
 	addr   string
 	server *exec.Cmd
-	// env holds more environment variables, and said its log, to be read after it has stopped.
+	// env holds more environment variables. said holds the server's log; read it only after the server has stopped.
 	env  []string
 	said strings.Builder
 }
@@ -139,7 +138,7 @@ type arbeInstallation struct {
 func installation(t testing.TB) *arbeInstallation {
 	t.Helper()
 	dir := t.TempDir()
-	// The embedded Postgres and the boxes run as other users, which must be able to enter.
+	// The embedded Postgres and the boxes run as other users, who must be able to enter the directory.
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // as said above
 			t.Fatal(err)
@@ -186,13 +185,13 @@ func (a *arbeInstallation) start() {
 	}
 }
 
-// kill kills the server without a chance to clean up.
+// kill kills the server, which gets no chance to clean up.
 func (a *arbeInstallation) kill() {
 	a.t.Helper()
 	if err := a.server.Process.Kill(); err != nil {
 		a.t.Fatal(err)
 	}
-	_ = a.server.Wait() // the error reports the kill
+	_ = a.server.Wait() // the error only reports the kill
 }
 
 func (a *arbeInstallation) loginFile() string { return filepath.Join(a.dir, "cli.json") }

@@ -9,7 +9,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// position reads a position in a log from a query; 0 if it has none.
+// position reads a position in a log from a query. It returns 0 if the query has none.
 func position(q url.Values, name string) (int64, error) {
 	text := q.Get(name)
 	if text == "" {
@@ -22,7 +22,7 @@ func position(q url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// fromScript reports whether the script made the request. It gets a piece of a page instead of a page.
+// fromScript reports whether the script made the request. The script gets a piece of a page, not a whole page.
 func fromScript(r *http.Request) bool { return r.Header.Get("Datastar-Request") == "true" }
 
 // textOf returns the text of a form. Its line breaks become LF, because forms encode each as CR and LF.
@@ -40,7 +40,7 @@ func passing(err error) bool {
 func parseForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		switch f := faultOf(err); f.Code {
-		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // because these are not about the form
+		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // these are not about the form
 			return f
 		}
 		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)

@@ -34,7 +34,7 @@ func (a *app) deleteMessage(w http.ResponseWriter, r *http.Request) error {
 	return a.doneInThread(w, r, err)
 }
 
-// messageText sends the present text of a message unformatted, as plain text, so that a browser never treats it as a page.
+// messageText sends the present text of a message, unformatted. It sends plain text, so that a browser never treats it as a page.
 func (a *app) messageText(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.wireEntryAt(r)
 	if err != nil {

@@ -28,8 +28,8 @@ func (a *app) rowOf(ctx context.Context, r transcript.Row) row {
 	return row{r, a.safe(ctx, r.Entry, func() templ.Component { return bodyOf(r.Body) }, bodyOf(transcript.AsStored(r.Entry)))}
 }
 
-// safe renders a part of an entry. If that fails, it logs the error and returns instead, because one entry must not make the
-// whole page fail.
+// safe renders a part of an entry. If that fails, it logs the error and returns the component instead, because one entry must
+// not make the whole page fail.
 func (a *app) safe(ctx context.Context, e entry.Entry, part func() templ.Component, instead templ.Component) (shown templ.Component) {
 	err := guard.Run(func() error {
 		text, err := rendered(ctx, part())
@@ -90,7 +90,7 @@ func bodyOf(b transcript.Body) templ.Component {
 	panic(fmt.Sprintf("there is no view of a %T", b))
 }
 
-// sourceOf is the source of transcripts, with the names of these people.
+// sourceOf returns the source of transcripts, with the names of these people.
 func (a *app) sourceOf(p *people) transcript.Source {
 	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, Threads: a.services.threads, People: p, Logger: a.log}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// rests reports whether the coding agent of a thread has ended a run and can continue.
+// rests reports whether the coding agent of a thread has finished a run and can continue.
 func rests(t *arbev1.Thread) bool {
 	return t.AgentId != "" && (t.Status == "completed" || t.Status == "failed" || t.Status == "cancelled")
 }
 
-// runText tells the duration and cost of a run: "worked for 4m 3s · $0.02". It is empty if neither is known.
+// runText describes the duration and cost of a run: "worked for 4m 3s · $0.02". It returns "" if neither is known.
 func runText(v transcript.RunEnd) string {
 	var parts []string
 	if v.Took >= time.Second {
@@ -29,7 +29,8 @@ func runText(v transcript.RunEnd) string {
 	return strings.Join(parts, " · ")
 }
 
-// childKey is the id of the element with a child's state. An entry may name anything; no thread has such an id.
+// childKey returns the id of the element with a child's state. An entry may name any text as a child. Texts that cannot be a
+// thread's id all share one element id.
 func childKey(thread string) string {
 	if isThreadID(thread) {
 		return "child-" + thread
@@ -39,7 +40,7 @@ func childKey(thread string) string {
 
 var isThreadID = regexp.MustCompile(`^[a-z0-9]{1,64}$`).MatchString
 
-// childClass is the status class of a child; empty if its row is unknown. Before its first run, it waits.
+// childClass returns the status class of a child, or "" if its row is unknown. A child waits until its first run.
 func childClass(t *arbev1.Thread) string {
 	switch {
 	case t == nil:
@@ -62,7 +63,7 @@ func childWord(t *arbev1.Thread) string {
 	}
 }
 
-// childText tells a child's last tool, duration and cost: "last tool bash · 4m 3s · $0.02".
+// childText describes a child's last tool, duration and cost: "last tool bash · 4m 3s · $0.02".
 func childText(t *arbev1.Thread) string {
 	r := t.LastRun
 	if r == nil {
@@ -81,7 +82,7 @@ func childText(t *arbev1.Thread) string {
 	return strings.Join(parts, " · ")
 }
 
-// childResult is the outcome of a child's last run, in one line.
+// childResult returns the outcome of a child's last run, in one line.
 func childResult(t *arbev1.Thread) string {
 	if t.Status == "running" {
 		return ""
@@ -89,7 +90,7 @@ func childResult(t *arbev1.Thread) string {
 	return clip(t.LastRun.GetResult(), maxNote)
 }
 
-// runPatchWords tells how much a run changed.
+// runPatchWords says how much a run changed.
 func runPatchWords(v transcript.RunEnd) string {
 	if v.Files == 0 {
 		return "Show its changes"

@@ -144,8 +144,8 @@ func (f *fake) ends(thread, outcome string, report ...entry.Payload) {
 	f.wake()
 }
 
-// Watchers of a coding agent's thread see its work as with a bot's turn: what it thinks and writes, the running tool, since
-// when, and at the end the duration and cost.
+// Watchers of a coding agent's thread see its work like a bot's turn: what it thinks and writes, the running tool and since
+// when it runs, and at the end the duration and cost.
 func TestARunIsSeenWhileItWorks(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
@@ -199,7 +199,7 @@ func TestARunIsSeenBeforeItBegins(t *testing.T) {
 	b.until("its end", "!document.querySelector('#writing article') && document.body.innerText.includes('could not begin')")
 }
 
-// A run that failed, or was stopped, tells why and what can be done. Only the last one does.
+// A run that failed or was stopped says why, and what people can do. Only the last run of a log offers that.
 func TestTheEndOfARun(t *testing.T) {
 	t.Parallel()
 	const script = "<script>alert(1)</script>"
@@ -235,7 +235,7 @@ func TestTheEndOfARun(t *testing.T) {
 	}
 }
 
-// Consecutive tool calls fold into one line that summarizes them. Failed and running ones stay visible, and each call is a
+// Consecutive tool calls fold into one line that summarizes them. Failed and running calls stay visible, and each call is a
 // line.
 func TestToolCallsFold(t *testing.T) {
 	t.Parallel()
@@ -265,7 +265,7 @@ func TestToolCallsFold(t *testing.T) {
 	b.until("the answer, as a row of its own", "document.querySelector('#log > .entry:not(.work) em')?.innerText === 'works'")
 }
 
-// An answer of a bot stays as it was watched, however long it is. Only what people paste is folded.
+// A bot's answer stays as people watched it, however long it is. Only what people paste is folded.
 func TestAnAnswerIsNotFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

@@ -21,7 +21,7 @@ func (b *tab) as(session string) *tab {
 	return b
 }
 
-// TestTwoPeopleInOneThread is what two people see of each other: one at a desk, one with a phone.
+// TestTwoPeopleInOneThread checks what two people see of each other, one at a desk and one with a phone.
 func TestTwoPeopleInOneThread(t *testing.T) {
 	t.Parallel()
 	a := installation(t)

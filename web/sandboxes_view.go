@@ -7,14 +7,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// sandboxesView is the page of a house's sandboxes that exist.
+// sandboxesView is the page of a house's existing sandboxes.
 type sandboxesView struct {
 	Layout    layout
 	Sandboxes []*arbev1.Sandbox
 	More      string
-	// Disk is what they take up; nil on further pages.
+	// Disk is the space that they use. It is nil on further pages.
 	Disk *arbev1.HouseDisk
-	// Accounts are the providers that the house can use with a key of its own. Set reports that such a key was just set.
+	// Accounts are the providers that the house can use with its own key. Set reports that such a key was just set.
 	Accounts []*arbev1.SandboxAccount
 	Set      bool
 	// Asked reports that the providers were just asked. Gone counts the sandboxes that they no longer have, and Unknown those
@@ -23,7 +23,7 @@ type sandboxesView struct {
 	Gone, Unknown int
 }
 
-// disk says what the sandboxes of the house take up; empty if that is not known.
+// disk says how much space the sandboxes of the house use. It returns "" if that is unknown.
 func (v sandboxesView) disk() string {
 	if v.Disk.GetMostBytes() == 0 {
 		return ""
@@ -35,7 +35,7 @@ func (v sandboxesView) disk() string {
 	return text + ". The house may take up " + bytesText(v.Disk.GetMostBytes()) + " of each machine's disk."
 }
 
-// accountWords say in whose account new sandboxes of a driver are.
+// accountWords says in whose account new sandboxes of a driver are.
 func accountWords(a *arbev1.SandboxAccount) string {
 	text := "New sandboxes are in the operator's account."
 	switch {
@@ -77,7 +77,7 @@ type sandboxView struct {
 	Problems problems
 }
 
-// sandboxState is a sandbox's status in words.
+// sandboxState returns a sandbox's status in words.
 func sandboxState(s *arbev1.Sandbox) string {
 	switch s.GetStatus() {
 	case "pending":
@@ -88,7 +88,7 @@ func sandboxState(s *arbev1.Sandbox) string {
 	return "deleted"
 }
 
-// onIt tells how many threads are on a sandbox besides the named ones.
+// onIt says how many threads are on a sandbox besides the named ones.
 func onIt(u *arbev1.SandboxUse) string {
 	switch n := int(u.GetThreadCount()) - len(u.GetThreads()); {
 	case u.GetThreadCount() == 0:
@@ -114,7 +114,7 @@ func stepTook(s *arbev1.SandboxStep) string {
 	return (time.Duration(s.GetDurationMs()) * time.Millisecond).String()
 }
 
-// savedWords describes what is saved of a folder.
+// savedWords describes which part of a folder is saved.
 func savedWords(p *arbev1.TreePart) string {
 	switch {
 	case p.GetMissing() != "":

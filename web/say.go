@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// filesOf returns the files of a form, each of whose fields has an artifact's id, a space, and a name for people.
+// filesOf returns the files of a form. Each field has an artifact's id, a space, and a name for people.
 func filesOf(r *http.Request) (files []outgoingFile) {
 	for _, field := range r.PostForm["file"] {
 		id, name, _ := strings.Cut(field, " ")

@@ -10,7 +10,7 @@ import (
 // inSearch is the value of [layout].Current on the page of a search.
 const inSearch = "search"
 
-// searchView is a search and its results. Found is nil if there is no query, or a Problem with it.
+// searchView is a search and its results. Found is nil if the query is empty or has a Problem.
 type searchView struct {
 	Query   string
 	Found   *arbev1.SearchResponse

@@ -28,7 +28,8 @@ func (a *app) secretsView(r *http.Request) (v secretsView, err error) {
 	return v, err
 }
 
-// pasted returns the value of a field as a secret: browsers send line breaks as CR LF, and people paste one too many.
+// pasted returns the value of a field as a secret. Browsers send line breaks as CR LF, so it turns them into LF. It trims a
+// value of one line, because people often paste a line break with it.
 func pasted(r *http.Request, field string) string {
 	value := strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n")
 	if line := strings.TrimSpace(value); !strings.Contains(line, "\n") {
@@ -92,7 +93,7 @@ func (a *app) secretsFailed(w http.ResponseWriter, r *http.Request, failed error
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), secretsPage(v))
 }
 
-// modelsSet is the page of models, with a note on what was just set.
+// modelsSet returns the path of the page of models, with a note on what was just set.
 func modelsSet(house, set string, check *arbev1.KeyCheck) string {
 	query := url.Values{"set": {set}}
 	if !check.GetTried() {

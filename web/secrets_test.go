@@ -25,13 +25,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// canary is a value that must not appear anywhere. second is another one, the key of a provider.
+// canary is a value that must not appear anywhere. second is another such value, the key of a provider.
 const (
 	canary = "kAnary-1b7f/4c+0d9e8&\"q"
 	second = "sk-ant-CaNaRy-77aa1fe0b2"
 )
 
-// traces are the forms of both in which they would appear.
+// traces returns the forms in which both values could appear.
 func traces() (all []string) {
 	for _, v := range []string{canary, second} {
 		all = append(all, v, strings.ReplaceAll(v, `"`, `\"`), strings.NewReplacer("&", `\u0026`, `"`, `\"`).Replace(v), strings.NewReplacer("&", "&amp;", `"`, "&#34;").Replace(v),
@@ -55,7 +55,7 @@ func silent(t *testing.T, where, text string) {
 	}
 }
 
-// TestACanaryIsNowhere plants secrets as a person does, makes everything that can reveal them do so, and looks for them in
+// TestACanaryIsNowhere plants secrets as a person does and uses everything that could reveal them. It then looks for them in
 // each page, answer, stream, table and line of the log.
 func TestACanaryIsNowhere(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		want(t, res, http.StatusSeeOther, home+"/models")
 		_, page = owner.get(home + "/models")
 		contains(t, page, "lab-2/large", "https://models.example.com/v1 · messages")
-		// A server that refuses the key and repeats it changes nothing. The form comes back without the key.
+		// If a server refuses the key and repeats it, nothing changes. The form comes back without the key.
 		refusing := modeltest.New(t, nil)
 		refusing.Offer("another-key", "large", "small")
 		res, page = owner.post(home+"/models/servers", url.Values{"name": {"lab-3"}, "base_url": {refusing.URL + "/v1"}, "server_key": {canary}})
@@ -133,7 +133,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		for _, wrong := range []url.Values{{"name": {canary}, "value": {canary}}, {"name": {"ARBE_X"}, "value": {canary}}, {"name": {"X"}, "value": {canary + "\x00"}}, {"name": {"X"}, "value": {""}}} {
 			res, page := owner.post(home+"/secrets", wrong)
 			want(t, res, http.StatusBadRequest, "")
-			if wrong.Get("name") != canary { // a name that was typed comes back, for its author to correct
+			if wrong.Get("name") != canary { // a typed name comes back, so that its author can correct it
 				silent(t, "the page of an error", page)
 			}
 		}
@@ -207,8 +207,8 @@ func TestACanaryIsNowhere(t *testing.T) {
 			silent(t, "what followers of the thread get", said)
 		}
 	})
-	// The file key has both. Each tool shows it in its own way: as a file, as the difference of an edit, as output that still
-	// grows, in a search, in a request for approval, in what the model reads of all that.
+	// The file key has both values. Each tool shows it in its own way: as a file, as the diff of an edit, as growing output,
+	// in a search, in a request for approval, and in what the model reads of these.
 	t.Run("nor do the tools that read it show it to the model or to people", func(t *testing.T) {
 		if !sandboxes {
 			t.Skip("there are no sandboxes here")
@@ -227,7 +227,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 			{Name: "say", Arguments: `{"thread_id":"` + house.PrimaryThreadId + `","text":"all done"}`},
 			{Name: "say", Arguments: `{"thread_id":"` + house.PrimaryThreadId + `","text":` + strconv.Quote(canary) + `}`},
 		}
-		results := map[string]string{} // of the last call of each tool
+		results := map[string]string{} // the results of the last call of each tool
 		models := modeltest.New(t, func(q *modeltest.Request) modeltest.Reply {
 			silent(t, "what a model is asked", string(q.Body))
 			n := q.Seen
@@ -359,7 +359,7 @@ func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
 	return waitUntil(t, api, thread, func(e *arbev1.Entry) bool { return e.Id == id })
 }
 
-// waitUntil is waitFor for the first entry that matches.
+// waitUntil is like waitFor, for the first entry that matches.
 func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.Entry) bool) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -384,7 +384,7 @@ func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.En
 	return got.String()
 }
 
-// stream returns the stream door's text of a thread.
+// stream returns the text that the stream door serves for a thread.
 func (a *arbeInstallation) stream(t *testing.T, thread string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.addr+"/api/stream/arbe-thread-"+thread+"?offset=0", nil)

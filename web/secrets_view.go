@@ -6,16 +6,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// secretsView is the page of a house's secrets. It never has a value: a form that failed comes back without it.
+// secretsView is the page of a house's secrets. It never contains a value: a form that failed comes back without its value.
 type secretsView struct {
 	Layout  layout
 	Secrets []*arbev1.Secret
-	// Name is the form's value, Problems its errors.
+	// Name is the form's value, and Problems its errors.
 	Name     string
 	Problems problems
 }
 
-// uses tells what uses a secret, in a sentence; empty if nothing does.
+// uses says in a sentence what uses a secret. It returns "" if nothing does.
 func uses(s *arbev1.Secret) string {
 	var all []string
 	for _, u := range s.Uses {
@@ -24,5 +24,5 @@ func uses(s *arbev1.Secret) string {
 	return clip(strings.Join(all, ", "), maxText)
 }
 
-// maxText limits a text of many names.
+// maxText limits a text that lists many names.
 const maxText = 300

@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// services is everything the web app can reach, so that a program can do whatever a person can do here.
+// services is everything that the web app can reach. So a program can do whatever a person can do here.
 type services struct {
 	houses       arbev1connect.HouseServiceClient
 	agents       arbev1connect.AgentServiceClient
@@ -33,7 +33,7 @@ type services struct {
 	approvals    arbev1connect.ApprovalServiceClient
 	inboxes      arbev1connect.InboxServiceClient
 	runs         arbev1connect.RunServiceClient
-	// client and base reach the bytes of artifacts, which no service carries.
+	// client and base fetch the bytes of artifacts, which no service carries.
 	client connect.HTTPClient
 	base   string
 }
@@ -60,7 +60,7 @@ func dial(client connect.HTTPClient, base string) services {
 	}
 }
 
-// bytesOf returns at most this many first bytes of an artifact, on behalf of the reader.
+// bytesOf returns up to most bytes from the beginning of an artifact, on behalf of the reader.
 func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+artifactPath(artifact), nil)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s services) bytesOf(ctx context.Context, artifact string, most int64) ([]b
 
 type sessionKey struct{}
 
-// withSession makes every call under ctx act for that session.
+// withSession makes every call under ctx act for a session.
 func withSession(ctx context.Context, session string) context.Context {
 	return context.WithValue(ctx, sessionKey{}, session)
 }
@@ -91,7 +91,7 @@ type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
-		// Use the name that the services accept whether or not browsers come over https.
+		// Use the cookie name that the services accept whether or not browsers use https.
 		h.Set("Cookie", (&http.Cookie{Name: "__Host-" + sessionCookie, Value: session}).String())
 	}
 }
@@ -125,7 +125,7 @@ func tooLarge(limit int64) *fault.Error {
 
 var errTooLarge = errors.New("too large")
 
-// httpStatus is the HTTP status of an error page.
+// httpStatus returns the HTTP status of an error page.
 func httpStatus(f *fault.Error) int {
 	if errors.Is(f, errTooLarge) {
 		return http.StatusRequestEntityTooLarge
@@ -133,12 +133,12 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// elsewhere matches things that a page does not have: a command of the command line and its flags, a procedure of the API, a
-// parameter of a command.
+// elsewhere matches things that a page does not have: commands and flags of the command line, procedures of the API, and
+// parameters of commands.
 var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command|(^|\s)--[a-z]`)
 
-// advice adapts a fault's next step for a page. The services write their steps for all clients, so it leaves out the parts
-// that a reader of a page cannot follow, and gives a step of its own if nothing is left.
+// advice adapts a fault's next step for a page. The services write their steps for all clients. So advice leaves out the
+// parts that a reader of a page cannot follow, and gives its own step if nothing is left.
 func advice(code fault.Code, message, next string) string {
 	steps := strings.Split(next, "; ")
 	if steps = slices.DeleteFunc(steps, elsewhere.MatchString); len(steps) > 0 {
@@ -157,8 +157,8 @@ func advice(code fault.Code, message, next string) string {
 	return ""
 }
 
-// faultOf converts any error of a handler to what a person may see of it: the message of a service unchanged, and a general
-// one if a service could not be reached.
+// faultOf converts any error of a handler to what a person may see of it. It keeps the message of a service, and gives a
+// general message if a service could not be reached.
 func faultOf(err error) *fault.Error {
 	if over, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(over.Limit)
@@ -185,8 +185,8 @@ func faultOf(err error) *fault.Error {
 const (
 	sessionCookie = arbev1.SessionCookie
 	themeCookie   = "arbe_theme"
-	// detailsCookie is the cookie that remembers whether the column of details is folded. Scripts write it, and get its name
-	// from the button that folds the column.
+	// detailsCookie is the cookie that remembers whether the column of details is folded. The script writes it, and takes its
+	// name from the button that folds the column.
 	detailsCookie = "arbe_details"
 	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
 	wantedCookie = "arbe_wanted"

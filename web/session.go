@@ -10,9 +10,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// login explains how to log in. With the token of a login link it asks for confirmation and does not use up the link, because
-// chats and mail filters open links to preview them, and because somebody else's link must not silently log a reader in as
-// them.
+// login explains how to log in. With the token of a login link, it asks for confirmation and does not use up the link. Chats
+// and mail filters open links to preview them, and somebody else's link must not silently log a reader in as that person.
 func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c := confirmation{Theme: a.themeOf(r), Token: r.URL.Query().Get("token")}
 	if c.Token == "" {
@@ -51,7 +50,7 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// afterLogin returns the page that was opened before the login, or the first page. It is checked to be a page of this
+// afterLogin returns the page that was opened before the login, or the first page. It checks that the page belongs to this
 // app, because somebody else may have set the cookie.
 func (a *app) afterLogin(r *http.Request) string {
 	c, err := r.Cookie(a.cookieName(wantedCookie))
@@ -67,7 +66,7 @@ func (a *app) afterLogin(r *http.Request) string {
 		return "/"
 	}
 	if at := page.Query().Get("at"); at != "" && strings.Trim(at, "0123456789") == "" {
-		page.Fragment = "e" + at // lost before, because browsers do not send fragments
+		page.Fragment = "e" + at // restored here, because browsers do not send fragments
 	}
 	return localPath(page.String())
 }
@@ -75,11 +74,11 @@ func (a *app) afterLogin(r *http.Request) string {
 // keepToken keeps a link's token out of caches, and out of the Referer header that browsers send to other servers.
 func keepToken(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
-	// With "no-referrer" the form's origin would be null, and the request would be refused as one from another site.
+	// With "no-referrer", the form's origin would be null, and the request would be refused as if it came from another site.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 }
 
-// whoIs returns who is logged in with a browser; nil if nobody is, or if that cannot be determined.
+// whoIs returns the person who is logged in with a browser. It returns nil if nobody is, or if it cannot find out.
 func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	session := a.sessionOf(r)
 	if session == "" {
@@ -92,8 +91,7 @@ func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	return res.Agent
 }
 
-// logout ends the session on the server, and then removes its cookie: in this order, so that a logout that failed can
-// be repeated.
+// logout ends the session on the server, and then removes its cookie. In this order, a failed logout can be repeated.
 func (a *app) logout(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.agents.EndSession(r.Context(), &arbev1.EndSessionRequest{})
 	if err != nil && faultOf(err).Code != fault.Unauthenticated {

@@ -28,7 +28,7 @@ func TestLocalPath(t *testing.T) {
 	}
 }
 
-// staysHere fails the test if a browser that is redirected to the local path of p goes to another host.
+// staysHere fails the test if a redirect to the local path of p leads a browser to another host.
 func staysHere(t *testing.T, p string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -44,7 +44,7 @@ func staysHere(t *testing.T, p string) {
 	}
 }
 
-// FuzzLocalPath tries addresses to return to. None may lead to another host.
+// FuzzLocalPath tries addresses to return to. No address may lead to another host.
 func FuzzLocalPath(f *testing.F) {
 	for _, p := range []string{"/", "/a?b#c", "//e.com", "/\t/e.com", "/\\e.com", "/.//e.com", "/..//e.com/", "/%09/e.com", "http://e.com", "/a/../..//e.com"} {
 		f.Add(p)

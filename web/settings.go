@@ -35,8 +35,8 @@ func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.
 // fieldPrefix begins a message about a field: "config.limits.memory_mb: ".
 var fieldPrefix = regexp.MustCompile(`^([a-z_]+(?:\.[a-z_]+)*): `)
 
-// problemsOf converts a service's error to the errors of a form with these fields. It returns an error that is not about the
-// form's values unchanged.
+// problemsOf converts a service's error to the errors of a form with these fields. If an error is not about the form's
+// values, it returns the error unchanged.
 func problemsOf(err error, fields ...string) (problems, error) {
 	f := faultOf(err)
 	switch f.Code {
@@ -81,7 +81,7 @@ func violations(err error) map[string]string {
 	for _, detail := range said.Details() {
 		value, err := detail.Value()
 		if err != nil {
-			continue // a detail of a kind that this page does not know
+			continue // a kind of detail that this page does not know
 		}
 		broken, ok := value.(*validate.Violations)
 		if !ok {
@@ -100,7 +100,7 @@ func violations(err error) map[string]string {
 // shownOnce keeps a page with a secret out of caches.
 func shownOnce(w http.ResponseWriter) { keepToken(w) }
 
-// addressOf returns a path of this app as a full address to give to somebody else: with the host under which the browser
+// addressOf returns a path of this app as a full address to give to somebody else. It has the host under which the browser
 // reached the app.
 func (a *app) addressOf(r *http.Request, path string) string {
 	if origin := r.Header.Get("Origin"); strings.HasPrefix(origin, "http") {

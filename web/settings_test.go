@@ -32,7 +32,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 	}
 	home := "/houses/" + houses.Houses[0].Id
 
-	// invite makes an invite, and returns the address of its page without the server's own.
+	// invite makes an invite, and returns the path of its page.
 	invite := func(t *testing.T, note, role string) string {
 		t.Helper()
 		res, page := owner.in(t).post(home+"/invites", url.Values{"note": {note}, "role": {role}, "days": {"7"}}, "Origin", owner.base)
@@ -89,7 +89,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 				t.Errorf("adding %s at %s: %s", name, address, res.Status)
 			}
 		}
-		// now returns the secret of a server, when it was set, and what is wrong with the server.
+		// now returns a server's secret, the time when it was set, and what is wrong with the server.
 		now := func(name string) (secret, set, problem string) {
 			t.Helper()
 			models, err := api.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: houses.Houses[0].Id})
@@ -127,7 +127,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		if same != first || later == set {
 			t.Errorf("the new key is %s of %s, the old one was %s of %s", same, later, first, set)
 		}
-		// It moves with a new key, or not at all.
+		// The server moves only with a new key.
 		add("my-lab", "https://other.example.com/v1", "no\x00key", http.StatusBadRequest)
 		if still, at, problem := now("my-lab"); still != first || at != later || problem != "" {
 			t.Errorf("with a key that was refused it has %s of %s (%q)", still, at, problem)
@@ -152,7 +152,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "&lt;b&gt;Grace&lt;/b&gt; from work", "Pending invites")
 		lacks(t, page, tokenOf(t, link))
 
-		for range 2 { // looking at the page uses nothing up
+		for range 2 { // looking at the page does not use up the link
 			res, page := anyone.get(link)
 			want(t, res, http.StatusOK, "")
 			contains(t, page, "Join Home?", "as a member", `name="name"`)
@@ -188,7 +188,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		want(t, res, http.StatusOK, "")
 		contains(t, page, "Join as ")
 		lacks(t, page, `name="name"`)
-		// Somebody logged in since the page was shown: it asks again, and nobody has joined.
+		// Somebody has logged in since the page was shown, so it asks again, and nobody has joined.
 		res, page = owner.in(t).post("/join", url.Values{"token": {tokenOf(t, link)}, "as": {""}, "name": {"Eve"}})
 		want(t, res, http.StatusOK, "")
 		contains(t, page, "Join as ")

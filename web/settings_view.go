@@ -7,7 +7,7 @@ type settingsPage struct{ Path, Title string }
 
 var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"sandboxes", "Sandboxes"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
 
-// settingsTab returns the page with a path, which is one of [settingsPages].
+// settingsTab returns the page of [settingsPages] with a path.
 func settingsTab(path string) settingsPage {
 	return settingsPages[slices.IndexFunc(settingsPages, func(p settingsPage) bool { return p.Path == path })]
 }
@@ -24,7 +24,7 @@ func settingsTopics(f layout) string {
 	return text
 }
 
-// problems holds the errors of a form, by field. An error about no single field has the empty name.
+// problems holds the errors of a form, by field. An error that is not about a single field has the empty name.
 type problems map[string]string
 
 // add records an error of a field, unless the field already has one.

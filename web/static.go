@@ -20,12 +20,12 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// static holds the scripts and styles of this build. They are compressed on first use, because that takes longer than most
+// static holds the scripts and styles of this build. They are compressed on first use: compression takes longer than most
 // commands of the command line, which is the same program.
 var static = sync.OnceValue(loadAssets)
 
-// assets are files at addresses that contain a hash of the content. Browsers may keep them forever, because changed content
-// has another address.
+// assets are files whose addresses contain a hash of the content. Browsers may keep them forever, because changed content has
+// another address.
 type assets struct {
 	// files are the files by the last part of their address: "arbe-1f3a….css".
 	files map[string]asset
@@ -97,14 +97,14 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []by
 	}
 }
 
-// pack compresses a page fast rather than well, because each page is sent once.
+// pack compresses a page fast and not well, because each page is sent only once.
 func pack(text []byte) []byte {
 	z := packers.Get().(*gzip.Writer)
 	defer packers.Put(z)
 	return packWith(z, text)
 }
 
-// packers are reused, because each has buffers of a megabyte.
+// packers are reused, because each has a megabyte of buffers.
 var packers = sync.Pool{New: func() any { return newPacker(gzip.BestSpeed) }}
 
 // packAsset compresses a file as well as possible, because it is sent many times.

@@ -54,7 +54,7 @@ type tab struct {
 	allowed atomic.Pointer[[]string]
 }
 
-// allow makes the test expect console errors with one of these texts, and no others.
+// allow makes the test accept console errors with one of these texts, and no others.
 func (b *tab) allow(texts ...string) { b.allowed.Store(&texts) }
 
 // newTab opens a tab in a fresh profile, logged in at base.
@@ -121,8 +121,8 @@ func (b *tab) heard(message chromedp.ConsoleMessage) {
 	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
 }
 
-// keysInto writes text into the element, as a person would. (chromedp.SendKeys of v0.22.1 reads an element's
-// attributes before it takes their lock: a data race with a page that changes them under the writer's hands.)
+// keysInto writes text into the element, as a person would. (chromedp.SendKeys of v0.22.1 reads an element's attributes
+// before it takes their lock: a data race with a page that changes them during the typing.)
 func keysInto(selector, text string) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		if _, err := chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible)(ctx, t); err != nil {
@@ -150,7 +150,7 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// before runs a script in every page that the tab opens, before the page's own.
+// before runs a script in every page that the tab opens, before the page's own scripts.
 func (b *tab) before(script string) {
 	b.t.Helper()
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})

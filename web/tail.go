@@ -21,7 +21,7 @@ const maxReplay = 200
 
 // After its last row, a live page has the place of the next one: <div id="next-18">. The event of entry 18 replaces that
 // place by the row and the place of entry 19. So an event that arrives twice, after a retry or over a second connection,
-// finds no place and changes nothing; neither does one that would leave a gap.
+// finds no place and changes nothing. An event that would leave a gap changes nothing either.
 
 // followThread keeps a thread's log, head and details live.
 func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
@@ -56,8 +56,8 @@ type liveThread struct {
 	people *people
 	log    *transcript.Live
 	typing *typists
-	// me is the reader; empty until it matters. accompanied reports that the page shows others who are here, and greeted that it was
-	// told who is.
+	// me is the reader's id, which is looked up when it is first needed. accompanied reports that the page shows others who
+	// are here, and greeted that it was told who is here.
 	me                   string
 	accompanied, greeted bool
 }
@@ -66,12 +66,12 @@ type liveThread struct {
 func (l *liveThread) follow(ctx context.Context, after int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Begin with an entry that the browser has, because the next row's look depends on it.
+	// Begin with an entry that the browser already has, because the look of the next row depends on it.
 	stream, err := l.app.services.entries.Tail(ctx, &arbev1.TailRequest{ThreadId: l.thread.Id, After: max(after-1, 0)})
 	if err != nil {
 		return l.conn.end(ctx, l.topic, "thread", err)
 	}
-	defer func() { _ = stream.Close() }() // nothing to handle: its end was reported, or the reader left
+	defer func() { _ = stream.Close() }() // nothing to handle: the stream's end was reported, or the reader left
 
 	events := make(chan *arbev1.TailResponse)
 	ended := guard.Background(func() error {
@@ -180,8 +180,8 @@ func (l *liveThread) paint(ctx context.Context) error {
 	})
 }
 
-// rejoin handles a page that cannot catch up entry by entry. A page that is far behind loads pages of entries as they are
-// read. A page that is ahead of the log must be opened again.
+// rejoin handles a page that cannot catch up entry by entry. A page that is far behind loads pages of entries as its reader
+// scrolls. A page that is ahead of the log must be opened again.
 func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	gap := newerPlace(l.thread.Id, after)
 	if behind < 0 {
@@ -196,7 +196,7 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
-// reader returns the id of who reads.
+// reader returns the id of the reader.
 func (l *liveThread) reader(ctx context.Context) (string, error) {
 	if l.me == "" {
 		res, err := l.app.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
@@ -208,7 +208,7 @@ func (l *liveThread) reader(ctx context.Context) (string, error) {
 	return l.me, nil
 }
 
-// typed shows that somebody is writing, if it is a member other than the reader.
+// typed shows that somebody is writing, if that is a member other than the reader.
 func (l *liveThread) typed(ctx context.Context, agent string) error {
 	if me, err := l.reader(ctx); err != nil || agent == me {
 		return err
@@ -228,7 +228,7 @@ func (l *liveThread) typed(ctx context.Context, agent string) error {
 	return l.showTyping(ctx)
 }
 
-// typedNoMore removes typists whose time is over, and an agent who has said something.
+// typedNoMore removes typists whose time is over, and the agent who has just said something.
 func (l *liveThread) typedNoMore(ctx context.Context, said string) error {
 	before := len(l.typing.until)
 	if before == 0 {

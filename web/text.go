@@ -20,7 +20,7 @@ const maxNote, maxWord = transcript.MaxNote, transcript.MaxWord
 // clip is a short name for [entry.Clip], which pages use for every text that somebody wrote.
 func clip(text string, n int) string { return entry.Clip(text, n) }
 
-// sentence turns a fault's message into a sentence: with a capital at its beginning and a full stop at its end.
+// sentence turns a fault's message into a sentence: it begins with a capital and ends with a full stop.
 func sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -30,7 +30,7 @@ func sentence(s string) string {
 	return stopped(string(unicode.ToUpper(c)) + s[n:])
 }
 
-// stopped ends a text like a sentence. It leaves the beginning unchanged, which may be a name.
+// stopped ends a text like a sentence. It keeps the beginning, which may be a name.
 func stopped(s string) string {
 	if s == "" {
 		return ""
@@ -79,18 +79,18 @@ func shortDuration(d time.Duration) string {
 	return text
 }
 
-// newID returns the id of something that a form creates. It is part of the form, so that sending the form twice creates one
-// thing.
+// newID returns the id of something that a form creates. The form contains it, so that sending the form twice creates only
+// one thing.
 func newID() string { return strings.ToLower(rand.Text()) }
 
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 
-// marks match the Markdown that is removed from a line: of code, emphasis, headings, quotes, lists, and links.
+// marks match the Markdown that is removed from a line: the marks of code, emphasis, headings, quotes, lists and links.
 var marks = regexp.MustCompile("`+|\\*\\*+|__+|~~|^\\s*(?:#{1,6}|>|[-*+]|\\d{1,9}[.)])\\s+")
 
 var linked = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 
-// plainText returns the beginning of a message for a list: without the marks of Markdown. A command stays as it is.
+// plainText returns the beginning of a message for a list, without the marks of Markdown. It leaves a command unchanged.
 func plainText(line string) string {
 	if strings.HasPrefix(line, "$ ") {
 		return line

@@ -7,8 +7,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// The thinking that a model shows while it writes stays there, folded, when its turn has ended, and after a reload. Parts
-// that are not shown can be opened.
+// The thinking that a model shows while it writes stays on the page, folded, after its turn has ended and after a reload.
+// Readers can open the parts that are not shown.
 func TestThinkingStaysFolded(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

@@ -12,7 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// maxForks limits the forks of a thread that its page lists, and maxKids the children. shownKids of them are not folded.
+// maxForks limits the forks of a thread that its page lists, and maxKids the children. The list shows shownKids of the
+// children, and folds the rest.
 const maxForks, maxKids, shownKids = 20, 100, 8
 
 // thread shows a thread: its last entries, or those that ?at, ?before or ?after ask for.
@@ -78,7 +79,7 @@ func detailsFolded(r *http.Request) bool {
 	return err == nil && c.Value == "folded"
 }
 
-// sandboxOf reads where a thread's commands run. It leaves out what was deleted in the meantime.
+// sandboxOf finds out where a thread's commands run. It leaves out what was deleted in the meantime.
 func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) (workplace, error) {
 	b := workplace{Inherited: t.EnvironmentId == ""}
 	environment := t.EnvironmentId
@@ -102,8 +103,7 @@ func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.Hou
 	return b, nil
 }
 
-// relativesOf reads a thread's parent, its children, its forks, and the thread that it is a fork of. It leaves out those
-// deleted in the meantime.
+// relativesOf reads a thread's parent, children, forks and source. It leaves out threads that were deleted in the meantime.
 func (a *app) relativesOf(ctx context.Context, t *arbev1.Thread) (k relatives, err error) {
 	if k.Parent, err = a.threadIfAny(ctx, t.ParentThreadId); err != nil {
 		return k, err
@@ -172,7 +172,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 // deleteThread deletes a thread and its log.
 func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
-	// Read it before the deletion: afterwards the thread is gone.
+	// Read the thread before its deletion, because it is gone afterwards.
 	home := "/"
 	if res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: id}); err == nil {
 		home = housePath(res.Thread.HouseId)
@@ -184,8 +184,8 @@ func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// forkThread forks a thread at an entry and redirects to the fork. At a command that has ended it forks after the result,
-// because the page shows both as one.
+// forkThread forks a thread at an entry and redirects to the fork. At a command that has ended, it forks after the result,
+// because the page shows the two as one.
 func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -220,7 +220,7 @@ func splitTags(text string) []string {
 	return tags
 }
 
-// partnerOf returns the name of the bot, among these, to which a thread is a direct message; empty if there is none.
+// partnerOf returns the name of the bot among people that a thread is a direct message to. It returns "" for any other thread.
 func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
 	for _, p := range people {
 		if p.Id == t.ParentAgentId && p.Kind == "bot" {
@@ -230,7 +230,7 @@ func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
 	return ""
 }
 
-// entries shows a piece of a thread: as a page, or to the script as rows for the page that is open.
+// entries shows a piece of a thread: as a page, or, for the script, as rows for the open page.
 func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
 	if !fromScript(r) {
 		return a.thread(w, r)

@@ -19,9 +19,9 @@ type threadView struct {
 	Window    window
 	// DetailsFolded reports that the reader has hidden the column of details.
 	DetailsFolded bool
-	// Partner is the name of the bot that answers everything here; empty unless the thread is a direct message to a bot.
+	// Partner is the name of the bot that answers everything here. It is empty unless the thread is a direct message to a bot.
 	Partner string
-	// Answers tells who answers messages here.
+	// Answers says who answers messages here.
 	Answers string
 	// Queue holds the messages that wait for the coding agent that drives the thread.
 	Queue queueView
@@ -39,16 +39,17 @@ type workplace struct {
 	Sandbox   *arbev1.Sandbox
 }
 
-// relatives are a thread's parent and children, what it was forked from, and what was forked from it.
+// relatives are a thread's parent and children, the thread that it was forked from, and its forks.
 type relatives struct {
 	// Parent is nil if the thread has no parent, or if its parent was deleted.
 	Parent *arbev1.Thread
 	// Source is nil if the thread is not a fork, or if its source was deleted.
 	Source *arbev1.Thread
-	// Forks are the most recently active ones. More reports that there are others.
+	// Forks are the most recently active forks. More reports that the thread has more.
 	Forks []*arbev1.Thread
 	More  bool
-	// Children are those that work or wait first, then those that failed, then the others; the latest first. MoreChildren reports that there are others.
+	// Children lists those that work or wait, then those that failed, then the others, each latest first. MoreChildren
+	// reports that the thread has more.
 	Children     []*arbev1.Thread
 	MoreChildren bool
 }
@@ -63,7 +64,7 @@ func (k *relatives) withChildren(children []*arbev1.Thread) {
 	}
 }
 
-// calm is 0 for a thread that works or waits, 1 for one that failed, and 2 for others.
+// calm returns 0 for a thread that works or waits, 1 for a failed one, and 2 for any other.
 func calm(t *arbev1.Thread) int {
 	switch stateOf(t).Class {
 	case "running", "waiting", "idle":
@@ -106,7 +107,7 @@ func sandboxStatusWord(s *arbev1.Sandbox) string {
 	return s.Status
 }
 
-// answered tells who answers, after what people are asked to do.
+// answered says who answers, at the end of a sentence that asks people to do something.
 func answered(partner string) string {
 	if partner == "" {
 		return ""

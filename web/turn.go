@@ -6,8 +6,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// A turn of a bot is a group of rows under the bot's name: its steps, the commands that it ran, and its answer. While it
-// runs, the page has a block for it after the last row, in #writing, with the text so far.
+// A turn of a bot is a group of rows under the bot's name: its steps, the commands that it ran, and its answer. While the
+// turn runs, the page has a block for it after the last row, in #writing, with the text so far.
 
 func (a *app) stopTurn(w http.ResponseWriter, r *http.Request) error {
 	req := &arbev1.StopTurnRequest{ThreadId: r.PathValue("thread"), TurnId: r.PathValue("turn")}

@@ -12,9 +12,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestANewcomerIsAnswered takes a newcomer's way through the whole of arbe, with a scripted model. On a machine without a
-// key, a bot is mentioned and tells how to set a model. The key is pasted, and the bot answers with a command. It is stopped,
-// and tries again.
+// TestANewcomerIsAnswered follows a newcomer through all of arbe, with a scripted model. On a machine without a key, the
+// newcomer mentions a bot, which says how to set a model. The newcomer pastes the key, and the bot answers with a command. It
+// is stopped, and tries again.
 func TestANewcomerIsAnswered(t *testing.T) {
 	t.Parallel()
 	const key = "sk-pasted-by-the-newcomer"
@@ -64,7 +64,7 @@ func TestANewcomerIsAnswered(t *testing.T) {
 		b.until("nobody at work", "!document.querySelector('#writing article') && !document.title.includes('running')")
 		b.write("The thread works on.")
 		b.until("what was said", says("The thread works on.", 1))
-		// The thread began with the bot, so this is for it, too.
+		// The thread began with the bot, so this message is for the bot too.
 		b.until("a second signal", "document.querySelectorAll('.turn-end').length === 2")
 		b.do(chromedp.Click(chromedp.CSS(".turn-end a[href$='/models']")))
 		b.until("the page of models", "location.pathname.endsWith('/models')")
@@ -100,7 +100,7 @@ func TestANewcomerIsAnswered(t *testing.T) {
 			b.until("more than fits, below which Stop stands still", "document.querySelector('#scroller').scrollHeight > document.querySelector('#scroller').clientHeight")
 			b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
 			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test("+lastEnd+".innerText)")
-			// On a slow machine it is longer than what is rendered as Markdown.
+			// On a slow machine, the text is longer than the part that is rendered as Markdown.
 			b.until("what was written", "[...document.querySelectorAll('#log .step')].at(-1)?.innerText.includes('I write')")
 			b.until("that nothing runs", "!document.title.includes('running') && !document.querySelector('.places .status.running')")
 			eval[int](b, "([...document.querySelectorAll('.turn-end .again button')].at(-1).click(), 1)")

@@ -198,7 +198,7 @@ func TestHostileTurns(t *testing.T) {
 	contains(t, text, "&lt;script&gt;alert(1)", `<span class="diff-removed">-&lt;script&gt;`, `<span class="diff-added">+better`, "AGENTS.md")
 }
 
-// chunks are the deltas of a step.
+// chunks returns the deltas of a step.
 func chunks(list ...entry.PiChunk) string {
 	var b strings.Builder
 	for _, c := range list {
@@ -322,7 +322,7 @@ func TestAWaitOfATurn(t *testing.T) {
 	b.until("that it goes on", word+" === 'at work'")
 }
 
-// A turn with everything that one can have is accessible, on a desk and on a phone.
+// A turn with everything that a turn can have is accessible, on a desk and on a phone.
 func TestTurnsAreAccessible(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")

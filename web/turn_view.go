@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// nextOf returns what a reader can do after a turn without an answer; empty after one that a person stopped.
+// nextOf returns what a reader can do after a turn without an answer. It returns "" after a turn that a person stopped.
 func nextOf(end entry.TurnEnded) string {
 	if end.Outcome == entry.TurnStopped {
 		return ""
@@ -23,8 +23,8 @@ func nextOf(end entry.TurnEnded) string {
 // modelReasons are the reasons of failures that a change of the house's models and keys can fix.
 var modelReasons = []string{"no_model", "bad_key", "no_money", "unknown_model", "unreachable", "unreadable"}
 
-// mendOf returns the page on which the cause of a turn without an answer can be fixed, with its path. The path is empty if
-// there is no such page.
+// mendOf returns the page on which the cause of a turn without an answer can be fixed, with its path. The path is empty if no
+// page can fix it.
 func mendOf(v transcript.TurnEnd) (page, path string) {
 	end := v.End
 	switch {
@@ -38,8 +38,8 @@ func mendOf(v transcript.TurnEnd) (page, path string) {
 	return "", ""
 }
 
-// workText describes a turn's work and usage; empty if it did nothing: "worked for 40s · 3 commands · $0.02 ·
-// anthropic/claude".
+// workText describes a turn's work and usage: "worked for 40s · 3 commands · $0.02 · anthropic/claude". It returns "" if the
+// turn did nothing.
 func workText(s *entry.TurnSummary) string {
 	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
 		return ""
@@ -77,7 +77,7 @@ func costText(u entry.TurnUsage) string {
 	return dollars
 }
 
-// callTook is the duration of a tool call and tookText of a command, in milliseconds; empty before their ends.
+// callTook returns the duration of a tool call, and tookText that of a command, in milliseconds. Both return "" until the end.
 func callTook(v transcript.Call) string {
 	if v.Result == nil {
 		return ""
@@ -92,7 +92,7 @@ func tookText(v transcript.Command) string {
 	return decimal(v.Result.DurationMS)
 }
 
-// answerOf is the turn or run whose tool calls a row shows; empty for other rows.
+// answerOf returns the turn or run whose tool calls a row shows, or "" for any other row.
 func answerOf(r row) string {
 	if !r.Work {
 		return ""
@@ -100,7 +100,7 @@ func answerOf(r row) string {
 	return clip(entry.AnswerOf(r.Entry.ID), maxWord)
 }
 
-// diffClass is the class of a line of a unified diff.
+// diffClass returns the class of a line of a unified diff.
 func diffClass(line string) string {
 	switch {
 	case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):

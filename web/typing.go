@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// typingLasts is how long somebody is shown as writing after the last signal.
+	// typingLasts is how long a page shows somebody as writing after the last signal.
 	typingLasts = 6 * time.Second
 	// maxTyping limits the people who are shown by name.
 	maxTyping = 3
@@ -28,7 +28,7 @@ func (a *app) typing(w http.ResponseWriter, r *http.Request) error {
 
 // typists holds the others who are writing in a thread. It is not safe for concurrent use.
 type typists struct {
-	// until holds the times at which each stops being shown.
+	// until holds the time at which each stops being shown.
 	until map[string]time.Time
 	// over fires at the first of these times.
 	over *time.Timer
@@ -49,7 +49,7 @@ func (t *typists) next() {
 	}
 }
 
-// typingText tells who is writing: "Ada and Bob are writing…".
+// typingText says who is writing: "Ada and Bob are writing…".
 func typingText(names []string) string {
 	switch n := len(names); {
 	case n == 0:

@@ -27,7 +27,7 @@ func TestWhoIsWritingIsSeenByTheOthers(t *testing.T) {
 		b := b.in(t)
 		b.do(keysInto("#composer-text", "   hello there"))
 		f.until(t, "a sign of it", func() bool { return len(f.typed) == 1 })
-		f.types("typing01", f.me.Id) // of another tab
+		f.types("typing01", f.me.Id) // in another tab
 		f.types("typing02", bob)
 		f.types("typing01", bob)
 		b.until("that only another person is shown", line+" === 'Bob <b> is writing…'")

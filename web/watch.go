@@ -13,20 +13,20 @@ import (
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
-// maxWaiting limits how many events a slow browser may be behind. One that is further behind gets the whole view, so that it
-// takes no more memory.
+// maxWaiting limits how many events a slow browser may be behind. A browser that is further behind gets the whole view, so
+// that the waiting events take no more memory.
 const maxWaiting = 100
 
 // A sharedWatch serves all connections that show the same part of a house: each change is received once, rendered once and
 // sent to all of them. It watches with the session of one subscriber, the leader. When the leader leaves or loses access,
 // another subscriber becomes the leader. Each connection checks separately that its reader has access, because the watch runs
-// with the session of only one.
+// with only one session.
 type sharedWatch struct {
 	houses  arbev1connect.HouseServiceClient
 	log     *slog.Logger
 	key     string
 	request *arbev1.WatchHouseRequest
-	// render renders the watched rows as views, by the kind of topic that shows them. Nil means that no view changed.
+	// render renders the watched rows as views, by the kind of topic that shows them. It returns nil if no view changed.
 	render func(context.Context, *watched) (map[string]view, error)
 
 	mu          sync.Mutex
@@ -48,7 +48,7 @@ type view interface {
 	since(old view) []patch
 }
 
-// subscriber is one connection to a sharedWatch, which guards it with its lock.
+// subscriber is one connection to a sharedWatch. The watch's lock guards it.
 type subscriber struct {
 	// session is a context that carries the reader's session. It ends when the reader leaves.
 	session context.Context
@@ -73,7 +73,7 @@ type watched struct {
 	rest         string
 }
 
-// sharedWatches are all watches with subscribers, by their keys.
+// sharedWatches holds all watches with subscribers, by their keys.
 type sharedWatches struct {
 	mu  sync.Mutex
 	all map[string]*sharedWatch
@@ -97,7 +97,7 @@ func (ws *sharedWatches) join(key string, fresh func() *sharedWatch, g *subscrib
 	r.key, r.subscribers, r.changed = key, map[*subscriber]struct{}{}, make(chan struct{}, 1)
 	r.stop = func() {}
 	ws.all[key] = r
-	r.add(g) // before run, which ends if there is no subscriber
+	r.add(g) // before run, which ends without a subscriber
 	guard.Background(func() error { r.run(); return nil })
 	return r
 }
@@ -120,7 +120,7 @@ func (ws *sharedWatches) leave(r *sharedWatch, g *subscriber) {
 
 func (r *sharedWatch) notify() { wake(r.changed) }
 
-// wake puts a token into a channel of capacity one, unless it holds one.
+// wake puts a token into a channel of capacity one, unless the channel holds one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -154,12 +154,12 @@ func (r *sharedWatch) take(g *subscriber) ([]string, error) {
 	if f.cursor() != g.topic.cursor || g.topic.cursor == "" {
 		e.Patches = f.whole()
 	}
-	g.topic.cursor = "" // later states are not tracked: a subscriber that falls behind gets everything
+	g.topic.cursor = "" // later states are not tracked, because a subscriber that falls behind gets everything
 	line, err := e.line()
 	return []string{line}, err
 }
 
-// run watches until there is no subscriber.
+// run watches until no subscriber is left.
 func (r *sharedWatch) run() {
 	const firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
 	for pause := firstPause; ; {
@@ -229,7 +229,7 @@ func (r *sharedWatch) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // nothing to handle: its end was reported, or nobody needs it
+	defer func() { _ = stream.Close() }() // nothing to handle: the stream's end was reported, or nobody needs it
 	w := &watched{
 		threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{},
 		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{}, bots: map[string]*arbev1.Bot{},
@@ -327,7 +327,7 @@ func (r *sharedWatch) publish(ctx context.Context, w *watched) error {
 	return nil
 }
 
-// topicID is the id in the names of the topics.
+// topicID returns the id in the names of the topics.
 func (r *sharedWatch) topicID() string {
 	if len(r.request.ThreadIds) > 0 {
 		return r.request.ThreadIds[0]

@@ -1,18 +1,18 @@
 // Package web is arbe in a browser: pages rendered on the server, kept live by Datastar over SSE.
 //
 // It is a client of the services like any other. Everything it shows and does goes through the generated Connect clients
-// (services.go), in-process, on behalf of the person whose session the request carries. So whatever a person can do here, a
-// program can do too, and permissions are decided behind the services, never here.
+// (services.go), in-process, on behalf of the person whose session the request carries. So a program can do whatever a person
+// can do here. Permissions are decided behind the services, never here.
 //
-// Layout: a page is three files, each of which uses only the ones after it: <page>.go answers its requests, <page>.templ is
-// its HTML, and <page>_view.go holds the data that the HTML shows. A request goes from the table below to a handler that
-// returns an error; [app.page] shows every error on the one error page (fail.go). Package transcript turns the entries of a
-// thread into rows, in the same way for a page (thread.go), for older entries (entries.go) and for the live tail (tail.go);
-// row.go has the view of each.
+// Layout: a page is three files. Each uses only those after it: <page>.go answers requests, <page>.templ is the HTML, and
+// <page>_view.go holds the data that the HTML shows. A request goes from the table below to a handler that returns an error;
+// [app.page] shows every error on the one error page (fail.go). Package transcript turns the entries of a thread into rows,
+// in the same way for a page (thread.go), for older entries (entries.go) and for the live tail (tail.go); row.go has the view
+// of each.
 //
 // The rules to remember: a page is complete and useful without a script; text that people wrote reaches HTML only through
 // templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar expression; and a
-// live event must be harmless when it arrives twice (tail.go explains how).
+// live event is harmless when it arrives twice (tail.go explains how).
 package web
 
 import (
@@ -36,7 +36,7 @@ type Config struct {
 	// Secure reports that browsers reach the app only over https. Cookies are then sent over https only. Defaults to
 	// false.
 	Secure bool
-	// Previews is the address below which previews have their hosts. If it is nil, there are no previews.
+	// Previews is the address below which previews have their hosts. If it is nil, previews are off.
 	Previews *url.URL
 	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
@@ -180,7 +180,7 @@ const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src '
 func hardened(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. Therefore no expression contains text
+		// Datastar compiles the expressions in attributes, and needs 'unsafe-eval' for that. So no expression contains text
 		// that people wrote.
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")

@@ -68,7 +68,7 @@ func TestALongAnswerIsSentInPieces(t *testing.T) {
 			w.write(entry.PiChunk{Kind: "text", Text: text})
 			paint(fmt.Sprintf("code %d\n", n))
 		}
-		// It is sent again with each paint, but the longer it is, the fewer paints there are.
+		// Each paint sends it again, but the longer it is, the rarer the paints are.
 		if most := int(time.Since(began)/(120*time.Millisecond)+2) * 16 << 10; sent > most {
 			t.Errorf("for %d bytes of code the page got %d, want at most %d", written, sent, most)
 		}
@@ -187,7 +187,7 @@ func TestATurnThatBeganFarUp(t *testing.T) {
 	b.until("what it writes, once, with its name and clock", "document.querySelectorAll('#writing article').length === 1 && document.querySelector('#writing em')?.innerText === 'was' && document.querySelector('#writing header').innerText.includes('Bee') && /^[1-4]m/.test(document.querySelector('#writing .elapsed').innerText)")
 	f.answers("turnfarup")
 	b.until("its answer", "!document.querySelector('#writing article') && [...document.querySelectorAll('#log strong')].at(-1)?.innerText === 'list' && !!document.querySelector('.answer-foot')")
-	// Only a page that has seen, or looked up, why it began and what it replies to knows these.
+	// Only a page that has seen or looked up why the turn began and what it replies to can show these.
 	const shown = "[...document.querySelectorAll('#log .entry')].slice(-2).map(e => e.innerText.replace(/why\\?|Edit and ask again/g, '').replace(/↩.*/, '').replace(/\\s+/g, ' ').trim()).join('\\n')"
 	before := eval[string](b, shown)
 	b.open("/threads/turnfarup")

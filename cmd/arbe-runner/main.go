@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// A stopped box ends its processes this way; the run is then found to be lost, and can be continued.
+	// A box that stops ends its processes with SIGTERM. arbe then finds that the run is lost, and the run can be continued.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := runner.Main(ctx, os.Args[1:], os.Environ(), all.Named)
 	stop()

@@ -24,10 +24,10 @@ type app struct {
 
 	// The flags of every verb.
 	json, quiet                        bool
-	pager                              *pager // nil if there is no terminal, or nothing to page
+	pager                              *pager // nil without a terminal, or if nothing is paged
 	hostFlag, profileFlag, dataDirFlag string
 
-	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same one.
+	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same server.
 	chosen *target
 
 	// started is set once a verb runs, because an error before that is a mistake in the command line.
@@ -63,7 +63,7 @@ func encodeJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// row is one thing of a list: its id, its view for programs, and its columns for people.
+// row is one item of a list: its id, its view for programs, and its columns for people.
 type row struct {
 	id      string
 	view    any
@@ -115,7 +115,7 @@ func (a *app) when(t time.Time) string {
 // dim makes text faint on a terminal that shows colours, unless NO_COLOR is set.
 func (a *app) dim(text string) string { return a.dimOn(a.out, text) }
 
-// dimErr is [app.dim] for stderr.
+// dimErr is like [app.dim], for stderr.
 func (a *app) dimErr(text string) string { return a.dimOn(a.err, text) }
 
 func (a *app) dimOn(stream any, text string) string {
@@ -140,8 +140,8 @@ func isTerminal(stream any) bool {
 // colours are the escape sequences that only colour the text after them.
 var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
-// printable makes other people's text safe for a terminal, because invisible characters can change what it shows and does: it
-// drops colours, and replaces every other such character except newline and tab by a mark.
+// printable makes other people's text safe for a terminal, because invisible characters can change what the terminal shows
+// and does. It drops colours, and replaces every other invisible character except newline and tab by a mark.
 func printable(text string) string {
 	return entry.Visible(colours.ReplaceAllString(text, ""), func(r rune) string {
 		switch r {
@@ -154,7 +154,7 @@ func printable(text string) string {
 	})
 }
 
-// oneLine is [printable] for a cell of a table, where a newline or a tab would end the cell.
+// oneLine is like [printable], for a cell of a table, which a newline or a tab would end.
 func oneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
 }

@@ -54,7 +54,7 @@ func openApprovals(ctx context.Context, c *arbe.Client, house, thread string) ([
 	})
 }
 
-// searched returns the houses in which ids are looked up: the named one, or all of the caller's.
+// searched returns the houses to look up ids in: the named house, or all houses of the caller.
 func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids []string, err error) {
 	if first(house, a.getenv("ARBE_HOUSE")) != "" {
 		house, err = a.inHouse(ctx, c, house)
@@ -67,7 +67,8 @@ func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids [
 	return ids, err
 }
 
-// getApproval returns the request that a person named: a waiting one by the beginning of its id, any by its whole id.
+// getApproval returns the request that a person named. The beginning of an id names a waiting request, and a whole id names
+// any request.
 func (a *app) getApproval(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Approval, error) {
 	houses, err := a.searched(ctx, c, house)
 	if err != nil {
@@ -193,7 +194,7 @@ func stateOf(p *arbev1.Approval) string {
 const shownArguments = 4 << 10
 
 // argumentLines returns the arguments of a call as lines. Each line of a text is indented, so that it cannot pass for another
-// argument. With a limit in bytes, further lines are left out, and the last line tells how many bytes those have.
+// argument. A limit in bytes leaves out further lines, and the last line then says how many bytes they have.
 func argumentLines(text json.RawMessage, limit int) (lines []string) {
 	used := 0
 	for _, p := range entry.Arguments(text) {
@@ -346,7 +347,7 @@ func houseAsk(a *app) *cobra.Command {
 			}
 			view := struct {
 				HouseID string   `json:"house_id"`
-				Ask     []string `json:"ask"` // always there
+				Ask     []string `json:"ask"` // always present
 			}{id, append([]string{}, got.GetHouse().GetAsk()...)}
 			return a.show(id, view, func() string { return first(strings.Join(view.Ask, ", "), "no tool") })
 		}),
@@ -356,7 +357,7 @@ func houseAsk(a *app) *cobra.Command {
 	return cmd
 }
 
-// namesIn splits arguments that may each hold several names, separated by commas. It skips empty names.
+// namesIn splits arguments that may each hold several names separated by commas. It skips empty names.
 func namesIn(args []string) *arbev1.Names {
 	n := &arbev1.Names{}
 	for _, arg := range args {

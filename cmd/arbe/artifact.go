@@ -20,8 +20,8 @@ func (a *app) placeFlags(cmd *cobra.Command, p *place) {
 	a.houseFlag(cmd, &p.house)
 }
 
-// find completes a place: the named thread, else the named house, else $ARBE_THREAD, else the house to work in. One of the
-// two is empty.
+// find completes a place: the named thread, else the named house, else $ARBE_THREAD, else the house to work in. It sets only
+// one of the two fields.
 func (p *place) find(ctx context.Context, a *app, c *arbe.Client) (err error) {
 	switch {
 	case p.house != "" && p.thread != "":

@@ -37,8 +37,8 @@ func artifactGet(a *app) *cobra.Command {
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}
-			// Not to a terminal: anyone in the house may have written the bytes, and control characters can change what a
-			// terminal shows and does.
+			// Do not write to a terminal. Anyone in the house may have written the bytes, and control characters can change
+			// what a terminal shows and does.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
@@ -73,8 +73,8 @@ func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error
 	return a.printJSON(viewArtifact(got.GetArtifact()))
 }
 
-// writeWhole replaces a file with the complete content, or leaves it unchanged. It writes directly to anything but a file,
-// such as a pipe, because that cannot be replaced.
+// writeWhole replaces a file with the complete content, or leaves it unchanged. It writes directly to anything that is not a
+// file, such as a pipe, because that cannot be replaced.
 func writeWhole(path string, content io.Reader) error {
 	unwritable := fault.Newf(fault.Precondition, "name another file with --output", "cannot write %s", path)
 	at, flags := filepath.Join(filepath.Dir(path), ".arbe-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL
@@ -104,7 +104,7 @@ func writeWhole(path string, content io.Reader) error {
 	return nil
 }
 
-// interrupted is the error of bytes that were cut off.
+// interrupted returns the error for bytes that were cut off.
 func interrupted(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err

@@ -20,7 +20,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The exit codes of arbe ask without an answer. They differ from those of errors, because the question was asked.
+// The exit codes of arbe ask without an answer. They differ from the codes of errors, because the question was asked.
 const (
 	exitBotFailed   = 10
 	exitBotStopped  = 11
@@ -32,7 +32,7 @@ const (
 // reasonNoMoney is the reason of a turn that failed because the model's provider demands payment.
 const reasonNoMoney = "no_money"
 
-// stopTime limits how long arbe tries to stop a bot before it exits because it cannot write its own output.
+// stopTime limits how long arbe tries to stop a bot when it cannot write its own output and must exit.
 const stopTime = 10 * time.Second
 
 // ask asks a bot something.
@@ -82,7 +82,7 @@ func ask(a *app) *cobra.Command {
 	return cmd
 }
 
-// askFlags holds the flags of arbe ask: parts of the question, and whom and where to ask.
+// askFlags holds the flags of arbe ask: the parts of the question, whom to ask, and where.
 type askFlags struct {
 	arbe.Question
 	bot, thread, house string
@@ -145,8 +145,8 @@ func (f *askFlags) address(ctx context.Context, a *app, c *arbe.Client, q *arbe.
 	return err
 }
 
-// question returns the text that the arguments ask. It reads one byte more of stdin than an entry may have, so that a longer
-// text is refused rather than cut.
+// question returns the text of the question. It reads one byte more of stdin than an entry may have, so that a longer text is
+// refused and not cut.
 func (a *app) question(ctx context.Context, args []string) (string, error) {
 	if len(args) == 0 {
 		if !hasInput(a.in) {
@@ -179,7 +179,7 @@ type asking struct {
 	escape         string
 
 	mu sync.Mutex
-	// turn is the answering turn; empty before it begins. stopping reports that it should be stopped.
+	// turn is the turn that answers. It is empty until that begins. stopping reports that the turn should be stopped.
 	turn     string
 	stopping bool
 }
@@ -190,7 +190,7 @@ type unreadError struct{ err error }
 func (e *unreadError) Error() string { return "the answer cannot be written: " + e.err.Error() }
 
 func (q *asking) run(ctx context.Context) error {
-	// Ctrl-C is meant for the bot. If the reader of the output goes away, that stops the bot too.
+	// Ctrl-C is for the bot. If the reader of the output goes away, the bot stops too.
 	ctx, end := q.app.handleInterrupts(ctx, q.interrupt)
 	defer end()
 
@@ -215,7 +215,7 @@ func (q *asking) run(ctx context.Context) error {
 	return q.end()
 }
 
-// interrupt makes the first Ctrl-C stop the bot, and the second one end arbe, until ctx ends.
+// interrupt makes the first Ctrl-C stop the bot and the second one end arbe, until ctx ends.
 func (q *asking) interrupt(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
 	for first := true; ; first = false {
 		select {
@@ -282,7 +282,7 @@ func (q *asking) take(ctx context.Context, p arbe.Piece) error {
 	return nil
 }
 
-// shows reports whether a person or a pipe gets the text while it is written.
+// shows reports whether a person or a pipe gets the text while the bot writes it.
 func (q *asking) shows() bool { return !q.app.json && !q.app.quiet }
 
 // tell prints on stderr what the bot is doing, and separates the next text from it.
@@ -337,7 +337,7 @@ func (q *asking) write(text string) error {
 	return nil
 }
 
-// left explains an error after which nothing more arrives.
+// left explains an error that ends the answer.
 func (q *asking) left(ctx context.Context, err error) error {
 	if lost := q.endLine(); lost != nil {
 		return exitCode(exitPipe)
@@ -381,7 +381,7 @@ type askWorkView struct {
 	Commands   int             `json:"commands"`
 	DurationMS int64           `json:"duration_ms"`
 	Usage      entry.TurnUsage `json:"usage"`
-	// CostUSD is absent if the model's price is not known.
+	// CostUSD is absent if the model's price is unknown.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 	Cut     bool     `json:"cut,omitempty"`
 }

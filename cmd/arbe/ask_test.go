@@ -19,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// models returns the models of the scripts with bots; any other is as in [modeltest.ByName].
+// models answers for the models of the scripts with bots. Any other model answers as in [modeltest.ByName].
 func models(r *modeltest.Request) modeltest.Reply {
 	done := r.Last().Role == "tool"
 	switch r.Model {
@@ -42,7 +42,7 @@ func models(r *modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "run_command", Arguments: `{"command":"echo from the sandbox"}`}}}
 		}
 		return modeltest.Reply{Text: "It printed a line."}
-	case "claude-sonnet-4-5", "claude-haiku-4-5": // whose price is known; a call of the first costs about $0.30
+	case "claude-sonnet-4-5", "claude-haiku-4-5": // models with a known price; a call of the first costs about $0.30
 		usage := &modeltest.Usage{Output: 20_000}
 		if done {
 			return modeltest.Reply{Text: "There are some.", Usage: usage}
@@ -75,15 +75,15 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 	return server, []string{"ANTHROPIC_API_KEY=sk-test", "ANTHROPIC_BASE_URL=" + server.URL, "ARBE_MODEL=anthropic/plain", "OPENAI_API_KEY=", "OPENAI_BASE_URL="}
 }
 
-// TestScriptsWithBots plays scripts against servers whose models are scripted. Each has a server of its own, because a
-// step is taken by any answer that is held. Beside the commands of [TestScripts] there is
+// TestScriptsWithBots plays scripts against servers whose models are scripted. Each script has its own server, because any
+// held answer may take a step. In addition to the commands of [TestScripts], scripts have:
 //
 //	step [N]   lets a held answer of a model write its next part, N times
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits", "testdata/think"} {
 		server, settings := modelServer(t)
-		if dir == "testdata/think" { // which has models that cannot think
+		if dir == "testdata/think" { // these scripts have models that cannot think
 			settings = append(settings, "OPENAI_API_KEY=sk-test", "OPENAI_BASE_URL="+server.URL+"/v1")
 		}
 		step := func(ts *testscript.TestScript, _ bool, args []string) {

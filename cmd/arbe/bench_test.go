@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// BenchmarkProgram measures the built program as a shell sees it, from its start to its end: arbe version, which is only the
-// program's own start, and arbe x true in a thread with a running sandbox. Build it first, as make bench does.
+// BenchmarkProgram measures the built program as a shell sees it, from its start to its end. It runs arbe version, which only
+// starts the program, and arbe x true in a thread with a running sandbox. Build the program first, as make bench does.
 func BenchmarkProgram(b *testing.B) {
 	program, err := filepath.Abs("../../bin/arbe")
 	if err != nil {
@@ -47,5 +47,5 @@ func BenchmarkProgram(b *testing.B) {
 	slices.Sort(runs)
 	b.ReportMetric(starts[len(starts)/2], "start-ms")
 	b.ReportMetric(runs[len(runs)/2], "x-ms")
-	b.ReportMetric(0, "ns/op") // of both
+	b.ReportMetric(0, "ns/op") // meaningless over both
 }

@@ -40,7 +40,7 @@ func botEdit(a *app) *cobra.Command {
 			return a.edit(ctx, edited{
 				noun: "bot", verb: "arbe bot edit @" + b.GetHandle(), text: text,
 				change: func(from io.Reader) error {
-					// A limit that the text leaves out must stay, although the call replaces all of them.
+					// A limit that the text leaves out must stay, although the call replaces all limits.
 					f := botFile{Limits: new(limitsOf(b.GetLimits()))}
 					if err := readBot(from, &f); err != nil {
 						return err
@@ -89,8 +89,8 @@ func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f bo
 	return a.show(now.GetId(), viewBot(now), func() string { return "changed @" + now.GetHandle() })
 }
 
-// changePolicies changes the policies of a bot to match its file. It changes policies before it deletes others, so that a
-// mistake in one leaves the bot awake.
+// changePolicies changes the policies of a bot to match its file. It changes policies before it deletes any, so that a
+// mistake in one policy leaves the bot awake.
 func changePolicies(ctx context.Context, c *arbe.Client, b *arbev1.Bot, wanted []botWaker) error {
 	has := func(id string) bool {
 		return slices.ContainsFunc(b.GetPolicies(), func(p *arbev1.Policy) bool { return p.GetId() == id })

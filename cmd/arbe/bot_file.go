@@ -26,14 +26,14 @@ type botFile struct {
 	Policies     *[]botWaker `yaml:"policies,omitempty"`
 }
 
-// botLimits are the limits of a bot; 0 means the default.
+// botLimits are the limits of a bot. A limit of 0 means the default.
 type botLimits struct {
 	TurnSteps    int32   `json:"turn_steps,omitempty" yaml:"turn_steps"`
 	TurnTokens   int64   `json:"turn_tokens,omitempty" yaml:"turn_tokens"`
 	TurnUSD      float64 `json:"turn_usd,omitempty" yaml:"turn_usd"`
 	TurnMinutes  int32   `json:"turn_minutes,omitempty" yaml:"turn_minutes"`
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty" yaml:"thread_usd_day"`
-	// AnswerMinutes limits how long it waits for a person's answer.
+	// AnswerMinutes limits how long the bot waits for a person's answer.
 	AnswerMinutes int32 `json:"answer_minutes,omitempty" yaml:"answer_minutes"`
 }
 
@@ -61,7 +61,7 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 	for _, p := range b.GetPolicies() {
 		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{},
 			Tools: new(append([]string{}, p.GetToolIds()...)), Enabled: new(p.GetEnabled())}
-		// Read it as YAML, a superset of JSON, so that a whole number stays one.
+		// Read it as YAML, a superset of JSON, so that whole numbers stay whole.
 		if err := yaml.Unmarshal([]byte(p.GetConfig()), &w.Config); err != nil {
 			return f, fault.Newf(fault.Internal, "edit it with another program", "the config of policy %s is not a JSON object", p.GetId()).Because(err)
 		}
@@ -70,7 +70,7 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 	return f, nil
 }
 
-// tools returns the names of its tools as in the contract; nil if the file does not name them.
+// tools returns the names of its tools as in the contract, or nil if the file does not name them.
 func (w botWaker) tools() *arbev1.Names {
 	if w.Tools == nil {
 		return nil
@@ -90,7 +90,7 @@ func (w botWaker) config() (string, error) {
 	return string(text), nil
 }
 
-// maxBotFile limits a bot's file: instructions have at most 64 KiB.
+// maxBotFile limits a bot's file. Instructions have at most 64 KiB.
 const maxBotFile = 1 << 20
 
 func readBot(from io.Reader, to *botFile) error {

@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// completionTime limits how long a shell waits for proposals, because a completion that hangs is worse than none.
+// completionTime limits how long a shell waits for proposals. No completion is better than one that hangs.
 const completionTime = time.Second
 
 // completer returns the things that a shell may propose.
@@ -55,7 +55,7 @@ func proposals(all []thing, typed string) (found []cobra.Completion) {
 	return found
 }
 
-// proposesFirst is [app.proposes] for the first argument of a verb only.
+// proposesFirst is like [app.proposes], but only for the first argument of a verb.
 func (a *app) proposesFirst(values completer) cobra.CompletionFunc {
 	first := a.proposes(values)
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -92,7 +92,7 @@ func (a *app) environments(ctx context.Context, c *arbe.Client) ([]thing, error)
 	return a.ofHouse(ctx, c, environmentsOf)
 }
 
-// sandboxes proposes the house's sandboxes that were not deleted.
+// sandboxes proposes the house's sandboxes, except deleted ones.
 func (a *app) sandboxes(ctx context.Context, c *arbe.Client) (found []thing, err error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {

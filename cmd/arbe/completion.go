@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completion prints the scripts with which shells complete arbe's command lines. It reaches no server.
+// completion prints the scripts with which shells complete arbe's command lines. It calls no server.
 func completion(a *app) *cobra.Command {
 	shell := func(name, load string, write func(root *cobra.Command, to io.Writer) error) func(*app) *cobra.Command {
 		return func(a *app) *cobra.Command {

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// destroying is the annotation of a destructive verb. Its value is the flag that makes the verb destructive; empty if it
-// always is.
+// destroying is the annotation of a destructive verb. Its value is the flag that makes the verb destructive, or "" if the
+// verb always is.
 const destroying = "destroying"
 
 // destroys marks a destructive verb: with the flag of this name, or always if the name is empty. The verb gets --yes, and
@@ -25,7 +25,7 @@ func destroys(cmd *cobra.Command, yes *bool, with string) {
 }
 
 // checkConfirmable refuses a destructive verb without --yes if nobody can be asked. It runs before the verb, so that a script
-// learns it whatever the arguments are.
+// fails whatever the arguments are.
 func (a *app) checkConfirmable(cmd *cobra.Command) error {
 	with, is := cmd.Annotations[destroying]
 	yes, _ := cmd.Flags().GetBool("yes")
@@ -89,7 +89,7 @@ func (a *app) askHidden(ctx context.Context, question string, args ...any) (text
 		return string(text), err
 	})
 	fmt.Fprintln(a.err)
-	if ctx.Err() != nil { // the read continues, and would leave the terminal without echo
+	if ctx.Err() != nil { // the read continues, and leaves the terminal without echo
 		_ = term.Restore(int(in.Fd()), before)
 	}
 	return text, err

@@ -14,7 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// destruction matches the names of verbs and flags that end something for good.
+// destruction matches the names of verbs and flags that destroy something for good.
 var destruction = regexp.MustCompile(`^(delete|destroy|remove|revoke|leave|drop|purge|forget|wipe)\b`)
 
 // harmless lists flags whose names sound destructive but whose effect can be undone.
@@ -43,13 +43,13 @@ func TestAVerbThatDestroysAsksOrIsToldYes(t *testing.T) {
 		}
 		found++
 		args := strings.Fields(cmd.CommandPath())[1:]
-		for range strings.Count(cmd.Use, " ") { // its arguments are capitals
+		for range strings.Count(cmd.Use, " ") { // its arguments are in capitals
 			args = append(args, "something")
 		}
 		if with != "" {
 			args = append(args[:len(strings.Fields(cmd.CommandPath()))-1], "--"+with)
 		}
-		// There is no server: a verb that calls one fails otherwise.
+		// No server is running, so a verb that calls a server fails with another error.
 		var out, said bytes.Buffer
 		a := &app{in: strings.NewReader("y\n"), out: &out, err: &said, getenv: func(string) string { return "" }}
 		if code := a.run(context.Background(), args); code != fault.Invalid.ExitCode() || !strings.Contains(said.String(), "pass --yes") || out.Len() > 0 {

@@ -72,7 +72,7 @@ func (a *app) runFor(ctx context.Context, c *arbe.Client, thread string, argv []
 	}
 	result, err := c.Run(ctx, req, opts...)
 	if err != nil {
-		if result == nil && ctx.Err() != nil { // nobody waits for it any more
+		if result == nil && ctx.Err() != nil { // the person no longer waits for it
 			(&execution{app: a, client: c, req: req}).cancelUnread(ctx)
 		}
 		return err
@@ -117,7 +117,7 @@ func (a *app) copyFrom(ctx context.Context, c *arbe.Client, from remotePath, to 
 	unpacked := make(chan error, 1)
 	go func() {
 		err := (&unpacking{root: root, from: base, to: name, skipped: func(what string) { a.say("arbe: left out: %s", printable(what)) }}).run(archive)
-		archive.CloseWithError(err) // otherwise the rest, which is padding, would wait for a reader
+		archive.CloseWithError(err) // otherwise the rest, which is padding, waits for a reader
 		unpacked <- err
 	}()
 	err = a.runFor(ctx, c, from.thread, []string{"/bin/sh", "-c", send, "send", from.path}, arbe.WithOutput(w, &said))
@@ -177,7 +177,7 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		return u.file(at, mode, content)
 	case tar.TypeSymlink:
-		// It must stay inside the copy, so that later users of the copy are not led elsewhere either.
+		// A link must stay inside the copy, so that it does not lead later users of the copy elsewhere either.
 		target := path.Join(path.Dir(at), h.Linkname)
 		if path.IsAbs(h.Linkname) || u.to != "." && target != u.to && !strings.HasPrefix(target, u.to+"/") || !filepath.IsLocal(target) {
 			u.skipped(h.Name + " -> " + h.Linkname)
@@ -198,7 +198,7 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// file replaces whatever is there by a file, so that it writes neither through a link nor into a pipe.
+// file replaces whatever exists at a path by a file, so that it writes neither through a link nor into a pipe.
 func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	if info, err := u.root.Lstat(at); err == nil && !info.IsDir() {
 		if err := u.root.Remove(at); err != nil {
@@ -213,8 +213,8 @@ func (u *unpacking) file(at string, mode fs.FileMode, content io.Reader) error {
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
-// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears all
-// at once. receiveDirectory does the same for an archive of a directory's contents.
+// receiveFile writes the input to the path $1, or into it as $2 if it is a directory, with the mode $3. The file appears
+// complete. receiveDirectory does the same for an archive of a directory's contents.
 const (
 	receiveFile = `set -e; t=$1; if [ -d "$t" ]; then t=${t%/}/$2; fi
 n=$(dirname -- "$t")/.arbe-cp-$$; trap 'rm -f -- "$n"' EXIT; cat >"$n"; chmod "$3" "$n"; mv -f -- "$n" "$t"`

@@ -63,7 +63,7 @@ func TestFilesAreCopiedToAndFromASandbox(t *testing.T) {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 
-	// A sandbox's archive is written nowhere else, and never through a local link.
+	// A sandbox's archive is never written anywhere else, or through a local link.
 	outside := filepath.Join(dir, "outside")
 	if err := os.WriteFile(outside, []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)

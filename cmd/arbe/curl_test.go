@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The examples of docs/curl.md work, in their order, with the ids that each answers.
+// The examples of docs/curl.md work in their order, with the ids that each returns.
 func TestExamplesOfCurl(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -21,7 +21,7 @@ func TestExamplesOfCurl(t *testing.T) {
 	}
 	server := startUp(t)
 	env := append(os.Environ(), "ARBE_HOST="+server.host, "ARBE_TOKEN="+server.token, "http_proxy=", "NO_PROXY=*")
-	// What each of them answers, and the variable in which the page keeps an id of it.
+	// What each example returns, and the variable in which the page keeps an id from it.
 	examples := []struct{ answers, id, keeps string }{
 		{`^\{"houses":\[\{"id":`, `"id":"([^"]+)"`, "HOUSE"},
 		{`"name":"the build"`, `"id":"([^"]+)"`, "THREAD"},
@@ -37,7 +37,7 @@ func TestExamplesOfCurl(t *testing.T) {
 		line := exec.Command("sh", "-eu", "-c", blocks[i][1])
 		line.Env = env
 		answer, err := line.Output()
-		// Programs must not rely on the spaces that an encoder of messages puts in.
+		// Programs must not rely on the spaces that an encoder adds to messages.
 		text := regexp.MustCompile(`([,:]) +`).ReplaceAllString(string(answer), "$1")
 		if err != nil || !regexp.MustCompile(want.answers).MatchString(text) {
 			t.Fatalf("%s answers %q (%v), want %s", blocks[i][1], answer, err, want.answers)

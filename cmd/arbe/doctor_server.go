@@ -41,7 +41,7 @@ const (
 	untried verdict = "untried"
 )
 
-// examination examines a server with what every member may do.
+// examination examines a server, using only what every member may do.
 type examination struct {
 	app    *app
 	client *arbe.Client
@@ -57,7 +57,7 @@ func (e *examination) failed(part string, err error) finding {
 	return finding{part, problem, f.Message, f.Next}
 }
 
-// inHouse returns the house to examine, or a finding that says which to name.
+// inHouse returns the house to examine, or a finding that asks for its name.
 func (e *examination) inHouse(ctx context.Context, part string) (string, []finding) {
 	id, err := e.app.inHouse(ctx, e.client, e.house)
 	if err != nil {
@@ -116,11 +116,11 @@ func (e *examination) ready(ctx context.Context) (line string, date time.Time, t
 	if err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable || strings.HasPrefix(line, "<") {
 		err = fmt.Errorf("/readyz answers %s", res.Status)
 	}
-	date, _ = http.ParseTime(res.Header.Get("Date")) // without one, its clock is unknown
+	date, _ = http.ParseTime(res.Header.Get("Date")) // without a date, its clock is unknown
 	return line, date, took, err
 }
 
-// models examines what models the house has, as the server sees them.
+// models examines which models the house has, as the server sees them.
 func (e *examination) models(ctx context.Context) (found []finding) {
 	house, without := e.inHouse(ctx, "models of the house")
 	if without != nil {
@@ -169,7 +169,7 @@ func (e *examination) sandbox(ctx context.Context) []finding {
 	return e.fromInside(ctx, thread, door)
 }
 
-// door returns the address of the stream door for programs in sandboxes of the house's default environment.
+// door returns the address of the stream door that programs use in sandboxes of the house's default environment.
 func (e *examination) door(ctx context.Context, house string) (string, error) {
 	h, err := e.client.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house})
 	if err != nil {
@@ -190,7 +190,7 @@ func (e *examination) door(ctx context.Context, house string) (string, error) {
 }
 
 // fromInside runs a program in the sandbox that asks the door for a stream without a credential. An arbe server refuses that
-// with 401, and nothing else is likely to.
+// with 401. Other servers are unlikely to.
 func (e *examination) fromInside(ctx context.Context, thread, door string) []finding {
 	const line = `if command -v curl >/dev/null; then curl -sS -m 20 -o /dev/null -w '%%{http_code}' '%[1]s' 2>&1
 elif command -v wget >/dev/null; then wget -T 20 -t 1 -S -O /dev/null '%[1]s' 2>&1 | sed -n 's/.*HTTP[^ ]* \([0-9]*\).*/\1/p' | tail -n 1
@@ -220,7 +220,7 @@ else echo none; fi`
 	return []finding{started, {Part: "door from a sandbox", Status: problem, Says: door + " does not answer as an arbe server does: " + said, Next: next}}
 }
 
-// remove deletes the thread and its sandbox. What cannot be deleted stays visible in the house, under its name.
+// remove deletes the thread and its sandbox. If it cannot delete one, that stays visible in the house under its name.
 func (e *examination) remove(ctx context.Context, thread string) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()

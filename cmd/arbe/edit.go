@@ -69,8 +69,8 @@ func (a *app) edit(ctx context.Context, e edited) error {
 	return nil
 }
 
-// runEditor runs an editor until it has ended, and reports whether SIGTERM was to end it. A Ctrl-C is meant for the editor, which gets
-// it from the terminal.
+// runEditor runs an editor until it ends, and reports whether a SIGTERM asked arbe to end. A Ctrl-C is for the editor, which
+// gets it from the terminal.
 func (a *app) runEditor(editor *exec.Cmd) (terminated bool, _ error) {
 	coming, giveBack := a.signals.takeOver()
 	defer giveBack()
@@ -86,7 +86,7 @@ func (a *app) runEditor(editor *exec.Cmd) (terminated bool, _ error) {
 		case came := <-coming:
 			if came == syscall.SIGTERM {
 				terminated = true
-				_ = editor.Process.Signal(came) // an error means that it has ended
+				_ = editor.Process.Signal(came) // an error means that the editor has ended
 			}
 		}
 	}

@@ -18,16 +18,16 @@ type entryPrinter struct {
 	client *arbe.Client
 	thread string
 
-	house string             // of the thread; known once a name was looked up
-	names map[string]string  // of agents
-	live  map[string]*output // of commands that run, by the id their result will have
+	house string             // the thread's house; known once a name was looked up
+	names map[string]string  // the names of agents
+	live  map[string]*output // the output of running commands, by the id that their result will have
 
-	// writes is the turn, if any, whose text is shown while it is written. Only one is, because the texts of several would
-	// mix. draft is the text so far.
+	// writes is the turn, if any, whose text is shown while it is written. Only one turn is shown, because the texts of
+	// several would mix. draft is the text so far.
 	writes string
 	draft  arbe.Draft
 
-	midLine bool // live output has not ended its line
+	midLine bool // the live output has not ended its line
 }
 
 func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
@@ -67,8 +67,8 @@ func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
 	return head
 }
 
-// delta shows a person a piece of the output of a running command. Programs get the log only, because deltas may be
-// missed or repeated.
+// delta shows a person a piece of the output of a running command. Programs get only the log, because deltas may be missed or
+// repeated.
 func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	if p.app.json || p.app.quiet {
 		return nil
@@ -149,7 +149,7 @@ func (p *entryPrinter) endLine() {
 	}
 }
 
-// finish shows the rest of a command's output and returns the text about its end.
+// finish shows the rest of a command's output, and returns the text about the command's end.
 func finish(shown *output, result *arbev1.Entry) (string, error) {
 	p, _ := decode(result)
 	r, ok := p.(entry.CommandResult)
@@ -159,7 +159,7 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 	return strings.TrimPrefix(r.Error+"\n["+r.Outcome()+"]", "\n"), shown.rest(r)
 }
 
-// liveWriter prints a command's output, made [printable].
+// liveWriter prints a command's output, after [printable] has made it safe.
 type liveWriter struct{ *entryPrinter }
 
 func (w liveWriter) Write(text []byte) (int, error) {
@@ -171,8 +171,8 @@ func (w liveWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// author returns the name of an entry's author, or the id if the name cannot be read, because a log is worth printing without
-// names too.
+// author returns the name of an entry's author. If the name cannot be read it returns the id, because a log is worth printing
+// without names too.
 func (p *entryPrinter) author(ctx context.Context, id string) string {
 	if id == "" {
 		return "arbe"
@@ -205,7 +205,7 @@ func plain(e *arbev1.Entry) string {
 
 func decode(e *arbev1.Entry) (entry.Payload, bool) { return entry.Decode(domain(e)) }
 
-// doesTo is [entry.DoesTo].
+// doesTo is [entry.DoesTo], for an entry of the API.
 func doesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
 	return entry.DoesTo(domain(e), kind)
 }

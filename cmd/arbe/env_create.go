@@ -124,7 +124,7 @@ func nameOfRepo(repo string) string {
 	return repo[strings.LastIndexAny(repo, "/:")+1:]
 }
 
-// environmentFrom reads an environment's file; - is stdin, and an empty path an empty environment.
+// environmentFrom reads an environment's file. The path - is stdin, and an empty path is an empty environment.
 func (a *app) environmentFrom(ctx context.Context, path string) (environmentFile, error) {
 	in := a.input(ctx)
 	switch path {

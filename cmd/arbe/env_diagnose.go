@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// exitCannotBuild is the exit code of arbe env diagnose for an environment that builds no sandbox.
+// exitCannotBuild is the exit code of arbe env diagnose for an environment that cannot build a sandbox.
 const exitCannotBuild = 10
 
 // buildCheckView is one step of a diagnosis, as programs see it.
@@ -82,7 +82,7 @@ func (a *app) environmentOrDefault(ctx context.Context, c *arbe.Client, ref stri
 	return got.GetHouse().GetDefaultEnvironmentId(), err
 }
 
-// diagnose returns the steps of a diagnosis. For people, it prints each step when it has ended.
+// diagnose returns the steps of a diagnosis. For people, it prints each step when the step ends.
 func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string, rebuild bool) (checks []buildCheckView, err error) {
 	stream, err := c.Environments.DiagnoseEnvironment(ctx, &arbev1.DiagnoseEnvironmentRequest{Id: id, Rebuild: rebuild})
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) diagnose(ctx context.Context, c *arbe.Client, id string, rebuild b
 	return checks, stream.Err()
 }
 
-// text formats a step for people: a line and, if it did not go well, what to do and a script's output.
+// text formats a step for people: a line and, if the step failed, what to do and the script's output.
 func (v buildCheckView) text() string {
 	took := (time.Duration(v.DurationMS) * time.Millisecond).String()
 	if v.Result == "skipped" {

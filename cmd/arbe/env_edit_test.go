@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// environmentServer is a server with one environment. It records the name that the environment is given.
+// environmentServer is a server with one environment. It records the name that a client gives the environment.
 type environmentServer struct {
 	arbev1connect.UnimplementedEnvironmentServiceHandler
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ func (s *environmentServer) UpdateEnvironment(_ context.Context, req *arbev1.Upd
 	return &arbev1.UpdateEnvironmentResponse{Environment: &arbev1.Environment{Id: req.GetId(), Name: req.GetName()}}, nil
 }
 
-// A terminal sends Ctrl-C to arbe as well as to the editor that it is meant for.
+// A terminal sends Ctrl-C to arbe too, not only to the editor that it is for.
 func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// The other end of a new terminal is a terminal, too.
+			// The other end of a new terminal is a terminal too.
 			terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 			if err != nil {
 				t.Skip("this machine makes no terminals")
@@ -79,7 +79,7 @@ func TestCtrlCInAnEditorKeepsTheText(t *testing.T) {
 			a.signals = &signals{end: end}
 			ended := make(chan int)
 			go func() { ended <- a.run(ctx, []string{"env", "edit", "0123456789ab"}) }()
-			// Opening it waits until the editor reads.
+			// Opening the pipe waits until the editor reads.
 			text, err := os.OpenFile(fifo, os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// exitNotRun is the exit code if arbe failed instead of the command. env, timeout and nohup use the same.
+	// exitNotRun is the exit code if arbe failed instead of the command. env, timeout and nohup use the same code.
 	exitNotRun = 125
 	// exitPipe is the exit code of a program that SIGPIPE ended: 128 + 13.
 	exitPipe = 141
-	// cancelTime limits how long arbe tries to cancel a command before it exits because it cannot write its own output.
+	// cancelTime limits how long arbe tries to cancel a command when it cannot write its own output and must exit.
 	cancelTime = 10 * time.Second
 )
 
@@ -32,14 +32,14 @@ type execution struct {
 	app    *app
 	client *arbe.Client
 	req    *arbev1.RunCommandRequest
-	stdin  io.Reader // nil for an empty one
-	// separate means that every byte of both outputs is passed on, separately. Otherwise output shows the live output.
+	stdin  io.Reader // nil for an empty stdin
+	// separate means that arbe passes on every byte of stdout and stderr, separately. Otherwise output shows the live output.
 	separate bool
-	// tells means that stderr is a terminal. Only there does arbe add messages to the command's output, because a program
-	// would take them for the command's. A failure of arbe itself is always reported.
+	// tells means that stderr is a terminal. Only then does arbe add messages to the command's output, because a program
+	// would take them for output of the command. arbe always reports its own failures.
 	tells  bool
 	output output
-	// wantedTerminal means that the person may have wanted to type the command's input.
+	// wantedTerminal means that the person may have wanted to type input for the command.
 	wantedTerminal bool
 }
 
@@ -55,7 +55,7 @@ func (e *execution) missed(bytes int64) { e.say("%d bytes are left out here", by
 
 // run requests the command and passes on its output until it ends. The error is an [exitCode] unless arbe itself failed.
 func (e *execution) run(ctx context.Context) error {
-	var result string // the id of its entry
+	var result string // the id of the result's entry
 	notices := &connectionNotices{say: e.say}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -63,11 +63,11 @@ func (e *execution) run(ctx context.Context) error {
 		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
 			if result = started.GetResultId(); e.app.json {
 				if err := e.printJSON(viewEntry(started.GetEntry())); err != nil {
-					stop(err) // a command that prints nothing gives no other occasion to notice it
+					stop(err) // a command without output gives no other chance to notice the error
 				}
 			}
 		}),
-		// Output from before the tail is shown with the tail's first piece of it.
+		// Output from before the tail is shown with the first piece that the tail brings.
 		arbe.OnEvent(func(event *arbev1.TailResponse) error {
 			notices.heard()
 			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
@@ -88,7 +88,7 @@ func (e *execution) run(ctx context.Context) error {
 	ended, err := e.client.Run(ctx, e.req, opts...)
 	incomplete, _ := errors.AsType[*arbe.OutputError](err)
 	_, unwritten := errors.AsType[*arbe.WriteError](err)
-	if unwritten && !e.separate { // Run cancels the command only if one of its own writers fails
+	if unwritten && !e.separate { // Run cancels the command only if one of Run's own writers fails
 		e.cancelUnread(ctx)
 	}
 	switch {
@@ -122,7 +122,7 @@ func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	return err == nil
 }
 
-// cancelUnread cancels the command because nobody can read its output.
+// cancelUnread cancels a command whose output nobody can read.
 func (e *execution) cancelUnread(ctx context.Context) {
 	// ctx must not cancel this call, because the failed write may have ended it.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
@@ -130,7 +130,7 @@ func (e *execution) cancelUnread(ctx context.Context) {
 	_, _ = e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId()})
 }
 
-// printJSON prints a view; its error is that the output cannot be written.
+// printJSON prints a view. It fails if the output cannot be written.
 func (e *execution) printJSON(view any) error {
 	if err := e.app.printJSON(view); err != nil {
 		return &arbe.WriteError{Err: err}
@@ -138,8 +138,8 @@ func (e *execution) printJSON(view any) error {
 	return nil
 }
 
-// unwritten returns the exit code for output that cannot be written. It is never the command's own: a program would take its
-// part of the output for all of it.
+// unwritten returns the exit code for output that cannot be written. It is never the command's own exit code, because a
+// program would take its part of the output for the whole output.
 func (e *execution) unwritten(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitCode(exitPipe)
@@ -148,8 +148,8 @@ func (e *execution) unwritten(err error) error {
 	return exitCode(exitNotRun)
 }
 
-// interrupted explains an error caused by the person leaving, with what is known about the command. It returns other errors
-// unchanged.
+// interrupted explains an error that comes from the person leaving, and adds what is known about the command. It returns
+// other errors unchanged.
 func (e *execution) interrupted(ctx context.Context, known string, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -158,7 +158,7 @@ func (e *execution) interrupted(ctx context.Context, known string, err error) er
 	return exitCode(exitInterrupted)
 }
 
-// show prints a piece of live output; its error is that the output cannot be written.
+// show prints a piece of live output. It fails if the output cannot be written.
 func (e *execution) show(d *arbev1.Delta) error {
 	if !e.app.json {
 		if err := e.output.delta(d); err != nil {
@@ -175,7 +175,7 @@ func (e *execution) show(d *arbev1.Delta) error {
 	return e.printJSON(view)
 }
 
-// notes tells the person what the command waits for, or what it was not allowed to reach, if p is about that.
+// notes tells the person what the command waits for, or which host it was not allowed to reach, if p is about that.
 func (e *execution) notes(p entry.Payload) {
 	if e.app.json {
 		return
@@ -239,7 +239,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	return exitCode(r.ExitCode)
 }
 
-// argv0 returns the program of a request without arguments; otherwise nothing.
+// argv0 returns the program of a request without arguments, and "" for any other request.
 func argv0(req *arbev1.RunCommandRequest) string {
 	if argv := req.GetArgv().GetArgs(); len(argv) == 1 {
 		return path.Base(argv[0])

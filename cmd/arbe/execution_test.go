@@ -55,7 +55,7 @@ func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 	}
 }
 
-// endedCommand is a command that has succeeded, and whose output arrives after its result.
+// endedCommand is a successful command whose output arrives after its result.
 type endedCommand struct {
 	arbev1connect.UnimplementedThreadServiceHandler
 	arbev1connect.UnimplementedEntryServiceHandler

@@ -19,12 +19,12 @@ import (
 // exitInterrupted is the exit code of a program that Ctrl-C ended. A verb that returns it exits with 143 if SIGTERM ended it.
 const exitInterrupted = 130
 
-// exitCode is the error of a verb that exits with this code and has already reported everything.
+// exitCode is the error of a verb that has already reported everything and exits with this code.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit reports an error, if there was one, and returns the process's exit code.
+// exit reports an error, if any, and returns the process's exit code.
 func (a *app) exit(ctx context.Context, err error, args []string) int {
 	if err == nil {
 		return 0
@@ -53,7 +53,7 @@ func (a *app) report(e *fault.Error, asJSON bool) {
 
 // printError writes an error for programs: {"error":{"code":…,"reason":…,"message":…,"next":…}}.
 func (a *app) printError(e *fault.Error) {
-	// Ignore the error: if stderr cannot be written, there is no other place for it.
+	// Ignore the error: if stderr cannot be written, it has no other place to go.
 	_ = encodeJSON(a.err, map[string]fault.Body{"error": e.Body()})
 }
 
@@ -92,7 +92,7 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 	return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
 }
 
-// logIn tells how to get a credential that the server accepts.
+// logIn says how to get a credential that the server accepts.
 func (t target) logIn() string {
 	switch {
 	case t.Credential == "ARBE_TOKEN":
@@ -118,7 +118,7 @@ func misusedVerb(cmd *cobra.Command, message string) error {
 	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
 }
 
-// wrongFlag is a mistake in a flag. It replaces the parser's message, which names Go's types and functions.
+// wrongFlag returns the error for a mistake in a flag. It replaces the parser's message, which names Go's types and functions.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -36,7 +36,7 @@ func filesAt(paths []string) ([]arbe.File, error) {
 	return files, nil
 }
 
-// openFile opens a file to be read.
+// openFile opens a file for reading.
 func openFile(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err == nil {

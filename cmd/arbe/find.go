@@ -28,12 +28,12 @@ type kind struct {
 	list string
 	// whole matches whole ids, which need no lookup.
 	whole *regexp.Regexp
-	// in returns the things of a house that ref may name. It may return more, because [kind.pick] selects.
+	// in returns the things of a house that ref may name. It may return others too, because [kind.pick] selects.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
 }
 
 var (
-	// The ids of 20 characters are derived from an id that a caller chose.
+	// Ids of 20 characters are derived from an id that a caller chose.
 	shortID = regexp.MustCompile(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`)
 	uuidID  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
@@ -51,11 +51,12 @@ var (
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
 )
 
-// minPrefix is the shortest prefix of an id. It must not be less than the server's, which finds nothing for shorter ones.
+// minPrefix is the length of the shortest prefix of an id. It must not be less than the server's minimum, because the server
+// finds nothing for a shorter prefix.
 const minPrefix = 4
 
-// find returns the id of the thing that a person named, in a house or, without one, in the house of $ARBE_HOUSE or else
-// in all houses of the caller. A credential that may not list them must be given whole ids.
+// find returns the id of the thing that a person named. It searches the given house, else the house of $ARBE_HOUSE, else all
+// houses of the caller. With a credential that may not list these, people must give whole ids.
 func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref string) (id string, err error) {
 	if k.whole.MatchString(ref) {
 		return ref, nil
@@ -68,7 +69,7 @@ func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref strin
 	} else {
 		all, err := allHouses(ctx, c)
 		if connect.CodeOf(err) == connect.CodePermissionDenied {
-			return ref, nil // not an error: the verb's own call explains better what the credential may do
+			return ref, nil // no error here, because the verb's own call explains better what the credential may do
 		} else if err != nil {
 			return "", err
 		}
@@ -119,7 +120,7 @@ func (k kind) pick(ref string, things []thing) (id string, err error) {
 	return "", fault.Newf(fault.Invalid, "give more of the id", "%q names several %s: %s", ref, k.plural, strings.Join(which, ", "))
 }
 
-// matchingThreads returns the threads of a house that a server finds for ref.
+// matchingThreads returns the threads of a house that the server finds for ref.
 func matchingThreads(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
 	page, err := c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, Match: ref, PageSize: 50})
 	return things(page.GetThreads()), err
@@ -142,7 +143,7 @@ func environmentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thi
 	return things(all), err
 }
 
-// agentsOf returns the people and bots of a house. A bot is also named by its handle: "@reviewer".
+// agentsOf returns the people and bots of a house. A handle such as "@reviewer" also names a bot.
 func agentsOf(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
 	if strings.HasPrefix(ref, "@") {
 		return botsNamed(ctx, c, house, ref)
@@ -151,7 +152,7 @@ func agentsOf(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, 
 	return things(all), err
 }
 
-// botsNamed returns the bots of a house, by their names or, if ref is one, their handles.
+// botsNamed returns the bots of a house. A bot whose handle is ref gets ref as its name.
 func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	all, err := allBots(ctx, c, house)
 	for _, b := range all {
@@ -164,8 +165,8 @@ func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []
 	return found, err
 }
 
-// addressed returns the possible recipients of direct messages: the bots of a house as in [botsNamed], and its people by
-// their handles.
+// addressed returns the possible recipients of direct messages: the bots of a house as in [botsNamed], and its people, who
+// also get ref as their name if it is their handle.
 func addressed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	if found, err = botsNamed(ctx, c, house, ref); err != nil {
 		return nil, err
@@ -219,7 +220,7 @@ func things[Message interface {
 	return found
 }
 
-// matchingArtifacts returns the artifacts of a house that a server finds for ref.
+// matchingArtifacts returns the artifacts of a house that the server finds for ref.
 func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
 	req := &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_HouseId{HouseId: house}, Match: ref, PageSize: 50}
 	page, err := c.Artifacts.ListArtifacts(ctx, req)

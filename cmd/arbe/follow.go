@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// follow tails a thread after a position. It tells the person when the connection is lost and when it is back.
+// follow tails a thread after a position. It tells the person when the connection is lost, and when it is back.
 func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after int64) iter.Seq2[*arbev1.TailResponse, error] {
 	return func(yield func(*arbev1.TailResponse, error) bool) {
 		n := &connectionNotices{say: a.say}
@@ -24,7 +24,7 @@ func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after i
 	}
 }
 
-// connectionNotices tell the person when the connection of a tail is lost and when it is back.
+// connectionNotices tell the person when the connection of a tail is lost, and when it is back.
 type connectionNotices struct {
 	say  func(format string, args ...any)
 	lost bool

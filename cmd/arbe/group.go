@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// group combines verbs into one: "arbe thread …".
+// group combines verbs under one verb: "arbe thread …".
 func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use + " [command]", Short: short}
 	makeGroup(g)

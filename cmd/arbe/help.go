@@ -39,9 +39,9 @@ func help(root *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// showHelp prints the help of a command and, if all is set, of those below it.
+// showHelp prints the help of a command and, if all is set, of the commands below it.
 func showHelp(about *cobra.Command, all bool) error {
-	about.InitDefaultHelpFlag() // so that it is among the flags
+	about.InitDefaultHelpFlag() // adds --help to the flags
 	err := about.Help()
 	for _, c := range about.Commands() {
 		if err == nil && all && !c.Hidden {
@@ -65,7 +65,7 @@ type helpView struct {
 
 type flagView struct {
 	Name    string `json:"name"`
-	Short   string `json:"short,omitempty"` // its one letter
+	Short   string `json:"short,omitempty"` // one letter
 	Type    string `json:"type"`
 	Default string `json:"default,omitempty"`
 	Usage   string `json:"usage"`

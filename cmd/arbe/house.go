@@ -20,7 +20,7 @@ func (a *app) houseFlag(cmd *cobra.Command, id *string) {
 	a.completes(cmd, "house", a.houses)
 }
 
-// inHouse returns the id of the house that a verb works in: the named one, or the only one.
+// inHouse returns the id of the house that a verb works in: the named house, or the caller's only house.
 func (a *app) inHouse(ctx context.Context, c *arbe.Client, flag string) (string, error) {
 	ref := first(flag, a.getenv("ARBE_HOUSE"))
 	if shortID.MatchString(ref) {

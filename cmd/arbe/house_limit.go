@@ -65,11 +65,11 @@ type limitView struct {
 	Limit   float64 `json:"house_usd_day"`
 	Default bool    `json:"default"`
 	Used    float64 `json:"used_usd_today"`
-	// Unknown means that there were calls of models without a known price, which count nothing.
+	// Unknown means that some calls were to models without a known price. Such calls count as free.
 	Unknown bool  `json:"used_usd_unknown,omitempty"`
 	Calls   int64 `json:"calls_today"`
-	// Shared is the part spent with keys of the installation, and Person the same for all houses of the owner. The operator
-	// sets their limits; 0 means no limit.
+	// Shared is the part that was spent with keys of the installation. Person is the same for all houses of the owner. The
+	// operator sets the limits of both; 0 means no limit.
 	Shared            float64 `json:"shared_usd_today"`
 	Person            float64 `json:"person_usd_today"`
 	PersonLimit       float64 `json:"person_usd_day"`

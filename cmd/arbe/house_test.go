@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// houses is a server whose caller is in this many houses. It lists one per page, so that a client has to read all pages, and
-// records the house whose threads were listed.
+// houses is a server whose caller is in this many houses. It lists one house per page, so that a client must read all pages.
+// It records the house whose threads were listed.
 type houses struct {
 	arbev1connect.UnimplementedHouseServiceHandler
 	arbev1connect.UnimplementedThreadServiceHandler

@@ -18,7 +18,7 @@ type needView struct {
 	ThreadID string    `json:"thread_id"`
 	Name     string    `json:"name"`
 	Reasons  []string  `json:"reasons"`
-	Seq      int64     `json:"seq"` // 0 if no entry is unread
+	Seq      int64     `json:"seq"` // 0 if every entry was read
 	At       time.Time `json:"at"`
 }
 
@@ -104,8 +104,8 @@ func threadSeen(a *app) *cobra.Command {
 	})
 }
 
-// seen marks a thread as read up to an entry that was shown here, unless a program reads it. It ignores errors: the thread
-// then stays in the inbox.
+// seen marks a thread as read up to an entry that was shown here, unless a program reads it. It ignores errors, after which
+// the thread stays in the inbox.
 func (a *app) seen(ctx context.Context, c *arbe.Client, thread string, seq int64) {
 	if !a.json && !a.quiet && seq > 0 {
 		_, _ = c.Inboxes.MarkRead(ctx, &arbev1.MarkReadRequest{ThreadId: thread, Seq: seq})

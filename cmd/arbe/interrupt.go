@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// signals are the Ctrl-C and SIGTERM that the process gets. One ends the context of the verb, unless the verb has taken them over, and
-// a further one the process, because then the verb waits for something that does not end with its context. The last one decides the
-// exit code. Nil are those of a verb that gets none.
+// signals handles each Ctrl-C and SIGTERM that the process gets. The first signal ends the verb's context, unless the verb
+// has taken the signals over. The next one ends the process, because the verb then waits for something that does not end with
+// its context. The last signal decides the exit code. A nil *signals never gets any.
 type signals struct {
 	end  context.CancelFunc // ends the verb's context
 	exit func(code int)
@@ -22,7 +22,7 @@ type signals struct {
 	taker chan<- os.Signal // nil if no verb has taken them over
 }
 
-// watchSignals returns the signals from now on, and the context that they end.
+// watchSignals begins to handle signals. It also returns the context that they end.
 func watchSignals() (*signals, context.Context) {
 	ctx, end := context.WithCancel(context.Background())
 	s := &signals{end: end, exit: os.Exit}
@@ -44,7 +44,7 @@ func (s *signals) take(came os.Signal) {
 	case s.taker != nil:
 		select {
 		case s.taker <- came:
-		default: // two are waiting that the verb has not looked at
+		default: // the verb has not yet looked at the two that wait
 		}
 	case s.ended:
 		s.exit(codeOf(came))
@@ -54,7 +54,8 @@ func (s *signals) take(came os.Signal) {
 	}
 }
 
-// takeOver gives a verb the signals that come until giveBack, and one that came before and has ended its context.
+// takeOver gives a verb the signals that come until giveBack. If a signal has already ended the verb's context, the verb gets
+// that signal too.
 func (s *signals) takeOver() (coming <-chan os.Signal, giveBack func()) {
 	if s == nil {
 		return nil, func() {}
@@ -88,7 +89,7 @@ func (s *signals) stages(ctx context.Context) (first, second context.Context) {
 	return first, second
 }
 
-// came reports whether there was a signal.
+// came reports whether a signal came.
 func (s *signals) came() bool {
 	if s == nil {
 		return false
@@ -98,7 +99,7 @@ func (s *signals) came() bool {
 	return s.last != nil
 }
 
-// code is the exit code of a verb that was interrupted: by a signal or, without one, by a person in another way.
+// code returns the exit code of a verb that was interrupted, by a signal or by a person in another way.
 func (s *signals) code() int {
 	if !s.came() {
 		return exitInterrupted
@@ -108,15 +109,15 @@ func (s *signals) code() int {
 	return codeOf(s.last)
 }
 
-// codeOf is the exit code by which shells know that a signal ended a program: 130 for Ctrl-C, 143 for SIGTERM.
+// codeOf returns the exit code that tells a shell which signal ended a program: 130 for Ctrl-C, 143 for SIGTERM.
 func codeOf(s os.Signal) int {
 	number, _ := s.(syscall.Signal)
 	return 128 + int(number)
 }
 
-// handleInterrupts passes each Ctrl-C and SIGTERM to handle, instead of letting it end arbe's own calls. The context that it returns
-// ends when handle calls leave, or with end. When the reader of the output goes away, writing fails from then on, instead of ending
-// arbe alone.
+// handleInterrupts passes each Ctrl-C and SIGTERM to handle, so that it does not end arbe's own calls. The returned context
+// ends when handle calls leave, or with end. From then on, a write to an output without a reader fails, because SIGPIPE would
+// end only arbe.
 func (a *app) handleInterrupts(ctx context.Context, handle func(ctx context.Context, interrupts <-chan os.Signal, leave func())) (_ context.Context, end func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	interrupts, giveBack := a.signals.takeOver()
@@ -125,7 +126,7 @@ func (a *app) handleInterrupts(ctx context.Context, handle func(ctx context.Cont
 	return ctx, func() { giveBack(); leave() }
 }
 
-// input is stdin, of which reads end with ctx. What such a read would have returned is lost.
+// input returns stdin with reads that end with ctx. The data of a read that ended this way is lost.
 func (a *app) input(ctx context.Context) io.Reader { return &interruptible{ctx, a.in} }
 
 type interruptible struct {
@@ -134,7 +135,7 @@ type interruptible struct {
 }
 
 func (r *interruptible) Read(p []byte) (int, error) {
-	// The read may go on after this one has returned, so that it has a buffer of its own.
+	// The read may continue after this method has returned, so it needs its own buffer.
 	own := make([]byte, len(p))
 	n, err := answer(r.ctx, func() (int, error) { return r.in.Read(own) })
 	copy(p, own[:n])

@@ -23,7 +23,7 @@ func TestASignalEndsACall(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{}, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // a server notices that a client is gone only after the body
+		_, _ = io.Copy(io.Discard, r.Body) // a server notices that a client is gone only after it has read the body
 		called <- struct{}{}
 		<-r.Context().Done() // it never answers
 	}))
@@ -95,7 +95,7 @@ func TestASignalAfterTheFirstEndsTheProcess(t *testing.T) {
 	}
 }
 
-// startArbe starts arbe, at a server.
+// startArbe starts arbe, which talks to a server.
 func startArbe(t *testing.T, stdin *os.File, host string, args ...string) (*exec.Cmd, *lines) {
 	t.Helper()
 	cmd, said := exec.Command("arbe", args...), &lines{}
@@ -107,11 +107,11 @@ func startArbe(t *testing.T, stdin *os.File, host string, args ...string) (*exec
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has usually ended
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has usually ended already
 	return cmd, said
 }
 
-// waitRead waits until a process has read all that is in its stdin.
+// waitRead waits until a process has read all of its stdin.
 func waitRead(t *testing.T, in *os.File, said *lines) {
 	t.Helper()
 	for until := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {

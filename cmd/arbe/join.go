@@ -21,7 +21,7 @@ type link struct {
 	invite      bool
 }
 
-// parseLink reports whether text is such a link.
+// parseLink parses such a link. ok is false for any other text.
 func parseLink(text string) (l link, ok bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -37,7 +37,7 @@ func parseLink(text string) (l link, ok bool) {
 	return l, ok && l.token != ""
 }
 
-// linkOf returns the link that a person gave in place of a key. It must be a link of this server.
+// linkOf returns the link that a person gave instead of a key. It must be a link of this server.
 func linkOf(host, token string) (l link, ok bool, err error) {
 	if !strings.Contains(token, "://") {
 		return l, false, nil
@@ -51,8 +51,7 @@ func linkOf(host, token string) (l link, ok bool, err error) {
 	return l, true, nil
 }
 
-// join joins the house of an invite: as the person of the profile or, when there is no such profile, as a new person of
-// this name.
+// join joins the house of an invite, as the person of the profile or, without such a profile, as a new person with this name.
 func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, name string) (in loggedIn, err error) {
 	credential := saved.All[profileName].Token
 	if credential != "" && name != "" { // a new person's session would replace the credential
@@ -69,7 +68,7 @@ func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, na
 			return in, err
 		}
 	}
-	if err := saved.save(); err != nil { // tried before the link is used, because it works once; see [redeem]
+	if err := saved.save(); err != nil { // save before using the link, because it works once; see [redeem]
 		return in, err
 	}
 	joined, err := arbe.New(l.host, credential).Houses.AcceptInvite(ctx, &arbev1.AcceptInviteRequest{Token: l.token, Name: name})
@@ -97,8 +96,8 @@ func (a *app) askName(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// unusableInvite explains that an invite cannot be used. The server's code is that of a wrong credential, for which the
-// person would be asked to log in.
+// unusableInvite explains that an invite cannot be used. The server's code is the code of a wrong credential, which would
+// make arbe ask the person to log in.
 func unusableInvite(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok || e.Code() != connect.CodeUnauthenticated {

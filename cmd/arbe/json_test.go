@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jsonCalls has one call of each verb, in an order that works. A word in braces was kept from an earlier call, and a word
-// before < is a variable of the environment.
+// jsonCalls has one call of each verb, in an order that works. A word in braces stands for a value kept from an earlier call,
+// and a word before < is an environment variable.
 var jsonCalls = []struct {
 	line  string
 	stdin string
@@ -28,7 +28,7 @@ var jsonCalls = []struct {
 	keep string
 	// stays means that the verb runs until Ctrl-C.
 	stays bool
-	// outcome means that its exit code tells the state of a run.
+	// outcome means that its exit code is the state of a run.
 	outcome bool
 }{
 	{line: "version"},
@@ -211,7 +211,7 @@ func TestEveryVerbPrintsJSON(t *testing.T) {
 		kept[name] = checkJSON(t, words, printed, field)
 	}
 	walk(newRoot(&app{}), func(cmd *cobra.Command) {
-		// arbe attach has no JSON because its output is a terminal's, and arbe cp prints only the copy.
+		// arbe attach has no JSON, because its output is that of a terminal, and arbe cp prints only the copy.
 		if cmd.CommandPath() == "arbe attach" || cmd.CommandPath() == "arbe cp" {
 			return
 		}
@@ -268,7 +268,7 @@ func callArbe(t *testing.T, env, args []string, stdin string, stays, outcome boo
 	}
 	read := bufio.NewReader(out)
 	if stays {
-		printed, _ = read.ReadString('\n') // without a line, the check fails
+		printed, _ = read.ReadString('\n') // if no line comes, the check fails
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Error(err)
 		}
@@ -284,7 +284,8 @@ func callArbe(t *testing.T, env, args []string, stdin string, stays, outcome boo
 	return printed + string(rest)
 }
 
-// checkJSON checks that a call printed JSON, and returns a field of it, or of the first one of a list, if one is named.
+// checkJSON checks that a call printed JSON. If a field is named, it returns the field of the object, or of the first object
+// of a list.
 func checkJSON(t *testing.T, args []string, printed, field string) (value string) {
 	t.Helper()
 	seen := false

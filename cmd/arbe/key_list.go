@@ -48,7 +48,7 @@ func keyList(a *app) *cobra.Command {
 	return cmd
 }
 
-// allKeys returns the API keys of a house and, unless one is named, those of the caller for all houses.
+// allKeys returns the API keys of a house and, unless a house is named, the caller's keys for all houses.
 func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey, error) {
 	in, err := a.inHouse(ctx, c, house)
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arb
 	return append(keys, own...), err
 }
 
-// whenever is [app.when] for a time that may be unset.
+// whenever is like [app.when], for a time that may be unset.
 func (a *app) whenever(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "never"

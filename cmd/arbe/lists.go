@@ -7,9 +7,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// This file reads lists page by page, for the verbs that show them and for those that find a thing in them.
+// This file reads lists page by page, for verbs that show them and for verbs that find a thing in them.
 
-// pages collects all pages of a list. page returns the one after a token, and the token of the next.
+// pages collects all pages of a list. page returns the page at a token, and the token of the next page.
 func pages[Row any](page func(token string) (rows []Row, next string, err error)) (all []Row, err error) {
 	for token := ""; ; {
 		rows, next, err := page(token)
@@ -66,7 +66,7 @@ func allMembers(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Me
 	})
 }
 
-// keysOf returns the API keys of a house; without one, those of the caller for all houses.
+// keysOf returns the API keys of a house or, without a house, the caller's keys for all houses.
 func keysOf(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey, error) {
 	return pages(func(token string) ([]*arbev1.APIKey, string, error) {
 		page, err := c.Credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: house, PageSize: 200, PageToken: token})

@@ -102,7 +102,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: anyone on the network path can read your key", host)
 	}
-	// So that error messages name this server.
+	// Make error messages name this server.
 	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
 	var in loggedIn
 	if !linked {
@@ -126,8 +126,8 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if err != nil {
 		return err
 	}
-	// Make no call between using a link and saving, because the link works once: if that call failed, its session would be
-	// lost.
+	// Make no call between using a link and saving the profile. The link works once, so the failure of such a call would lose
+	// the session.
 	saved.All[profileName] = profile{Host: host, Token: in.token}
 	saved.Current = profileName
 	if err := saved.save(); err != nil {
@@ -142,8 +142,8 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 		Profile   string     `json:"profile"`
 		Host      string     `json:"host"`
 		Agent     agentView  `json:"agent"`
-		House     *houseView `json:"house,omitempty"`      // of the invite
-		ExpiresAt *time.Time `json:"expires_at,omitempty"` // of a link's session
+		House     *houseView `json:"house,omitempty"`      // the house of the invite
+		ExpiresAt *time.Time `json:"expires_at,omitempty"` // the expiry of a link's session
 	}{Profile: profileName, Host: host, Agent: viewAgent(in.agent), ExpiresAt: optional(in.expires)}
 	if in.house != nil {
 		joined := viewHouse(in.house)
@@ -164,8 +164,8 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 	return err
 }
 
-// loggedIn is the result of logging in: a credential, its expiry if it is a session, the person, and the house that they were
-// invited to, if any.
+// loggedIn is the result of logging in: a credential, its expiry if it is a session, the person, and the house, if any, that
+// they were invited to.
 type loggedIn struct {
 	token   string
 	expires *timestamppb.Timestamp
@@ -216,7 +216,7 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 	return token, nil
 }
 
-// redeem exchanges a login link for a session. It saves the profiles first, because the link works once: if they could not be
+// redeem exchanges a login link for a session. It saves the profiles first: the link works once, so if they could not be
 // written afterwards, the session would be lost.
 func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
 	if err := saved.save(); err != nil {

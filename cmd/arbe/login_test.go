@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// linksOnly is a server that accepts links and then fails every other call.
+// linksOnly is a server that accepts links, and then fails every other call.
 type linksOnly struct {
 	arbev1connect.UnimplementedHouseServiceHandler
 	arbev1connect.UnimplementedAgentServiceHandler

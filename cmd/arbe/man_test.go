@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Each verb and topic has a manual page, which says what its help says and is correct roff.
+// Each verb and topic has a manual page, which has the text of the help and is correct roff.
 func TestManualPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("the page %s is %q", name, text)
 		}
 	})
-	if verbs+1 != len(pages) { // arbe help itself becomes a verb only when arbe runs
+	if verbs+1 != len(pages) { // arbe help becomes a verb only when arbe runs
 		t.Errorf("there are %d pages for %d verbs and topics", len(pages), verbs)
 	}
 	if _, err := exec.LookPath("groff"); err != nil {
@@ -50,7 +50,7 @@ func TestManualPages(t *testing.T) {
 		return
 	}
 	formatted, err := exec.Command("groff", append([]string{"-man", "-Tutf8", "-Kutf8", "-P-c"}, found...)...).CombinedOutput()
-	out := regexp.MustCompile(".\x08").ReplaceAllString(string(formatted), "") // bold is printed twice at a place
+	out := regexp.MustCompile(".\x08").ReplaceAllString(string(formatted), "") // bold characters are printed twice in the same place
 	if found := regexp.MustCompile(`(?m)^.*\b(warning|error):.*`).FindString(out); err != nil || found != "" {
 		t.Errorf("they cannot be formatted: %v, %s", err, found)
 	}

@@ -9,19 +9,19 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// noCheckFlag adds the flag that sets something even if its provider does not confirm it.
+// noCheckFlag adds the flag that sets something although its provider did not confirm it.
 func noCheckFlag(cmd *cobra.Command, to *bool, usage string) {
 	cmd.Flags().BoolVar(to, "no-check", false, usage)
 }
 
-// checkView is the result of trying a key or a server.
+// checkView is the result of testing a key or a server.
 type checkView struct {
 	Tried   bool   `json:"tried"`
 	Models  int32  `json:"models"`
 	Summary string `json:"summary"`
 }
 
-// viewCheck returns nil if there was nothing to try.
+// viewCheck returns nil if nothing was tested.
 func viewCheck(c *arbev1.KeyCheck) *checkView {
 	if c == nil {
 		return nil
@@ -37,7 +37,7 @@ func (c *checkView) after(line string) string {
 	return line + "\n" + printable(c.Summary)
 }
 
-// unverified reports that it is unknown whether a model exists.
+// unverified tells the person that it is unknown whether a model exists.
 func (a *app) unverified(why string) {
 	if why != "" {
 		a.say("not verified: %s", printable(why))

@@ -31,7 +31,7 @@ func modelDefault(a *app) *cobra.Command {
 			var view struct {
 				Model   string `json:"default_model"`
 				Problem string `json:"problem,omitempty"`
-				// Unverified tells why it is unknown whether the model exists.
+				// Unverified says why it is unknown whether the model exists.
 				Unverified string `json:"unverified,omitempty"`
 			}
 			if reset || len(args) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 )
 
-// TestModelsSpeakTheirOwnDialect asks bots, with a tool call, at base URLs of the installation and at servers that a house
-// adds, in each dialect. Keys are tried before they are stored, and a model that is not listed is refused.
+// TestModelsSpeakTheirOwnDialect asks bots that make a tool call, in each dialect, at base URLs of the installation and at
+// servers that a house adds. Keys are tested before they are stored, and an unlisted model is refused.
 func TestModelsSpeakTheirOwnDialect(t *testing.T) {
 	t.Parallel()
 	const key = "sk-of-the-lab-5be1"
@@ -62,7 +62,7 @@ func TestModelsSpeakTheirOwnDialect(t *testing.T) {
 	models.Offer(key, "large", "small")
 	for dialect, path := range map[string]string{"chat": "/v1", "messages": "", "responses": "/v1", "gemini": "/v1beta"} {
 		name, secret := "lab-"+dialect, "KEY_"+strings.ToUpper(dialect)
-		if _, said, err := run("sk-wrong-7c02", "secret", "set", secret); err != nil { // not yet a key of models
+		if _, said, err := run("sk-wrong-7c02", "secret", "set", secret); err != nil { // it is not yet a key of models
 			t.Fatal(err, said)
 		}
 		_, said, err := run("", "model", "add", name, models.URL+path, "--key", secret, "--dialect", dialect)

@@ -32,7 +32,7 @@ func modelFallback(a *app) *cobra.Command {
 			view := struct {
 				Models  []string `json:"fallback_models"`
 				Problem string   `json:"problem,omitempty"`
-				// Unverified tells why it is unknown whether one of them exists.
+				// Unverified says why it is unknown whether one of them exists.
 				Unverified string `json:"unverified,omitempty"`
 			}{Models: []string{}}
 			if none || len(args) > 0 {

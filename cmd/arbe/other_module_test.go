@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestGoClientFromAnotherModule builds a program in a module of its own that imports the Go client, and
-// kills the server while the program follows a thread.
+// TestGoClientFromAnotherModule builds a program in its own module that imports the Go client, and kills the server while the
+// program follows a thread.
 func TestGoClientFromAnotherModule(t *testing.T) {
 	t.Parallel()
 	const lines = 60
@@ -51,7 +51,7 @@ func TestGoClientFromAnotherModule(t *testing.T) {
 	}
 }
 
-// buildInAnotherModule copies a program into a module of its own that requires this one, and builds it.
+// buildInAnotherModule copies a program into its own module, which requires this module, and builds it.
 func buildInAnotherModule(t *testing.T, program string) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func buildInAnotherModule(t *testing.T, program string) (binary string) {
 		t.Fatal(err)
 	}
 	module, sums := read(t, "../../go.mod"), read(t, "../../go.sum")
-	// The versions that this module uses, so that no network is needed.
+	// Use the versions of this module, so that the build needs no network.
 	_, requirements, _ := strings.Cut(module, "\n")
 	module = "module example.com/other\n" + requirements +
 		"\nrequire github.com/arbe-dev/arbe v0.0.0\nreplace github.com/arbe-dev/arbe => " + here + "\n"

@@ -7,13 +7,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// output shows a person a command's output, each byte once and in order: first from the deltas as they arrive, and at the end
-// from the result, because deltas leave out parts of very fast output and of output around a reconnect.
+// output shows a person a command's output, each byte once and in order. It takes the bytes from the deltas as they arrive,
+// and at the end from the result, because deltas leave out parts of very fast output and of output around a reconnect.
 type output struct {
 	out    io.Writer
 	missed func(bytes int64)
 
-	at   int64 // how many bytes of the command's output are written or skipped
+	at   int64 // the number of bytes of the command's output that were written or skipped
 	gaps bool  // something was skipped
 }
 
@@ -22,8 +22,8 @@ func (o *output) delta(d *arbev1.Delta) error { return o.piece(d.GetOffset(), d.
 // rest writes the parts that the deltas left out, if the result has them.
 func (o *output) rest(r entry.CommandResult) error {
 	whole := !r.Truncated
-	// If the output is not all text, positions in the result differ from those in the output, because it has marks in place
-	// of other bytes.
+	// If the output is not all text, the result has marks in place of other bytes. Its positions then differ from those in
+	// the output.
 	if exact := int64(len(r.Output)) == r.OutputBytes; whole && !exact && o.at == 0 {
 		o.at = r.OutputBytes
 		_, err := io.WriteString(o.out, r.Output)
@@ -36,7 +36,7 @@ func (o *output) rest(r entry.CommandResult) error {
 	return o.piece(r.OutputBytes-int64(len(r.OutputTail)), []byte(r.OutputTail))
 }
 
-// piece writes the part of data that is not yet written, and reports a gap before it. Data starts at offset of the output.
+// piece writes the part of data that is not yet written, and reports a gap before it. data starts at offset in the output.
 func (o *output) piece(offset int64, data []byte) error {
 	if offset > o.at {
 		o.missed(offset - o.at)

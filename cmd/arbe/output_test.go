@@ -64,7 +64,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// The two counts differ on purpose: the artifact counts the original bytes, and the result counts its text, which may be
+// The two counts differ on purpose. The artifact counts the original bytes, and the result counts its text, which may be
 // longer.
 func TestTheSummaryNamesWhereTheWholeOutputIs(t *testing.T) {
 	t.Parallel()

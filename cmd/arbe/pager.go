@@ -17,14 +17,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// paged are the verbs whose output a person reads from its beginning, by their names in whatever group. The flags are those with which
-// one goes on as things happen, and is not paged.
+// paged lists the verbs whose output a person reads from its beginning, by name in any group. With one of the flags, the verb
+// prints things as they happen, and is not paged.
 var paged = map[string][]string{
 	"help": nil, "list": {"follow", "watch"}, "show": nil, "read": {"follow"}, "search": nil, "inbox": nil, "why": nil, "logs": nil,
 	"config": nil, "tools": nil, "runtimes": nil, "result": nil,
 }
 
-// pageVerb sends the output of a verb through the pager, if it is one whose output may be long.
+// pageVerb sends the output of a verb through the pager, if the output may be long.
 func (a *app) pageVerb(cmd *cobra.Command) {
 	goesOn, is := paged[cmd.Name()]
 	for _, flag := range goesOn {
@@ -37,7 +37,8 @@ func (a *app) pageVerb(cmd *cobra.Command) {
 	}
 }
 
-// page sends what is printed from now on through the person's pager, if it is for a person and becomes longer than the screen.
+// page sends everything printed from now on through the person's pager, if a person reads it and it becomes longer than the
+// screen.
 func (a *app) page(cmd *cobra.Command) {
 	out, isFile := a.out.(*os.File)
 	if !isFile || !isTerminal(out) || a.json || a.quiet {
@@ -56,7 +57,7 @@ func (a *app) page(cmd *cobra.Command) {
 	cmd.Root().SetOut(a.pager)
 }
 
-// pagerProgram is the command line of the pager; empty if there is to be no pager.
+// pagerProgram returns the command line of the pager, or "" if the person wants no pager.
 func (a *app) pagerProgram() string {
 	program := first(a.getenv("ARBE_PAGER"), a.getenv("PAGER"))
 	switch {
@@ -71,8 +72,8 @@ func (a *app) pagerProgram() string {
 	return "less"
 }
 
-// pager is stdout of a verb on a terminal. It keeps what fits on the screen, and prints it at the end. When there is more, a program
-// shows it, which gets the keys of the terminal.
+// pager is the stdout of a verb on a terminal. It keeps output that fits on the screen, and prints it at the end. Longer
+// output goes to a program, which then gets the keys of the terminal.
 type pager struct {
 	app           *app
 	screen        *os.File
@@ -82,7 +83,7 @@ type pager struct {
 	kept    bytes.Buffer
 	running *exec.Cmd
 	in      io.WriteCloser
-	left    bool // the person has left the program, and wants to see no more
+	left    bool // the person has left the program and wants no more
 	// giveBack returns the signals.
 	giveBack   func()
 	terminated atomic.Bool
@@ -117,12 +118,12 @@ func (p *pager) pass(text []byte) (int, error) {
 	return n, err
 }
 
-// start starts the program. Ctrl-C is meant for it from then on, and SIGTERM ends both.
+// start starts the program. From then on, Ctrl-C is for the program, and SIGTERM ends both it and arbe.
 func (p *pager) start() error {
 	cmd := exec.Command("sh", "-c", p.program)
 	cmd.Stdout, cmd.Stderr = p.screen, os.Stderr
 	cmd.Env = os.Environ()
-	for name, usual := range map[string]string{"LESS": "FRX", "LV": "-c"} { // those of git
+	for name, usual := range map[string]string{"LESS": "FRX", "LV": "-c"} { // git's values
 		if _, set := os.LookupEnv(name); !set {
 			cmd.Env = append(cmd.Env, name+"="+usual)
 		}
@@ -146,7 +147,7 @@ func (p *pager) start() error {
 			case came := <-coming:
 				if came == syscall.SIGTERM {
 					p.terminated.Store(true)
-					_ = cmd.Process.Signal(came) // an error means that it has ended
+					_ = cmd.Process.Signal(came) // an error means that the program has ended
 					in.Close()
 				}
 			}
@@ -155,7 +156,7 @@ func (p *pager) start() error {
 	return nil
 }
 
-// close prints what was kept, or waits until the person has left the program. err is why the verb ended.
+// close prints the kept output, or waits until the person has left the program. err is the verb's error.
 func (p *pager) close(err error) error {
 	if p.running == nil {
 		_, writeErr := p.screen.Write(p.kept.Bytes())
@@ -180,8 +181,8 @@ func (p *pager) failed(err error) error {
 	return fault.Newf(fault.Precondition, "set ARBE_PAGER to a pager, or pass --no-pager", "the pager %q cannot be run", p.program).Because(err)
 }
 
-// linesOf is how many lines of a terminal with so many columns a text takes. What is wider than a column, or has no width, counts as
-// one; a line more or less is no harm.
+// linesOf returns how many lines a text takes on a terminal with this many columns. Every character counts as one column
+// wide, because a line more or less does no harm.
 func linesOf(text string, columns int) (lines int) {
 	for line := range strings.Lines(text) {
 		width := utf8.RuneCountInString(colours.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""))

@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// pagedArbe is an arbe that needs no server, with a pager.
+// pagedArbe returns an arbe that has a pager and needs no server.
 func pagedArbe(t *testing.T, pager string, args ...string) *exec.Cmd {
 	cmd := exec.Command("arbe", args...)
 	cmd.Env = append(os.Environ(), "ARBE_PAGER="+pager, "PAGER=", "TERM=vt100", "HOME="+t.TempDir(), "XDG_STATE_HOME=", "ARBE_DATA_DIR="+t.TempDir())
@@ -82,7 +82,7 @@ func TestThePagerIsLeft(t *testing.T) {
 	t.Run("when it ends, and not by Ctrl-C", func(t *testing.T) {
 		t.Parallel()
 		end := filepath.Join(t.TempDir(), "end")
-		// It does not wait in the shell itself, which may look for signals just before it waits.
+		// The pager does not wait in the shell, which may check for signals just before it waits.
 		s := startTypist(t, pagedArbe(t, "trap 'echo interrupted' INT; cat >/dev/null; echo ready; until [ -e "+end+" ]; do sleep 0.05; done; echo left", "help", "x"))
 		s.shows("ready")
 		s.types("\x03")

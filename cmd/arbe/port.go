@@ -50,7 +50,7 @@ func port(a *app) *cobra.Command {
 	}
 }
 
-// forwarding has the local ports that are forwarded to one sandbox.
+// forwarding holds the local ports that are forwarded to one sandbox.
 type forwarding struct {
 	app     *app
 	client  *arbe.Client
@@ -92,7 +92,7 @@ func (f *forwarding) close() {
 	}
 }
 
-// run gets the sandbox ready, prints the ports, and passes connections on until ctx ends.
+// run wakes the sandbox, prints the ports, and passes connections on until ctx ends.
 func (f *forwarding) run(ctx context.Context) error {
 	if err := f.wake(ctx); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *forwarding) announce(p forwardedPort) error {
 	return err
 }
 
-// wake gets the sandbox ready, and says so if that was needed.
+// wake gets the sandbox ready, and tells the person if that was necessary.
 func (f *forwarding) wake(ctx context.Context) error {
 	said := false
 	woken, err := f.client.WakeSandbox(ctx, f.thread, func() {
@@ -146,12 +146,12 @@ func (f *forwarding) wake(ctx context.Context) error {
 	return nil
 }
 
-// accept passes on the connections to a port.
+// accept passes on all connections to a port.
 func (f *forwarding) accept(ctx context.Context, all *sync.WaitGroup, p forwardedPort) {
 	for {
 		conn, err := p.local.Accept()
 		if err != nil {
-			return // it was closed
+			return // the listener was closed
 		}
 		all.Go(func() {
 			defer conn.Close()
@@ -162,7 +162,7 @@ func (f *forwarding) accept(ctx context.Context, all *sync.WaitGroup, p forwarde
 	}
 }
 
-// pass passes one connection on. If the sandbox is gone in the meantime, the thread gets another one.
+// pass passes one connection on. If the sandbox is gone, the thread gets another one.
 func (f *forwarding) pass(ctx context.Context, conn *net.TCPConn, remote uint16) error {
 	to, err := f.client.DialPort(ctx, f.thread, remote)
 	if arbe.Reason(err) == string(fault.NoSandbox) {
@@ -171,17 +171,18 @@ func (f *forwarding) pass(ctx context.Context, conn *net.TCPConn, remote uint16)
 		}
 	}
 	if err != nil {
-		_ = conn.SetLinger(0) // so that the program here sees a connection that failed, and not an empty answer
+		_ = conn.SetLinger(0) // so that the program here sees a failed connection and not an empty answer
 		return err
 	}
 	f.mu.Lock()
 	clear(f.told)
 	f.mu.Unlock()
-	_ = arbe.Pass(ctx, conn, to) // both ends have seen how it ended
+	_ = arbe.Pass(ctx, conn, to) // both ends have seen how the connection ended
 	return nil
 }
 
-// report says why a connection was not passed on, but the same thing once until one succeeds, because programs try again.
+// report says why a connection was not passed on. Programs try again, so it repeats a message only after a connection has
+// succeeded.
 func (f *forwarding) report(remote uint16, err error) {
 	text := fmt.Sprintf("port %d: %s", remote, printable(f.app.explain(err).Error()))
 	f.mu.Lock()

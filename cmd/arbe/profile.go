@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// profileNames proposes the profiles, for a verb's only argument or for a flag. It reaches no server.
+// profileNames proposes the profiles, for a verb's only argument or for a flag. It calls no server.
 func (a *app) profileNames(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	saved, err := a.profiles()
 	if err != nil {

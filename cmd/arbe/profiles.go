@@ -24,7 +24,7 @@ type profile struct {
 
 // profiles are the servers that this user logged in to, stored in a file that only this user can read.
 type profiles struct {
-	// Current is the one to use when none is named; empty is this machine's server.
+	// Current is the profile to use unless another is named. If it is empty, the server of this machine is used.
 	Current string             `json:"current,omitempty"`
 	All     map[string]profile `json:"profiles"`
 
@@ -45,8 +45,8 @@ func (p *profiles) named(name string) (profile, error) {
 	return found, nil
 }
 
-// profilesFile returns the path of the profiles; empty if the user has no home. Relative paths are ignored, as the XDG
-// specification demands: otherwise the file would depend on the working directory.
+// profilesFile returns the path of the profiles, or "" if the user has no home. It ignores relative paths, as the XDG
+// specification demands, because otherwise the file would depend on the working directory.
 func (a *app) profilesFile() string {
 	switch {
 	case filepath.IsAbs(a.getenv("ARBE_CONFIG_DIR")):
@@ -59,8 +59,8 @@ func (a *app) profilesFile() string {
 	return ""
 }
 
-// profiles reads the profiles; a missing file is not an error. A file that others can read or write is refused, because it
-// holds credentials and decides where they go.
+// profiles reads the profiles. A missing file is not an error. It refuses a file that others can read or write, because the
+// file holds credentials and decides where they go.
 func (a *app) profiles() (*profiles, error) {
 	p := &profiles{All: map[string]profile{}, path: a.profilesFile()}
 	if p.path == "" {

@@ -30,7 +30,7 @@ type recipe struct {
 	Start     string            `json:"start,omitempty" yaml:"start"`
 	Directory string            `json:"directory,omitempty" yaml:"directory"`
 	Labels    map[string]string `json:"labels,omitempty" yaml:"labels"`
-	// Secrets are names of secrets; one that may be missing ends with a question mark.
+	// Secrets are names of secrets. The name of a secret that may be missing ends with a question mark.
 	Secrets []string     `json:"secrets,omitempty" yaml:"secrets"`
 	Limits  recipeLimits `json:"limits,omitzero" yaml:"limits"`
 	Egress  recipeEgress `json:"egress,omitzero" yaml:"egress"`
@@ -138,7 +138,7 @@ type environmentFile struct {
 	recipe `yaml:",inline"`
 }
 
-// maxEnvironmentFile limits an environment's file: a setup script has at most 64 KiB.
+// maxEnvironmentFile limits an environment's file. A setup script has at most 64 KiB.
 const maxEnvironmentFile = 256 << 10
 
 func readEnvironment(from io.Reader) (f environmentFile, err error) {
@@ -146,7 +146,7 @@ func readEnvironment(from io.Reader) (f environmentFile, err error) {
 }
 
 // readYAML reads a file written by a person, in YAML or JSON, of at most limit bytes. what names its contents, and example
-// tells where to see the format.
+// says where to see the format.
 func readYAML(from io.Reader, to any, limit int64, what, example string) error {
 	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
@@ -168,7 +168,7 @@ var (
 	wrongType    = regexp.MustCompile("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
 )
 
-// explainYAML tells what is wrong with a file. It replaces the library's message, which names Go's types.
+// explainYAML says what is wrong with a file. It replaces the library's message, which names Go's types.
 func explainYAML(err error) string {
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Sprintf("line %s: there is no field %q", m[1], m[2])
@@ -218,7 +218,7 @@ func writeYAML(to io.Writer, doc *yaml.Node) error {
 	return errors.Join(encode.Encode(doc), encode.Close())
 }
 
-// comment adds comments above the keys of a mapping, and of nested ones.
+// comment adds comments above the keys of a mapping and of nested mappings.
 func comment(n *yaml.Node, comments map[string]string) {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if text := comments[n.Content[i].Value]; text != "" {

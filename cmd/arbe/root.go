@@ -15,7 +15,7 @@ var topics = []func() *cobra.Command{
 	formattingTopic,
 }
 
-// run executes one command line and returns the process' exit code.
+// run executes one command line and returns the process's exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := newRoot(a)
 	root.SetArgs(withTerminalFlag(args))
@@ -29,8 +29,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return a.exit(ctx, err, args)
 }
 
-// withTerminalFlag returns arguments in which the -it of arbe x is one flag. It is written as for other programs that run
-// commands elsewhere, but -t has a value here.
+// withTerminalFlag returns the arguments with the -it of arbe x as one flag. People write -it as for other programs that run
+// commands elsewhere, but here -t takes a value.
 func withTerminalFlag(args []string) []string {
 	args = slices.Clone(args)
 	for i, arg := range args {
@@ -93,7 +93,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 	}
 	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
-		panic(err) // cannot happen: the flag is defined above
+		panic(err) // impossible: the flag is defined above
 	}
 	for _, topic := range topics {
 		root.AddCommand(topic())

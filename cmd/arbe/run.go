@@ -93,8 +93,8 @@ func (a *app) delegatedFrom(ctx context.Context, c *arbe.Client, house string, r
 	return err
 }
 
-// environmentOfRepo returns the oldest environment of a house that has this repository and no other. It creates the environment if
-// the house has none.
+// environmentOfRepo returns the oldest environment of a house that has this repository and no other. If the house has no such
+// environment, it creates one.
 func (a *app) environmentOfRepo(ctx context.Context, c *arbe.Client, house, repo, ref string) (string, error) {
 	all, err := allEnvironments(ctx, c, house)
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *app) sayBoot(output []byte) {
 	}
 }
 
-// endsRun reports whether a run ends with an entry.
+// endsRun reports whether an entry ends a run.
 func endsRun(e *arbev1.Entry, epoch int64) bool {
 	payload, _ := decode(e)
 	s, ok := payload.(entry.StatusChanged)

@@ -16,8 +16,8 @@ import (
 
 // A server that runs on this machine leaves its address and a key in its data directory (cli.json), and a pointer to that
 // directory among the user's own files, so that the command line finds it from every directory. A pointer holds no
-// credential. A killed server leaves its pointer behind. So not a file or a process id but the lock on the data directory
-// decides whether a server is running. Otherwise a key could go to a program that happens to listen where a server was
+// credential. A killed server leaves its pointer behind. So the lock on the data directory decides whether a server is
+// running, and not a file or a process id. Otherwise a key could go to a program that happens to listen where a server was
 // before.
 
 // localServer is the data of cli.json about a server on this machine.
@@ -31,12 +31,12 @@ type localServer struct {
 	runs    bool
 }
 
-// errNoServer reports that no server was ever started on a data directory.
+// errNoServer reports that no server has ever used a data directory.
 var errNoServer = errors.New("no server was started here")
 
-// serverOf returns the server of a data directory, whether it is running or not. If there is none, the error is
-// [errNoServer]. Unless trusted, it refuses files that other users own or can read: a directory prepared by somebody else
-// must not decide where this user's requests go.
+// serverOf returns the server of a data directory, whether it is running or not. If no server has used the directory, it
+// returns [errNoServer]. Unless trusted, it refuses files that other users own or can read, because a directory that somebody
+// else prepared must not decide where this user's requests go.
 func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 	path := filepath.Join(dataDir, "cli.json")
 	text, err := readPrivate(path, trusted)
@@ -54,8 +54,8 @@ func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 	return s, nil
 }
 
-// isLocked reports whether a process holds the lock of a data directory. It tries a shared lock, so that two commands
-// that ask at the same time do not take each other for a server.
+// isLocked reports whether a process holds the lock of a data directory. It tries a shared lock, so that two commands that
+// check at the same time do not take each other for a server.
 func isLocked(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ const maxPrivateFile = 1 << 20
 func readPrivate(path string, trusted bool) ([]byte, error) {
 	flags := os.O_RDONLY | syscall.O_NONBLOCK // do not block if a pipe is in its place
 	if !trusted {
-		flags |= syscall.O_NOFOLLOW // otherwise a link that somebody else made could lead to another file of this user
+		flags |= syscall.O_NOFOLLOW // a link that somebody else made could lead to another file of this user
 	}
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func readPrivate(path string, trusted bool) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxPrivateFile))
 }
 
-// writePrivate replaces a file completely, or not at all, with one that only this user can read.
+// writePrivate replaces a file with one that only this user can read. It replaces the file completely or leaves it unchanged.
 func writePrivate(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -117,7 +117,7 @@ type pointer struct {
 	DataDir string `json:"data_dir"`
 }
 
-// pointers returns the directory of this user's pointers; empty if the user has no home.
+// pointers returns the directory of this user's pointers, or "" if the user has no home.
 func (a *app) pointers() string {
 	if state := a.getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 		return filepath.Join(state, "arbe", "servers")
@@ -150,13 +150,13 @@ func (a *app) announce(dataDir string) (withdraw func()) {
 	return func() { os.Remove(path) }
 }
 
-// runningServers returns this user's running servers on this machine, and removes the pointers to others.
+// runningServers returns this user's running servers on this machine, and removes the pointers to all others.
 func (a *app) runningServers() (servers []localServer) {
 	dir := a.pointers()
 	if dir == "" {
 		return nil
 	}
-	files, _ := os.ReadDir(dir) // without the directory there are no pointers
+	files, _ := os.ReadDir(dir) // without the directory, no pointers exist
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name())
 		text, err := readPrivate(path, false)

@@ -16,7 +16,7 @@ type sandboxView struct {
 	Ephemeral     bool       `json:"ephemeral,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
 	DestroyedAt   *time.Time `json:"destroyed_at,omitempty"`
-	// The users of the sandbox. Threads has at most five; direct messages are only counted.
+	// The users of the sandbox. Threads has at most five threads; direct messages are only counted.
 	Environment string     `json:"environment,omitempty"`
 	UsedAt      *time.Time `json:"used_at,omitempty"`
 	SavedAt     *time.Time `json:"saved_at,omitempty"`

@@ -13,13 +13,13 @@ import (
 type sandboxAccountView struct {
 	Driver     string `json:"driver"`
 	SecretName string `json:"secret_name"`
-	// Set: the house has set its key. Operator: the operator has an account, too.
+	// Set reports that the house has set its key, and Operator that the operator has an account too.
 	Set       bool  `json:"set"`
 	Operator  bool  `json:"operator"`
 	Sandboxes int32 `json:"sandboxes"`
 }
 
-// newIn says in whose account new sandboxes are.
+// newIn says in whose account new sandboxes are created.
 func newIn(a *arbev1.SandboxAccount) string {
 	switch {
 	case a.GetSet():

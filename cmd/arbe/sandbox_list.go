@@ -68,7 +68,7 @@ func sandboxList(a *app) *cobra.Command {
 	return cmd
 }
 
-// listSandboxes lists sandboxes, and says what they take up together.
+// listSandboxes lists sandboxes, and says how much disk they use together.
 func (a *app) listSandboxes(rows []row, disk *arbev1.HouseDisk) error {
 	if err := a.list(sandboxHeader, rows); err != nil || disk.GetMostBytes() == 0 {
 		return err
@@ -78,7 +78,7 @@ func (a *app) listSandboxes(rows []row, disk *arbev1.HouseDisk) error {
 	return nil
 }
 
-// diskText is what something takes up of a disk.
+// diskText formats the disk space that something uses.
 func diskText(n int64) string {
 	if n == 0 {
 		return "-"

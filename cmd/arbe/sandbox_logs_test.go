@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A hostile repository's setup script prints anything, and its folders have any name.
+// The setup script of a hostile repository may print anything, and its folders may have any name.
 func TestASandboxLogDoesNotControlTheTerminal(t *testing.T) {
 	t.Parallel()
 	saved := time.Now()

@@ -71,7 +71,7 @@ type sayFlags struct {
 	edit, remove bool
 }
 
-// revise changes or deletes the caller's last message in the thread of the arguments, and prints where it stands.
+// revise changes or deletes the caller's last message in the thread of the arguments, and prints its position.
 func (f *sayFlags) revise(ctx context.Context, a *app, c *arbe.Client, args []string) (err error) {
 	text, word := "", "deleted"
 	if !f.remove {
@@ -151,8 +151,8 @@ func (f *sayFlags) say(ctx context.Context, a *app, c *arbe.Client, args []strin
 	})
 }
 
-// directMessage returns the id of the caller's direct message to a bot or a person. It creates one the first time, and if a
-// new one is requested.
+// directMessage returns the id of the caller's direct message to a bot or a person. It creates one the first time, and
+// whenever a new one is requested.
 func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, another bool) (string, error) {
 	req := arbev1.CreateThreadRequest{Reuse: !another}
 	if err := a.place(ctx, c, handle, &req); err != nil {
@@ -163,7 +163,7 @@ func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, 
 }
 
 // text returns the argument or, if that is -, stdin. It reads one byte more of stdin than an entry may have, so that a longer
-// text is refused rather than cut.
+// text is refused and not cut.
 func (a *app) text(ctx context.Context, arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil

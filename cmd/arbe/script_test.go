@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"arbe": main})
 }
 
-// TestScripts plays what people type, against one server that arbe up started. Beside testscript's own
-// commands there are
+// TestScripts plays what people type, against one server that arbe up started. In addition to testscript's commands, scripts
+// have
 //
 //	exits CODE COMMAND…   runs a command that must exit with CODE
 //	capture VAR [REGEXP]  keeps the last output in a variable, or what the group of the expression is in it
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 //	interrupted CODE      checks, after wait, that it exited with CODE
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	// With ARBE_PUBLIC_URL browsers use another address, and the command line must still use the server's own.
+	// With ARBE_PUBLIC_URL, browsers use another address, but the command line must still use the server's own.
 	server := startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com")
 	play(t, "testdata/script", server, longThread(t, server, 2500))
 }
@@ -61,13 +61,13 @@ func TestANewcomersJourney(t *testing.T) {
 	play(t, "testdata/journey", here, "", "SERVER2="+there.host, "DATA2="+there.dataDir)
 }
 
-// play plays the scripts of a directory against a server with a long thread. variables are added to their environment.
+// play plays the scripts of a directory against a server with a long thread. It adds variables to their environment.
 func play(t *testing.T, dir string, server *upServer, long string, variables ...string) {
 	t.Helper()
 	playWith(t, dir, server, long, nil, variables...)
 }
 
-// playWith is [play] with additional commands.
+// playWith is like [play], with additional commands.
 func playWith(t *testing.T, dir string, server *upServer, long string, commands map[string]func(*testscript.TestScript, bool, []string), variables ...string) {
 	t.Helper()
 	all := map[string]func(*testscript.TestScript, bool, []string){
@@ -182,7 +182,7 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 func shows(ts *testscript.TestScript, _ bool, args []string) {
 	want, path := regexp.MustCompile("(?m)"+args[1]), ts.MkAbs(args[0])
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		text, _ := os.ReadFile(path) // it may not be there yet
+		text, _ := os.ReadFile(path) // the file may not exist yet
 		if want.Match(text) {
 			return
 		}
@@ -192,7 +192,7 @@ func shows(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// behind is the background command to which a script sent a signal.
+// behind is the background command that a script sent a signal to.
 type behind struct{ cmd *exec.Cmd }
 
 func sends(s os.Signal) func(*testscript.TestScript, bool, []string) {

@@ -21,7 +21,7 @@ func (a *app) secretNames(ctx context.Context, c *arbe.Client) (found []thing, e
 	return found, err
 }
 
-// usedBy tells what uses a secret, on one line; "-" if nothing does.
+// usedBy says on one line what uses a secret, or "-" if nothing does.
 func usedBy(s *arbev1.Secret) string {
 	var uses []string
 	for _, u := range s.GetUses() {

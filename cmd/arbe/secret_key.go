@@ -50,7 +50,7 @@ func secretKeyCreate(a *app) *cobra.Command {
 	return cmd
 }
 
-// secretKeyRotate works on the database itself, so that it works without a server.
+// secretKeyRotate works directly on the database, so that it needs no server.
 func secretKeyRotate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
@@ -89,7 +89,7 @@ func secretKeyRotate(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeNew writes a file that only its owner can read. It refuses to replace a file, because an overwritten key is lost.
+// writeNew writes a file that only its owner can read. It refuses to replace a file, because an overwritten key would be lost.
 func writeNew(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

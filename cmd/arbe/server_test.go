@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// upServer is an arbe up in a process of its own, with its own data directory and port.
+// upServer is an arbe up in its own process, with its own data directory and port.
 type upServer struct {
 	dataDir, addr string
 	// settings holds more variables of its environment.
 	settings []string
-	// host and token are those in its cli.json.
+	// host and token come from its cli.json.
 	host, token string
 
 	said  *strings.Builder
@@ -46,7 +46,7 @@ func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 		if s.cmd == nil {
 			return
 		}
-		_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended by itself; the next line reports that
+		_ = s.cmd.Process.Signal(os.Interrupt) // the server may have ended already; the next line reports that
 		if err := <-s.ended; err != nil {
 			t.Errorf("arbe up ended with %v:\n%s", err, s.said)
 		}
@@ -55,10 +55,10 @@ func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 	return s
 }
 
-// state is the directory for its pointer.
+// state returns the directory for its pointer.
 func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir), "state") }
 
-// start starts it, and returns once it serves.
+// start starts the server, and returns once it serves.
 func (s *upServer) start(t testing.TB) {
 	t.Helper()
 	s.said = &strings.Builder{}
@@ -85,7 +85,7 @@ func (s *upServer) start(t testing.TB) {
 	}
 }
 
-// kill sends it SIGKILL, and returns once it is gone.
+// kill sends the server SIGKILL, and returns once it is gone.
 func (s *upServer) kill(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil {

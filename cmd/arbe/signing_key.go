@@ -10,7 +10,7 @@ func signingKey(a *app) *cobra.Command {
 	return group(a, "signing-key", "Rotate the key that signs threads' tokens", signingKeyRotate)
 }
 
-// signingKeyRotate creates a new signing key directly in the database, so that it works without a server.
+// signingKeyRotate creates a new signing key directly in the database, so that it needs no server.
 func signingKeyRotate(a *app) *cobra.Command {
 	var dropOld, yes bool
 	cmd := &cobra.Command{

@@ -13,8 +13,8 @@ import (
 // maxLine is roughly the length of a line about a step, in characters.
 const maxLine = 100
 
-// stepLines describes an entry's progress of a bot's turn, one line per step: its tool calls, their results, and its waits.
-// Other entries have no lines.
+// stepLines describes the progress that an entry reports of a bot's turn, one line per step: tool calls, their results, and
+// waits. It returns no lines for other entries.
 func stepLines(e *arbev1.Entry) []string {
 	payload, _ := decode(e)
 	switch p := payload.(type) {
@@ -31,14 +31,14 @@ func stepLines(e *arbev1.Entry) []string {
 	case entry.PermissionAsked:
 		return askedLines(p, "the bot")
 	}
-	// Beginnings and ends are shown otherwise.
+	// Other code shows beginnings and ends.
 	if part, ok := doesTo(e, entry.TurnWork); ok && (part.Stage == entry.Updates || part.Stage == entry.Notes) {
 		return []string{payload.Plain()}
 	}
 	return nil
 }
 
-// resultLine is a tool's result in one line.
+// resultLine returns a tool's result in one line.
 func resultLine(p entry.PiToolResult) string {
 	took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
 	if p.IsError {
@@ -59,8 +59,8 @@ func wholeLine(p entry.PiToolResult) []string {
 	return []string{fmt.Sprintf("    all of it (%s): arbe artifact get %s", entry.FileSize(d.WholeBytes), clipLine(d.ArtifactID))}
 }
 
-// failedText returns the part of a failed call's result that explains the failure. For a command it is the end: its last line
-// and its exit code.
+// failedText returns the part of a failed call's result that explains the failure. For a command, that is the last line and
+// the exit code.
 func failedText(p entry.PiToolResult) string {
 	lines := strings.Split(strings.TrimSpace(p.Text()), "\n")
 	if p.ToolName == entry.RunCommandTool && strings.HasPrefix(lines[len(lines)-1], "[") {

@@ -25,11 +25,11 @@ type target struct {
 	Token     string
 	// Profile is the profile that both come from, if any.
 	Profile string
-	// Why tells what chose the server, and Credential where the token comes from; it is empty without a token.
+	// Why says what chose the server. Credential says where the token comes from, and is empty without a token.
 	Why, Credential string
 }
 
-// calls returns the body of a verb that calls the server.
+// calls returns the function of a verb that calls the server.
 func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		t, err := a.target()
@@ -48,8 +48,8 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 //  4. the server of .arbe in the working directory
 //  5. the server that runs on this machine as this user
 //
-// The credential is ARBE_TOKEN, unless --profile names a profile; otherwise it is the one stored for this server. A stored
-// credential must not go to another host, which could use it.
+// The credential is ARBE_TOKEN, unless --profile names a profile. Otherwise it is the credential stored for this server. A
+// stored credential must not go to another host, which could use it.
 func (a *app) target() (target, error) {
 	if a.chosen == nil {
 		t, err := a.choose()
@@ -64,7 +64,7 @@ func (a *app) target() (target, error) {
 	return *a.chosen, nil
 }
 
-// choose is [app.target] without ARBE_TOKEN.
+// choose is like [app.target], but ignores ARBE_TOKEN.
 func (a *app) choose() (target, error) {
 	if a.hostFlag != "" && a.profileFlag != "" {
 		return target{}, fault.New(fault.Invalid, "--host and --profile are both given", "give one: a profile has its host")
@@ -110,11 +110,11 @@ func (a *app) atHost(host, why string) (target, error) {
 	saved, err := a.profiles()
 	if err != nil {
 		if a.getenv("ARBE_TOKEN") != "" {
-			return t, nil // the profiles are not needed: the token is known
+			return t, nil // the token is known, so the profiles are not needed
 		}
 		return target{}, err
 	}
-	// Several profiles may have this host. The one in use comes first, because the person has chosen it.
+	// Several profiles may have this host. The current profile comes first, because the person has chosen it.
 	names := saved.names()
 	if saved.Current != "" {
 		names = append([]string{saved.Current}, names...)
@@ -167,11 +167,10 @@ func (a *app) ofDataDir(dir, why string) (target, error) {
 	return s.target(why), nil
 }
 
-// onThisMachine returns the server of the working directory, or else the one that runs as this user.
+// onThisMachine returns the server of the working directory, or else the server that runs as this user.
 func (a *app) onThisMachine() (target, error) {
 	s, err := serverOf(defaultDataDir, false)
-	// A directory that came with somebody's files must not name a server elsewhere, because a credential would go
-	// there.
+	// A directory that came with somebody else's files must not name a server elsewhere, because a credential would go there.
 	if err == nil && (s.runs || (target{Host: s.Host}).isLocal()) {
 		return s.target(".arbe in this directory"), nil
 	}
@@ -203,7 +202,7 @@ func (s localServer) target(why string) target {
 	return t
 }
 
-// origin tells where a server's key is stored.
+// origin returns the path at which a server's key is stored.
 func (s localServer) origin() string { return filepath.Join(s.dataDir, "cli.json") }
 
 // defaultDataDir is the default data directory of arbe up.

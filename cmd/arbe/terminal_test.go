@@ -19,7 +19,7 @@ func TestADeviceIsNotATerminal(t *testing.T) {
 	}
 }
 
-// Rows older than the rule for names may have any character.
+// Names in rows that are older than the rule for names may have any character.
 func TestTextOfOthersCannotChangeWhatATerminalShows(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// theThread returns the thread that a verb works on: the named one, or $ARBE_THREAD.
+// theThread returns the thread that a verb works on: the named thread, or $ARBE_THREAD.
 func (a *app) theThread(named string) (string, error) {
 	if ref := first(named, a.getenv("ARBE_THREAD")); ref != "" {
 		return ref, nil
@@ -20,7 +20,7 @@ func (a *app) theThread(named string) (string, error) {
 	return "", fault.New(fault.Invalid, "no thread is named", "give its id or name, or set ARBE_THREAD; arbe thread list shows them")
 }
 
-// threadID returns the id of [app.theThread], which people name by id or by name.
+// threadID returns the id of [app.theThread]. People may name the thread by id or by name.
 func (a *app) threadID(ctx context.Context, c *arbe.Client, named string) (string, error) {
 	ref, err := a.theThread(named)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *app) updateThread(ctx context.Context, c *arbe.Client, req *arbev1.Upda
 	return a.show(t.GetId(), viewThread(t), func() string { return fmt.Sprintf("%s %s: %s", done, t.GetId(), oneLine(title(t))) })
 }
 
-// changesThread returns the body of a verb that makes one change to a thread.
+// changesThread returns the function of a verb that makes one change to a thread.
 func (a *app) changesThread(done string, change func(*arbev1.UpdateThreadRequest)) func(*cobra.Command, []string) error {
 	return a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 		var req arbev1.UpdateThreadRequest
@@ -61,7 +61,7 @@ func (a *app) changesThread(done string, change func(*arbev1.UpdateThreadRequest
 	})
 }
 
-// firstOf returns the first argument; empty if there is none.
+// firstOf returns the first argument, or "" without arguments.
 func firstOf(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -69,7 +69,7 @@ func firstOf(args []string) string {
 	return args[0]
 }
 
-// title returns the title under which a person knows a thread.
+// title returns the title by which people know a thread.
 func title(t *arbev1.Thread) string {
 	name := first(t.GetName(), "(untitled)")
 	if t.GetPinnedAt() != nil {

@@ -74,7 +74,7 @@ func (a *app) cancel(ctx context.Context, c *arbe.Client, req *arbev1.CancelComm
 	return a.list([]string{"CANCELLED"}, rows)
 }
 
-// cancelRun cancels the run of a thread, and reports whether there was one. A thread without a coding agent has none.
+// cancelRun cancels the run of a thread, and reports whether the thread had one. A thread without a coding agent has no runs.
 func cancelRun(ctx context.Context, c *arbe.Client, threadID string) (stopped bool, err error) {
 	done, err := c.Runs.CancelRun(ctx, &arbev1.CancelRunRequest{ThreadId: threadID})
 	if fault.Reason(arbe.Reason(err)) == fault.NoCodingAgent {

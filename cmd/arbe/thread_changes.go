@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The verbs that use what a run has changed.
+// The verbs that use the changes of a run.
 
 func threadApply(a *app) *cobra.Command {
 	var epoch int64
@@ -64,7 +64,7 @@ func threadBranch(a *app) *cobra.Command {
 	return cmd
 }
 
-// usedView is how what a run has changed was used, as programs see it. Without changes, all of it is empty.
+// usedView says how the changes of a run were used, for programs. Without changes, all fields are empty.
 type usedView struct {
 	ThreadID  string `json:"thread_id,omitempty"`
 	CommandID string `json:"command_id,omitempty"`
@@ -74,7 +74,7 @@ type usedView struct {
 	Output    string `json:"output"`
 }
 
-// used waits for the command that uses changes, prints what it said, and exits as it does. err is that of the request.
+// used waits for the command that uses changes, prints its output, and exits with its code. err is the error of the request.
 func (a *app) used(ctx context.Context, c *arbe.Client, v usedView, command *arbev1.Entry, err error) error {
 	if err != nil {
 		return err

@@ -71,8 +71,8 @@ func (a *app) namedInHouse(ctx context.Context, c *arbe.Client, req *arbev1.Crea
 	return err
 }
 
-// place sets where a new thread will be. A bot is recognized by its @handle, an agent by its uuid, a house by being one of
-// the caller's; anything else is a thread, whose house the new one shares.
+// place sets where a new thread will be. A bot is recognized by its @handle, an agent by its uuid, and a house as one of the
+// caller's houses. Anything else is a thread, whose house the new thread shares.
 func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arbev1.CreateThreadRequest) (err error) {
 	if strings.HasPrefix(parent, "@") {
 		if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {

@@ -65,7 +65,7 @@ func (l *listing) wants(e *arbev1.Entry) bool {
 	})
 }
 
-// print prints the entries that exist, and returns the position that it has reached.
+// print prints the existing entries, and returns the position that it has reached.
 func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (at int64, err error) {
 	if l.tail > 0 {
 		return l.printLast(ctx, c, p)
@@ -92,10 +92,10 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	}
 }
 
-// printLast prints the last requested entries. It searches backwards from the log's end, so that it does not read all of a
-// long log.
+// printLast prints the last requested entries. It searches backwards from the end, so that it does not read all of a long
+// log.
 func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter) (end int64, err error) {
-	var pages [][]*arbev1.Entry // the last one first
+	var pages [][]*arbev1.Entry // the last page first
 	missing := l.tail
 	for req := (&arbev1.ListRequest{ThreadId: l.thread, After: l.from - 1, Last: true, Types: l.types}); missing > 0; {
 		req.Limit = int32(min(missing, pageSize))

@@ -16,7 +16,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// beginTime limits how long a reader waits for a bot to begin on a message from within justNow.
+// beginTime limits how long a reader waits until a bot begins on a message that is not older than justNow.
 const beginTime, justNow = 5 * time.Second, 10 * time.Second
 
 func threadEntriesRead(a *app) *cobra.Command {
@@ -59,16 +59,17 @@ type reading struct {
 	// thinking means that the thinking of models is printed completely.
 	thinking bool
 
-	// listed means that messages are printed with their present texts, which makes the entries that changed them needless.
+	// listed means that messages are printed with their present texts. The entries that changed them are then not needed.
 	listed bool
 
-	// working holds the turns in progress, with their bots; a bot may be empty if its turn began before the first entry read.
+	// working holds the turns in progress, with their bots. A bot may be empty if its turn began before the first entry that
+	// was read.
 	working map[string]string
 	// ended holds finished turns, which may still get notes.
 	ended map[string]bool
-	// said is the time of the last message that no bot has begun on; zero if there is none.
+	// said is the time of the last message that no bot has begun on. It is zero without such a message.
 	said time.Time
-	// spoke is the id of that entry.
+	// spoke is the id of that message.
 	spoke string
 	// ran holds the commands whose results were printed.
 	ran map[string]bool
@@ -129,8 +130,8 @@ func (r *reading) run(ctx context.Context, last int) error {
 	return nil
 }
 
-// past prints the entries after a position that the log already has, with their present texts. It returns the position of the last
-// one.
+// past prints the entries after a position that the log already has, with their present texts. It returns the position of the
+// last entry.
 func (r *reading) past(ctx context.Context, after int64) (int64, error) {
 	r.listed = true
 	defer func() { r.listed = false }()
@@ -187,7 +188,7 @@ func (r *reading) follows(e *arbev1.Entry) {
 	}
 }
 
-// print prints an entry as a part of a conversation.
+// print prints an entry as part of a conversation.
 func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payload) error {
 	if r.listed && strings.HasPrefix(e.GetType(), entry.Quiet) {
 		return nil
@@ -209,7 +210,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		return r.lines(append(r.thought(p.Thought()), stepLines(e)...))
 	case entry.PiToolResult:
 		if r.ran[entry.CallCommandID(e.GetId())] {
-			return nil // the command's own result says more
+			return nil // the command's result says more
 		}
 		return r.lines(stepLines(e))
 	case entry.Command:
@@ -232,7 +233,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 	case entry.ChatDeleted:
 		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + " deleted a message")
 	case entry.TurnStarted:
-		return nil // the answer shows it
+		return nil // the answer shows the turn
 	case entry.TurnEnded:
 		if err := r.line(oneLine(p.Plain())); err != nil || p.Summary == nil {
 			return err
@@ -322,7 +323,7 @@ func (r *reading) speaker(ctx context.Context, agent, when string) error {
 
 func (r *reading) line(text string) error { return r.lines([]string{text}) }
 
-// lines prints lines about what was done.
+// lines prints lines about the work that was done.
 func (r *reading) lines(lines []string) error {
 	r.endLine()
 	for _, line := range lines {

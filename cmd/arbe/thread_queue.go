@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The queue of a thread that a coding agent drives: messages that the agent was not given yet.
+// The queue of a thread that a coding agent drives: the messages that the agent has not received yet.
 
 func threadQueue(a *app) *cobra.Command {
 	return group(a, "queue", "List, edit, move and cancel the messages that wait for a coding agent", queueList, queueEdit, queueMove, queueCancel)

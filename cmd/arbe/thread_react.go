@@ -65,7 +65,7 @@ func entryID(ctx context.Context, c *arbe.Client, thread, ref string) (string, e
 	return res.GetEntries()[0].GetId(), nil
 }
 
-// reactionLine is the reactions to an entry on one line: "👍 2  🎉 1".
+// reactionLine formats the reactions to an entry on one line: "👍 2  🎉 1".
 func reactionLine(s *arbev1.EntryState) string {
 	var parts []string
 	for _, r := range s.GetReactions() {

@@ -57,7 +57,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	return b.String()
 }
 
-// origin tells where a thread was forked from; empty if it is not a fork.
+// origin says where a thread was forked from. It returns "" if the thread is not a fork.
 func origin(t *arbev1.Thread) string {
 	from := t.GetForkedFrom()
 	if from == nil {

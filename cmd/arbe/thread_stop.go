@@ -52,7 +52,8 @@ func threadStop(a *app) *cobra.Command {
 	}
 }
 
-// stopRun stops the run of the coding agent that drives a thread, if all is to stop, and reports whether there was one.
+// stopRun stops the run of the coding agent that drives a thread, if the request is to stop everything. It reports whether a
+// run was stopped.
 func stopRun(ctx context.Context, c *arbe.Client, req *arbev1.StopTurnRequest) (bool, error) {
 	t, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: req.GetThreadId()})
 	if err != nil || !req.GetAll() || t.GetThread().GetAgentId() == "" {

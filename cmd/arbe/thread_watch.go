@@ -59,7 +59,7 @@ type threadWatch struct {
 	drawn bool
 }
 
-// take shows one event: on a terminal by drawing the list again, otherwise as a line, because only a screen can be
+// take shows one event. On a terminal it draws the list again; elsewhere it prints a line, because only a screen can be
 // cleared.
 func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 	screen := isTerminal(w.app.out) && !w.app.json

@@ -29,7 +29,7 @@ func threadWhy(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Read this before the entries, so that they include everything decided by then.
+			// Read the decisions before the entries, so that the entries include everything that was decided by then.
 			decisions, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: t.GetId(), Decisions: true})
 			if err != nil {
 				return err
@@ -121,7 +121,7 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 // whyTable collects the reactions of bots.
 type whyTable struct {
 	about   *arbev1.Entry
-	handles map[string]string // by bot
+	handles map[string]string // handles by bot
 	spoke   map[string]bool   // bots with a row
 	begun   map[string]string // the reason of each turn
 	told    map[string]bool   // turns with a row
@@ -164,7 +164,7 @@ func (w *whyTable) read(e *arbev1.Entry) {
 	}
 }
 
-// answered adds a turn that answered the entry although something else began it: a turn that waited for silence also answers
+// answered adds a turn that answered the entry although something else began it. A turn that waited for silence also answers
 // what was said in the meantime.
 func (w *whyTable) answered(bot, turn string, asked []string) {
 	if slices.Contains(asked, w.about.GetId()) && !w.told[turn] {

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// An entry may have gone to a turn that waited for silence, whose beginning names only the first entry.
+// A turn that waited for silence may have answered an entry although its beginning names only the first one.
 func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
 	t.Parallel()
 	logged := func(id, author string, p entry.Payload) *arbev1.Entry {

@@ -41,8 +41,9 @@ func up(a *app) *cobra.Command {
 	return cmd
 }
 
-// runServer starts a server, prints its address, with a login link if requested, and keeps it running until the person ends
-// it. The first signal drains and stops it in order, a second one ends the draining, and another ends the process at once.
+// runServer starts a server, prints its address and, if requested, a login link, and keeps the server running until the
+// person ends it. The first signal drains and stops it in order, the second ends the draining, and the third ends the process
+// at once.
 func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error {
 	serving, draining := a.signals.stages(ctx)
 	s, err := server.Start(serving, cfg)
@@ -84,9 +85,9 @@ func (v runningView) text() string {
 	return text
 }
 
-// settingFlags gives a verb a flag for each named setting, or for all of them if none is named. Every verb already has the
-// data directory's flag. Secrets have no flag, because other users of the machine can read a process's arguments; the address
-// of a database has one, which accepts no password.
+// settingFlags gives a verb a flag for each named setting, or for every setting if no names are given. Every verb already has
+// the data directory's flag. Secrets have no flag, because other users of the machine can read a process's arguments. The
+// address of a database has a flag, which accepts no password.
 func settingFlags(cmd *cobra.Command, named ...string) {
 	for _, s := range server.Settings {
 		if flag := flagOf(s.Name); flag != "data-dir" && (!s.Secret || s.Name == "database_url") && (len(named) == 0 || slices.Contains(named, s.Name)) {

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage prints how to call a verb, its subverbs, and its flags. It replaces cobra's own for two reasons. Our groups can be
-// called and also have verbs, and cobra prints a line for each. And cobra would run a changed template with text/template,
-// which calls methods by name, so that the linker would keep every exported method in the program.
+// usage prints how to call a verb, its subverbs, and its flags. It replaces cobra's usage for two reasons. First, our groups
+// can be called and also have verbs, and cobra prints a line for each. Second, cobra would run a changed template with
+// text/template, which calls methods by name, so the linker would keep every exported method in the program.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	local, inherited := cmd.LocalFlags(), cmd.InheritedFlags() // first, because they complete the flags that UseLine reads
@@ -47,7 +47,7 @@ func usage(cmd *cobra.Command) error {
 	return err
 }
 
-// listCommands lists the commands below cmd that belong under a title. Topics are listed as they are called, with arbe.
+// listCommands lists the commands below cmd that belong under a title. It lists topics the way people call them, with arbe.
 func listCommands(b *strings.Builder, cmd *cobra.Command, title string, belongs func(*cobra.Command) bool) {
 	b.WriteString("\n\n" + title)
 	for _, c := range cmd.Commands() {

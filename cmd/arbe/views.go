@@ -48,7 +48,7 @@ type keyView struct {
 	HouseID    string     `json:"house_id,omitempty"` // absent for a key of all houses
 	AgentID    string     `json:"agent_id"`
 	Name       string     `json:"name"`
-	CreatedBy  string     `json:"created_by,omitempty"` // absent for a bot's key from before it was recorded
+	CreatedBy  string     `json:"created_by,omitempty"` // absent for a bot's key that is older than this record
 	CreatedAt  time.Time  `json:"created_at"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
@@ -150,12 +150,12 @@ type entryView struct {
 	State         *stateView      `json:"state,omitempty"`
 }
 
-// stateView is what became of what was said.
+// stateView is what became of a message.
 type stateView struct {
 	Text    string `json:"text,omitempty"`
 	Edits   int32  `json:"edits"`
 	Deleted bool   `json:"deleted"`
-	// ChangedAt is when it was edited or deleted; nil if it was not.
+	// ChangedAt is when the message was edited or deleted, or nil if it was not.
 	ChangedAt *time.Time     `json:"changed_at,omitempty"`
 	Reactions []reactionView `json:"reactions,omitempty"`
 }
@@ -226,11 +226,11 @@ type endpointView struct {
 	Models       []string `json:"models"`
 	DefaultModel string   `json:"default_model,omitempty"`
 	Problem      string   `json:"problem,omitempty"`
-	// HouseDefault is the house's default model if it is here; otherwise absent.
+	// HouseDefault is the house's default model if this endpoint has it, and absent otherwise.
 	HouseDefault string `json:"house_default,omitempty"`
 }
 
-// viewEndpoint shows an endpoint of a list; nil means no list.
+// viewEndpoint returns the view of an endpoint of a list. A nil list means that the endpoint is in no list.
 func viewEndpoint(e *arbev1.ModelEndpoint, of *arbev1.ListModelsResponse) endpointView {
 	v := endpointView{Name: e.GetName(), Provider: e.GetProvider(), BaseURL: e.GetBaseUrl(), Dialect: e.GetDialect(), Source: e.GetSource(), SecretName: e.GetSecretName(),
 		Own: e.GetOwn(), Models: e.GetModels(), DefaultModel: e.GetDefaultModel(), Problem: e.GetProblem()}

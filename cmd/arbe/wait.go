@@ -74,7 +74,7 @@ func waitFor(a *app) *cobra.Command {
 	return cmd
 }
 
-// exitWaited is the exit code of arbe wait after a timeout, as for timeout(1).
+// exitWaited is the exit code of arbe wait after a timeout, as in timeout(1).
 const exitWaited = 124
 
 // errWaited reports that the time of arbe wait has passed.

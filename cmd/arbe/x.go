@@ -18,7 +18,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// x runs a command in a thread's sandbox as if it ran here.
+// x runs a command in a thread's sandbox as if the command ran here.
 func x(a *app) *cobra.Command {
 	var f xFlags
 	cmd := &cobra.Command{
@@ -115,7 +115,7 @@ func (f *xFlags) run(ctx context.Context, a *app, c *arbe.Client, args []string)
 		e.stdin = a.in
 	}
 	e.wantedTerminal = !f.noStdin && isTerminal(a.in)
-	// Ctrl-C is meant for the command. If the reader of the output goes away, that cancels the command.
+	// Ctrl-C is for the command. If the reader of the output goes away, the command is cancelled.
 	ctx, end := a.handleInterrupts(ctx, e.interrupt)
 	defer end()
 	return e.run(ctx)
@@ -178,8 +178,8 @@ func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
 }
 
-// hasInput reports whether there may be input for a command. A terminal does not count, because the person types commands
-// there; neither does the null device, which has no data.
+// hasInput reports whether in may have input for a command. A terminal does not count, because the person types commands
+// there. The null device does not count either, because it has no data.
 func hasInput(in io.Reader) bool {
 	f, ok := in.(*os.File)
 	if !ok || isTerminal(f) {
@@ -200,9 +200,9 @@ var cancelSteps = []struct {
 	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sending SIGKILL; press Ctrl-C again to leave"},
 }
 
-// interrupt makes each Ctrl-C send the command the next signal, and the last one end arbe, until ctx ends. The server sends
-// the later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
-// each. It does so first, because the command, and with it arbe, may end as soon as the signal is sent.
+// interrupt makes each Ctrl-C send the command the next signal, and the last Ctrl-C end arbe, until ctx ends. The server
+// sends the later signals too. interrupt also sends them when they are due, so that arbe can tell the person about each. It
+// tells the person first, because the command, and with it arbe, may end as soon as the signal is sent.
 func (e *execution) interrupt(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
 	var due <-chan time.Time
 	for next := 0; ; next++ {

@@ -34,8 +34,7 @@ func (a *app) runTerminal(ctx context.Context, c *arbe.Client, req *arbev1.RunCo
 	})
 }
 
-// withTerminal calls run with this terminal in raw mode, and restores it in any case. Command is the id of the command's
-// entry.
+// withTerminal calls run with this terminal in raw mode, and always restores it. command is the id of the command's entry.
 func (a *app) withTerminal(ctx context.Context, keep bool, thread, command string, run func(context.Context, arbe.Terminal, ...arbe.RunOption) (*arbe.Result, error)) error {
 	in, isFile := a.in.(*os.File)
 	if !isFile || !isTerminal(in) || !isTerminal(a.out) {
@@ -99,7 +98,7 @@ func (a *app) withTerminal(ctx context.Context, keep bool, thread, command strin
 	return a.endTerminal(ctx, keep, thread, command, result, err)
 }
 
-// endTerminal tells what happens to a command whose terminal is no longer shown, and returns its exit code.
+// endTerminal says what happens to a command whose terminal is no longer shown, and returns the exit code.
 func (a *app) endTerminal(ctx context.Context, keep bool, thread, command string, result *arbe.Result, err error) error {
 	if context.Cause(ctx) == errLeftTerminal && result == nil {
 		if keep {
@@ -141,7 +140,8 @@ func sizeOf(fd int) *arbev1.TerminalSize {
 	return &arbev1.TerminalSize{Rows: uint32(min(rows, 10_000)), Columns: uint32(min(columns, 10_000))}
 }
 
-// escapable reads the person's keys, and calls leave for ~. at the beginning of a line, as in ssh. ~~ there is ~.
+// escapable reads the person's keys. As in ssh, it calls leave for ~. at the beginning at the start of a line, and turns ~~
+// there into ~.
 type escapable struct {
 	in      io.Reader
 	leave   func()

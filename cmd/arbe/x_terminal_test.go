@@ -34,7 +34,7 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.resizes(41, 101)
 		s.types("until test \"$(stty size)\" = '41 101'; do sleep 0.05; done; echo it is lar'ger'\r")
 		s.shows("it is larger\r\n")
-		// The program itself reports that it is ready: a key that the shell got before it would leave the program running.
+		// The program reports that it is ready. If the shell got the key before that, the program would keep running.
 		s.types("trap 'echo inter'rupted INT; sh -c \"echo rea''dy; exec sleep 1000\"\r")
 		s.shows("ready\r\n")
 		s.types("\x03")
@@ -145,7 +145,7 @@ func TestATerminalInASandbox(t *testing.T) {
 	})
 }
 
-// command is an arbe that talks to the server.
+// command returns an arbe that talks to the server.
 func (s *upServer) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("arbe", args...)
 	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "XDG_STATE_HOME="+s.state(), "TERM=vt100")
@@ -165,7 +165,7 @@ func (s *upServer) arbe(t *testing.T, args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// typist is an arbe on a terminal, and the person who types there.
+// typist is an arbe on a terminal and the person who types there.
 type typist struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -176,7 +176,7 @@ type typist struct {
 
 	mu      sync.Mutex
 	shown   bytes.Buffer
-	seen    int // how much of it was searched
+	seen    int // how much of the text was searched
 	changed chan struct{}
 }
 
@@ -185,7 +185,7 @@ func (s *upServer) typist(t *testing.T, args ...string) *typist {
 	return startTypist(t, s.command(args...))
 }
 
-// startTypist starts a command on a terminal of its own.
+// startTypist starts a command on its own terminal.
 func startTypist(t *testing.T, cmd *exec.Cmd) *typist {
 	t.Helper()
 	side, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -250,7 +250,7 @@ func (p *typist) resizes(rows, columns uint16) {
 	}
 }
 
-// shows waits until the terminal shows a text after the last one.
+// shows waits until the terminal shows a text after the previous one.
 func (p *typist) shows(want string) {
 	p.t.Helper()
 	timeout := time.After(5 * time.Minute)
@@ -273,7 +273,7 @@ func (p *typist) shows(want string) {
 	}
 }
 
-// exits waits until arbe has ended, and checks that it left the terminal as it was.
+// exits waits until arbe has ended, and checks that it restored the terminal.
 func (p *typist) exits(code int) {
 	p.t.Helper()
 	select {
@@ -291,7 +291,7 @@ func (p *typist) exits(code int) {
 	}
 }
 
-// text is all that the terminal has shown.
+// text returns everything that the terminal has shown.
 func (p *typist) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

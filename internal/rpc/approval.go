@@ -41,7 +41,7 @@ func (s *approvalService) GetApproval(ctx context.Context, req *arbev1.GetApprov
 	return &arbev1.GetApprovalResponse{Approval: wireApproval(found)}, nil
 }
 
-// AnswerApproval refuses thread tokens by its action, and bots' keys by their holder.
+// AnswerApproval refuses thread tokens because of its action, and bots' keys because of their holder.
 func (s *approvalService) AnswerApproval(ctx context.Context, req *arbev1.AnswerApprovalRequest) (*arbev1.AnswerApprovalResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {

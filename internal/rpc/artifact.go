@@ -31,7 +31,7 @@ func (s *artifactService) CreateArtifact(ctx context.Context, req *arbev1.Create
 	return &arbev1.CreateArtifactResponse{Artifact: wireArtifact(made)}, nil
 }
 
-// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create one in the thread.
+// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create an artifact in it.
 // An artifact of the house requires permission to change the house's things.
 func (s Services) mayCreateArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest) (db.Scope, error) {
 	if thread, ok := req.Scope.(*arbev1.CreateArtifactRequest_ThreadId); ok {

@@ -22,17 +22,17 @@ import (
 // ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this path followed by its id.
 const ArtifactPath = "/api/artifact/"
 
-// maxDownload limits one download, because a client that reads slowly all the time would otherwise hold a connection
-// forever. Package httpd limits how long a client of any request may stall.
+// maxDownload limits one download, because otherwise a client that always reads slowly would hold a connection forever.
+// Package httpd limits how long a client of any request may stall.
 const maxDownload = time.Hour
 
 // ArtifactBytes serves the bytes of artifacts under [ArtifactPath], with the same credentials as the services. GET and HEAD
-// read them, whole or a range. POST creates an artifact from its body; it is refused for pages of other sites, because a
-// browser would add the session's cookie to their requests.
+// read them, whole or a range. POST creates an artifact from its body. A POST from a page of another site is refused, because
+// the browser would add the session's cookie to it.
 //
-// Anyone may have written the bytes, so a browser must save them rather than show them. If it shows them anyway, they can
-// neither run scripts nor load anything. Only bytes that really are a PNG, JPEG, GIF or WebP, and not too large, may be
-// shown: under their path with "/image", with the type of the bytes, not the declared one.
+// Anyone may have written the bytes, so a browser must save them and not show them. If it shows them anyway, they can neither
+// run scripts nor load anything. A browser may show only bytes that really are a PNG, JPEG, GIF or WebP, and not too large.
+// It gets these under their path with "/image", and with the type of the bytes, not the declared type.
 func ArtifactBytes(s Services) http.Handler {
 	d := &artifactDoor{s, &interceptor{auth: s.Auth, logger: s.Logger}}
 	mux := http.NewServeMux()
@@ -77,7 +77,7 @@ func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// image serves an image to be shown.
+// image serves an image for a page to show.
 func (d *artifactDoor) image(w http.ResponseWriter, r *http.Request) error {
 	return d.serve(w, r, func(got artifact.Artifact, content io.Reader) (kind, disposition string, err error) {
 		info, err := picture.Look(content)
@@ -122,7 +122,7 @@ func (d *artifactDoor) serve(w http.ResponseWriter, r *http.Request, as func(art
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": got.FileName()}))
 	h.Set("ETag", `"`+got.ByteRef+`"`)
-	// A cache must ask again before each use. Otherwise someone who lost permission could still read the bytes.
+	// A cache must ask again before each use. Otherwise somebody who lost permission could still read the bytes.
 	h.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(r.Header.Get("Range"), ",") {
 		r.Header.Del("Range") // each range is a request to the store, so a request for several ranges gets everything
@@ -130,13 +130,12 @@ func (d *artifactDoor) serve(w http.ResponseWriter, r *http.Request, as func(art
 	http.ServeContent(w, r, "", got.CreatedAt, content)
 	if content.Err() != nil {
 		d.Logger.WarnContext(r.Context(), "a download broke off", "error", fault.From(content.Err()).Detail())
-		panic(http.ErrAbortHandler) // otherwise the client would take a part for everything
+		panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 	}
 	return nil
 }
 
-// contentType returns a media type in a form that is valid as a header. For text that is not a media type, it returns the
-// type of unknown bytes.
+// contentType returns a media type in a form that is valid as a header. For other text, it returns the type of unknown bytes.
 func contentType(said string) string {
 	if kind, params, err := mime.ParseMediaType(said); err == nil {
 		if text := mime.FormatMediaType(kind, params); text != "" {
@@ -167,11 +166,11 @@ func (d *artifactDoor) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // fails only if the client has left; it would repeat the request with the same id
+	_, _ = w.Write(text) // fails only if the client has left, which may repeat the request with the same id
 	return nil
 }
 
-// createRequest converts a POST to a message. The body is the content, the query has the other fields by their names, and the
+// createRequest converts a POST to a message. The body is the content. The query has the other fields by their names, and the
 // header has the media type.
 func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 	req := &arbev1.CreateArtifactRequest{}
@@ -205,6 +204,6 @@ func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, artifact.ErrTooLarge) {
 		status = http.StatusRequestEntityTooLarge
 	}
-	w.Header().Set("Cache-Control", "no-store") // replaces the artifact's own, because an error must not be stored
+	w.Header().Set("Cache-Control", "no-store") // replaces the artifact's policy, because no cache must store an error
 	fault.Answer(w, r, status, f.Code, f.Body())
 }

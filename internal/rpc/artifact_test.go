@@ -24,7 +24,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactOf creates an artifact of a thread whose bytes are missing in the store.
+// artifactOf creates an artifact of a thread. The store lacks its bytes.
 func (b *bench) artifactOf(t *testing.T, thread string) string {
 	t.Helper()
 	return ask[string](t, b, `
@@ -108,7 +108,7 @@ type response struct {
 	body   string
 }
 
-// request requests or sends the bytes of an artifact, with a credential.
+// request gets or sends the bytes of an artifact, with a credential.
 func (b *bench) request(t *testing.T, method, path, credential, body string, headers ...string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, b.url+rpc.ArtifactPath+path, strings.NewReader(body))

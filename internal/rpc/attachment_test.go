@@ -16,7 +16,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// photo is a PNG of this size.
+// photo returns a PNG of this size.
 func photo(t *testing.T, w, h int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -140,8 +140,8 @@ func TestAChatNamesFiles(t *testing.T) {
 	})
 }
 
-// TestFilesOfOthersCannotBeNamed: through every door, an id of another thread or house gets the same answer as a missing one,
-// and nothing is written.
+// TestFilesOfOthersCannotBeNamed checks that through every door, the id of another thread or house gets the same answer as a
+// missing id, and nothing is written.
 func TestFilesOfOthersCannotBeNamed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,7 +204,8 @@ func TestFilesOfOthersCannotBeNamed(t *testing.T) {
 	}
 }
 
-// TestOnlyImagesAreShown: the path for images serves only bytes that are an image, to those who may read the artifact.
+// TestOnlyImagesAreShown checks that the path for images serves only bytes that are an image, and only to those who may read
+// the artifact.
 func TestOnlyImagesAreShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

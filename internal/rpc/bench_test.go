@@ -25,5 +25,5 @@ func BenchmarkRunCommand(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(took[len(took)/2], "p50-µs")
 	b.ReportMetric(took[len(took)*99/100], "p99-µs")
-	b.ReportMetric(0, "ns/op") // it would repeat the same number
+	b.ReportMetric(0, "ns/op") // it would repeat the number above
 }

@@ -48,13 +48,13 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	return &arbev1.CreateBotResponse{Bot: wireBot(made), Note: s.note(ctx, made), UnverifiedModel: unverified}, nil
 }
 
-// note tells which settings of a bot have no effect.
+// note says which settings of a bot have no effect.
 func (s *botService) note(ctx context.Context, b bot.Bot) string {
 	if b.Think == entry.EffortDefault || s.Models == nil {
 		return ""
 	}
 	m, err := s.Models.Models(ctx, b.House)
-	if err != nil { // problems with its model are reported elsewhere
+	if err != nil { // other code reports problems with the bot's model
 		return ""
 	}
 	name, id, _ := strings.Cut(cmp.Or(b.Model, m.Default.String()), "/")
@@ -140,8 +140,8 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
 }
 
-// botModel checks a model that is about to be set for a bot, unless it is the house's default. unverified tells why it is
-// unknown whether the model exists.
+// botModel checks a model before a bot gets it, unless it is the house's default. unverified says why it is unknown whether
+// the model exists.
 func (s *botService) botModel(ctx context.Context, scope db.Scope, model *string, skip bool) (unverified string, err error) {
 	if *model == "" || skip {
 		return "", nil
@@ -158,7 +158,7 @@ func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest
 	if err != nil {
 		return nil, err
 	}
-	// Check that it is a bot: removing a member would also remove a person.
+	// Check that the id is a bot's, because removing a member would also remove a person.
 	if _, err := s.Bots.Get(ctx, scope, req.GetId()); fault.CodeOf(err) == fault.NotFound {
 		return &arbev1.DeleteBotResponse{}, nil
 	} else if err != nil {

@@ -129,7 +129,7 @@ func TestBots(t *testing.T) {
 		_, err = b.bob.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: b.bob.house.Id, Id: made.Id, Name: new("Mine")})
 		refused(t, err, connect.CodeNotFound, "no such bot")
 		_, err = b.bob.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: b.bob.house.Id, Id: made.Id})
-		must(t, err) // as of one that does not exist
+		must(t, err) // the same as for a bot that does not exist
 		if _, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Id{Id: made.Id}}); err != nil {
 			t.Errorf("it was deleted: %v", err)
 		}
@@ -143,7 +143,7 @@ func TestBots(t *testing.T) {
 	})
 }
 
-// A person's existing direct message is reused if it is open.
+// An existing direct message is reused if it is open.
 func TestDirectMessagesAreReused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -10,11 +10,10 @@ import (
 )
 
 // strictJSON reads and writes JSON messages as connect does, except that an unknown field, even in a nested message, is an
-// error that names the field. Otherwise a misspelled field would be ignored, and the call would do something else than the
-// caller wanted.
+// error that names the field. If misspelled fields were ignored, a call would do something that the caller did not want.
 //
-// Unknown fields of binary messages are ignored, as usual with protobuf, because such clients are generated from the contract
-// and misspell nothing.
+// Unknown fields of binary messages are ignored, as usual with protobuf. Such clients are generated from the contract, so
+// they misspell nothing.
 type strictJSON struct{ name string }
 
 // Name returns the codec's name, which is the part of the content type after "application/".
@@ -39,7 +38,7 @@ func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 // messages, so this accepts no-break spaces. An error that does not match gets a general message.
 var unmarshalError = regexp.MustCompile(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
 
-// Unmarshal decodes a message. Errors tell the position in the text.
+// Unmarshal decodes a message. Errors name the position in the text.
 func (strictJSON) Unmarshal(text []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {

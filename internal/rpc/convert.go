@@ -29,7 +29,7 @@ import (
 const typingLasts = 6 * time.Second
 
 // shown removes invisible characters from a name. New names cannot have them, but older names may, and clients print names
-// beside others.
+// side by side.
 func shown(name string) string { return entry.Visible(name, func(rune) string { return "" }) }
 
 func each[From, To any](list []From, convert func(From) To) []To {
@@ -40,7 +40,7 @@ func each[From, To any](list []From, convert func(From) To) []To {
 	return out
 }
 
-// timestamp converts t; it returns nil for the zero time, which would otherwise be a date in the year 1.
+// timestamp converts t. It returns nil for the zero time, which would otherwise be a date in the year 1.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -48,7 +48,7 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// timeOf returns t as a time; the zero time for nil.
+// timeOf returns t as a time, or the zero time for nil.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -56,7 +56,7 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// milliseconds rounds d up, because 0 means no limit and a very short limit must not become none.
+// milliseconds rounds d up, because 0 means no limit, and even a very short limit must stay a limit.
 func milliseconds(d *durationpb.Duration) int64 {
 	return (d.AsDuration() + time.Millisecond - 1).Milliseconds()
 }
@@ -96,7 +96,7 @@ func botLimits(l *arbev1.BotLimits) bot.Limits {
 		ThreadUSDDay: l.GetThreadUsdDay(), AnswerMinutes: int(l.GetAnswerMinutes())}
 }
 
-// names returns a list that was set, which may be empty; nil if it was not set.
+// names returns a list, which may be empty, or nil if the list was not set.
 func names(n *arbev1.Names) *[]string {
 	if n == nil {
 		return nil
@@ -233,7 +233,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: shown(e.Name), Config: config, CreatedAt: timestamp(e.CreatedAt)}
 }
 
-// recipe returns the domain value of an environment's configuration; for nil, the empty recipe.
+// recipe returns the domain value of an environment's configuration, or the empty recipe for nil.
 func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 	l := c.GetLimits()
 	return sandbox.Recipe{
@@ -264,7 +264,7 @@ func wireThreadToken(t auth.ThreadToken) *arbev1.ThreadToken {
 	return &arbev1.ThreadToken{Token: t.Token, ThreadId: t.Thread, AgentId: t.Agent, Scopes: t.Scopes, ExpiresAt: timestamp(t.ExpiresAt)}
 }
 
-// wireEntryState returns nil for what nobody changed or reacted to.
+// wireEntryState returns nil for an entry that nobody changed or reacted to.
 func wireEntryState(s entrystate.State) *arbev1.EntryState {
 	if s.Seq == 0 {
 		return nil
@@ -286,7 +286,7 @@ func wireEvent(e stream.Event) *arbev1.TailResponse {
 	case e.Delta != nil:
 		if agent, at, ok := e.Delta.Typing(); ok {
 			if time.Since(at) > typingLasts {
-				return alive() // a late watcher gets the last piece of it
+				return alive() // a watcher that comes late gets the last piece of the output
 			}
 			return &arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}
 		}

@@ -265,7 +265,7 @@ func TestThreadTokens(t *testing.T) {
 		if strings.Contains(log[mine.Entry.Seq], "confined") {
 			t.Errorf("what a person says is %s", log[mine.Entry.Seq])
 		}
-		// Nobody else can claim that, and the holder cannot deny it.
+		// Nobody else can claim to be confined, and the holder of such a token cannot deny it.
 		for _, c := range []*arbe.Client{ada.Client, token} {
 			_, err = c.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Type: "chat", Payload: `{"text":"x","confined":true}`})
 			refused(t, err, connect.CodePermissionDenied, "confined")

@@ -50,8 +50,8 @@ func TestADirectMessageIsItsPeoples(t *testing.T) {
 	})
 }
 
-// Lists, searches and watches never show other people's direct messages. They are not secret: whoever has the id can read
-// them.
+// Lists, searches and watches never show other people's direct messages. They are not secret: whoever has the id can read the
+// message.
 func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,7 +133,7 @@ func TestNothingListsTheDirectMessagesOfOthers(t *testing.T) {
 			t.Errorf("%s tells Cyd %v, %v", name, m, err)
 		}
 	}
-	// A change that everybody sees follows those that nobody else sees.
+	// A change that everybody sees follows the changes that nobody else sees.
 	open, err := b.ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house, Name: "for all"})
 	must(t, err)
 	for told := ""; !strings.Contains(told, open.Thread.Id); {

@@ -15,7 +15,7 @@ import (
 )
 
 // discovery returns the handlers of gRPC's reflection and health checks by their path prefixes. They need no credential,
-// because the contract is public, and so is whether a server is ready.
+// because the contract is public, and anyone may know whether a server is ready.
 func (s Services) discovery(names []string) map[string]http.Handler {
 	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(MaxStreamRequest), connect.WithInterceptors(&interceptor{logger: s.Logger}))
 	all := map[string]http.Handler{}

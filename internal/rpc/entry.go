@@ -22,8 +22,8 @@ import (
 const (
 	// defaultEntries is the default number of entries in a list.
 	defaultEntries = 100
-	// aliveEvery is the time between two signs of life of a tail without events. Clients consider a tail dead after 40
-	// seconds of silence, so several signs may be late.
+	// aliveEvery is the time between two heartbeats of a tail without events. Clients consider a tail dead after 40 seconds
+	// of silence, so several heartbeats may be late.
 	aliveEvery = 10 * time.Second
 )
 
@@ -35,7 +35,7 @@ func confined(ctx context.Context) bool {
 	return err == nil && p.Thread != ""
 }
 
-// via is how the caller speaks.
+// via returns how the caller speaks.
 func via(ctx context.Context) entry.Via {
 	p, _ := auth.PrincipalFrom(ctx)
 	return p.Via()
@@ -146,8 +146,8 @@ func (s *entryService) Delete(ctx context.Context, req *arbev1.DeleteRequest) (*
 	return &arbev1.DeleteResponse{Entry: e}, err
 }
 
-// revise revises the caller's last message, and returns it. A credential for one thread may not: what a program says with it is not what
-// the agent says elsewhere.
+// revise revises the caller's last message, and returns it. A credential for one thread may not do this, because what a
+// program says with it is separate from what the agent says elsewhere.
 func (s *entryService) revise(ctx context.Context, thread string, r dispatch.Revision) (*arbev1.Entry, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(thread))
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *entryService) WatchPresence(ctx context.Context, req *arbev1.WatchPrese
 	}
 	present := s.Live.Present(ctx, scope, th.ID)
 	if len(th.People) > 0 && !slices.Contains(th.People, scope.Agent) {
-		present = alone(ctx) // who reads a direct message of others neither sees nor shows who does
+		present = alone(ctx) // a reader of other people's direct message does not see who else reads it, and is not shown
 	}
 	alive := &arbev1.WatchPresenceResponse{Event: &arbev1.WatchPresenceResponse_Alive{Alive: &arbev1.Alive{}}}
 	return relay(ctx, present, wire, func([]string) time.Time { return time.Now() }, aliveEvery, alive, to.Send)

@@ -378,7 +378,7 @@ func (f *following) wants(t *testing.T, seqs ...int64) {
 	}
 }
 
-// end returns the error with which the tail ends.
+// end returns the error that ends the tail.
 func (f *following) end() error {
 	for f.failed == nil && f.stream.Receive() {
 	}
@@ -490,7 +490,7 @@ func TestSay(t *testing.T) {
 	t.Run("refuses what cannot be said, and leaves no trace", func(t *testing.T) {
 		said := func() (n int) {
 			for _, e := range ada.log(t, th.Id) {
-				if e.Type != "command_result" { // its position among the others varies
+				if e.Type != "command_result" { // the position of a result varies
 					n++
 				}
 			}

@@ -134,7 +134,7 @@ func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.
 	return &arbev1.DeleteEnvironmentResponse{}, s.Boxes.DeleteEnvironment(ctx, scope, req.GetId())
 }
 
-// diagnosingEvery is the time between two signs of life during a long step of a diagnosis.
+// diagnosingEvery is the time between two heartbeats during a long step of a diagnosis.
 const diagnosingEvery = 10 * time.Second
 
 func (s *environmentService) DiagnoseEnvironment(ctx context.Context, req *arbev1.DiagnoseEnvironmentRequest, to *connect.ServerStream[arbev1.DiagnoseEnvironmentResponse]) error {
@@ -148,7 +148,7 @@ func (s *environmentService) DiagnoseEnvironment(ctx context.Context, req *arbev
 		&arbev1.DiagnoseEnvironmentResponse{Event: &arbev1.DiagnoseEnvironmentResponse_Diagnosing{Diagnosing: &arbev1.EnvironmentDiagnosing{}}}, to.Send)
 }
 
-// checks yields the steps of a diagnosis. It ends when the sandbox is deleted, even if nobody reads them any more.
+// checks yields the steps of a diagnosis. It ends only when the sandbox is deleted, even if nobody reads the steps any more.
 func (s *environmentService) checks(ctx context.Context, scope db.Scope, id string, rebuild bool) iter.Seq2[sandbox.Check, error] {
 	return func(yield func(sandbox.Check, error) bool) {
 		err := s.Boxes.Diagnose(ctx, scope, id, rebuild, func(c sandbox.Check) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// compressedFrom is the size in bytes from which messages are compressed. Below it, compressing takes longer than it saves,
-// and each compressor has about a megabyte of tables.
+// compressedFrom is the size in bytes from which messages are compressed. For smaller messages, compression takes longer than
+// it saves, and each compressor has about a megabyte of tables.
 const compressedFrom = 1 << 10
 
 // Handler returns a handler that serves all services to Connect, gRPC and gRPC-Web clients.
@@ -30,7 +30,7 @@ func Handler(s Services) http.Handler {
 		connect.WithCompressMinBytes(compressedFrom),
 		// Authenticate before reading the body, so that strangers cannot make the server decode messages.
 		connect.WithRequestGate(calls.authenticate),
-		// calls is the outermost one, so that it also converts the errors of validation.
+		// calls is the outermost interceptor, so that it also converts the errors of validation.
 		connect.WithInterceptors(calls, validate.NewInterceptor()),
 		connect.WithConditionalHandlerOptions(func(s connect.Spec) []connect.HandlerOption {
 			if s.StreamType == connect.StreamTypeServer {

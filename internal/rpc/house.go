@@ -12,8 +12,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// watchAliveEvery is the time between two signs of life of a watch without events. Clients consider a watch dead after
-// twice that time.
+// watchAliveEvery is the time between two heartbeats of a watch without events. Clients consider a watch dead after twice
+// that time.
 const watchAliveEvery = 20 * time.Second
 
 type houseService struct{ Services }

@@ -23,8 +23,8 @@ const (
 	// MaxRequest limits a request message, in bytes. It has room for the largest payload of an entry and the fields around
 	// it.
 	MaxRequest = 5 << 20
-	// MaxStreamRequest limits the request message of a call that streams its answer, in bytes. It is smaller, because the
-	// server keeps the message in memory for the whole stream.
+	// MaxStreamRequest limits the request message of a call that streams its answer, in bytes. It is smaller than MaxRequest,
+	// because the server keeps the message in memory for the whole stream.
 	MaxStreamRequest = 16 << 10
 	// maxDuration limits a call that does not stream, so that calls that hang do not pile up.
 	maxDuration = 30 * time.Second
@@ -129,8 +129,8 @@ func (e *interceptor) caller(ctx context.Context, header http.Header) (auth.Prin
 	return e.auth.Request(ctx, header)
 }
 
-// convertError turns an error into what the caller may see. It only logs the cause of an internal error, because the cause
-// may contain what the caller must not see.
+// convertError turns an error into what the caller may see. It logs the cause of an internal error and does not return it,
+// because the cause may contain what the caller must not see.
 func (e *interceptor) convertError(ctx context.Context, err error, spec connect.Spec) error {
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		// The error comes from connect or protovalidate and is about the request, so its message is for the caller.
@@ -165,8 +165,8 @@ func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 	return err
 }
 
-// addInfo adds the rest of a fault, besides its code and message, to an error: as a detail, and as metadata for clients that
-// read only the headers of an answer.
+// addInfo adds the parts of a fault other than its code and message to an error: as a detail, and as metadata for clients
+// that read only the headers of an answer.
 func addInfo(ctx context.Context, err *connect.Error, f *fault.Error) {
 	info := &arbev1.ErrorInfo{
 		Next: f.Next, Reference: f.Reference, RequestId: logging.Value(ctx, logging.RequestKey),
@@ -206,7 +206,7 @@ func defaultNext(h http.Handler) http.Handler {
 	})
 }
 
-// clearNext removes what defaultNext set, because every error that the interceptor converts has its own next step.
+// clearNext removes the next step that defaultNext set, because every error that the interceptor converts has its own.
 func clearNext(ctx context.Context) {
 	if header, ok := ctx.Value(answerKey{}).(http.Header); ok {
 		header.Del(arbev1.NextHeader)

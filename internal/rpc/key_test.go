@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestAKeyIsTriedAndSaysWhoCanUseIt: a wrong key changes nothing, and the error has the provider's words.
+// TestAKeyIsTriedAndSaysWhoCanUseIt checks that a wrong key changes nothing, and that the error has the provider's words.
 func TestAKeyIsTriedAndSaysWhoCanUseIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,7 +62,7 @@ func TestAKeyIsTriedAndSaysWhoCanUseIt(t *testing.T) {
 			t.Errorf("the log has %s", wrong)
 		}
 	}
-	// Members and bots cannot try keys.
+	// Members and bots cannot test keys.
 	for name, caller := range map[string]person{"a member": b.cyd, "somebody else": b.bob} {
 		asked := b.providers.Asked()
 		if _, err := caller.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: "ANTHROPIC_API_KEY", Value: []byte("sk-ant-any")}); err == nil || b.providers.Asked() != asked {

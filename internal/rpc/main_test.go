@@ -48,15 +48,15 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// bench is the service layer as a server assembles it, on its own database and port, and the people who use it. Ada owns a
-// house of which Cyd is a member. Bob owns another house.
+// bench is the service layer as a server assembles it, with its own database and port, and the people who use it. Ada owns a
+// house, and Cyd is a member of it. Bob owns another house.
 type bench struct {
-	// providers stands in for every provider and model server of houses.
+	// providers stands in for all providers and model servers of houses.
 	providers *modeltest.Server
 	*dbtest.Database
-	owner *pgxpool.Pool // of the schema, past row-level security
+	owner *pgxpool.Pool // the owner of the schema, who bypasses row-level security
 	url   string
-	// logged has what the server logged.
+	// logged holds what the server has logged.
 	logged        *logbook
 	auth          *auth.Auth
 	blobs         string // the directory of artifacts' bytes
@@ -228,8 +228,8 @@ func (p person) run(t *testing.T, thread, command string) string {
 	return ""
 }
 
-// refused asserts that a call failed with this code, that its message contains each of these texts, and that it has a next
-// step.
+// refused asserts that a call failed with this code, that the message contains each of these texts, and that the error has a
+// next step.
 func refused(t *testing.T, err error, code connect.Code, says ...string) {
 	t.Helper()
 	if err == nil {
@@ -294,16 +294,17 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
-// echo is a driver whose boxes print the commands that they are asked to run.
+// echo is a driver whose boxes print the commands that they should run.
 type echo struct {
 	sandbox.Driver // the methods that the services do not call
 	made           atomic.Int64
 }
 
-// accountKey is the secret with which a house has an account of its own at the provider of echo, and goodKey the key that this takes.
+// accountKey is the name of the secret that gives a house its own account at the provider of echo. goodKey is the key that
+// the provider accepts.
 const accountKey, goodKey = "ECHO_API_KEY", "key-of-the-account"
 
-// account is echo in the account of a house.
+// account is echo in a house's own account.
 type account struct {
 	echo
 	key string

@@ -47,7 +47,7 @@ func (s *houseService) RemoveMember(ctx context.Context, req *arbev1.RemoveMembe
 	return &arbev1.RemoveMemberResponse{}, err
 }
 
-// removeMember removes a member from the scope's house, and stops a bot's turns. It returns how many were in progress.
+// removeMember removes a member from the scope's house, and stops a bot's turns. It returns how many turns were in progress.
 func (s *Services) removeMember(ctx context.Context, scope db.Scope, agent string) (stopped int, err error) {
 	var end func(context.Context) error
 	err = s.Houses.Remove(ctx, scope, agent, func(tx pgx.Tx) error {
@@ -58,7 +58,7 @@ func (s *Services) removeMember(ctx context.Context, scope db.Scope, agent strin
 	if err != nil {
 		return 0, err
 	}
-	// The member is removed in any case. A server that reaches a turn later ends it then.
+	// The member is removed even if this fails. A server that reaches a turn later ends it then.
 	if err := end(context.WithoutCancel(ctx)); err != nil {
 		s.Logger.WarnContext(ctx, "the turns of a removed bot wait for their end", "error", fault.From(err).Detail())
 	}

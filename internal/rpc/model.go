@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// modelService has no method that returns a key, although [model.Models] holds them: wireEndpoint leaves them out.
+// modelService has no method that returns a key. [model.Models] holds keys, but wireEndpoint leaves them out.
 type modelService struct{ Services }
 
 func (s *modelService) ListModels(ctx context.Context, req *arbev1.ListModelsRequest) (*arbev1.ListModelsResponse, error) {
@@ -92,7 +92,7 @@ func (s *modelService) DeleteModelEndpoint(ctx context.Context, req *arbev1.Dele
 	return &arbev1.DeleteModelEndpointResponse{}, s.Models.DeleteEndpoint(ctx, scope, req.GetName())
 }
 
-// problem returns the part of an error that its reader may see; empty for nil.
+// problem returns the part of an error that its reader may see, or "" for nil.
 func problem(err error) string {
 	if err == nil {
 		return ""
@@ -100,8 +100,8 @@ func problem(err error) string {
 	return fault.From(err).Error()
 }
 
-// wireEndpoint hides the addresses of the installation's endpoints: only the operator may know which addresses are inside the
-// operator's network.
+// wireEndpoint hides the addresses of the installation's endpoints, because only the operator may know which addresses are
+// inside the operator's network.
 func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 	e := &arbev1.ModelEndpoint{Name: f.Endpoint.Name, Provider: string(f.Endpoint.Provider), Source: f.Source, SecretName: f.Secret,
 		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem), Dialect: f.Endpoint.Dialect.Word()}
@@ -109,7 +109,7 @@ func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 		if f.Problem != nil {
 			e.Problem = "it cannot be used now; ask the operator of this installation"
 		}
-	} else if u, err := url.Parse(f.Endpoint.BaseURL); err == nil { // somebody may have put a password into it
+	} else if u, err := url.Parse(f.Endpoint.BaseURL); err == nil { // somebody may have put a password into the address
 		e.BaseUrl = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 	}
 	return e

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestWrongModelsAndKeysAreRefused: errors tell what is wrong, and nothing is stored.
+// TestWrongModelsAndKeysAreRefused checks that errors say what is wrong, and that nothing is stored.
 func TestWrongModelsAndKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// Lists, pages and terminals show names side by side, so none may affect its surroundings.
+// Lists, pages and terminals show names side by side, so no name may affect the text around it.
 func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -71,7 +71,7 @@ func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 	}
 }
 
-// Names stored before this rule are shown without the characters that it forbids.
+// Names that are older than this rule are shown without the characters that it forbids.
 func TestOlderNamesAreShownWithoutInvisibleCharacters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -188,16 +188,16 @@ var good = map[string]func(things) proto.Message{
 	},
 }
 
-// named returns two ids for a field of a request: of another house's thing of the kind that the field names, and of a thing
-// that does not exist.
+// named returns two ids for a field of a request. Both are ids of the kind of thing that the field names: one of another
+// house's thing, and one of nothing that exists.
 func named(t *testing.T, service, method, field string, theirs things) (there, nowhere string) {
 	t.Helper()
-	none := strings.ToLower(rand.Text())[:12] // never used before, because a chosen id that was used stands for a thing
+	none := strings.ToLower(rand.Text())[:12] // an unused id, because an id that was used stands for a thing
 	kind := strings.TrimSuffix(strings.TrimSuffix(field, "id"), "_")
 	switch {
 	case service == "ArtifactService" && slices.Contains([]string{"run", "resource", "external"}, kind):
-		// These are free text about things outside the database, and are never looked up. Even the id of another house's
-		// thread is just text here, and must change nothing.
+		// These fields are free text about things outside the database, and nothing looks them up. Even the id of another
+		// house's thread is just text here, and must change nothing.
 		return theirs.thread, none
 	case field == "id" && slices.Contains([]string{"Say", "Append", "Edit", "Delete", "RunCommand"}, method), kind == "command", kind == "entry":
 		return theirs.command, none
@@ -227,8 +227,8 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 	return "", ""
 }
 
-// answer returns everything that a caller learns: the status, the body without the id in the request, and the next step. Of a
-// success it returns only the names of the fields, because values differ each time.
+// answer returns everything that a caller learns: the status, the body without the id in the request, and the next step. For
+// a success it returns only the names of the fields, because values differ each time.
 func (b *bench) answer(t *testing.T, credential, service, method string, request proto.Message, id string) string {
 	t.Helper()
 	body, err := protojson.Marshal(request)
@@ -250,7 +250,7 @@ func (b *bench) answer(t *testing.T, credential, service, method string, request
 	return fmt.Sprint(res.StatusCode, " ", strings.ReplaceAll(string(text), id, "ID"), " ", strings.ReplaceAll(res.Header.Get("Arbe-Next"), id, "ID"))
 }
 
-// fields returns the names of the fields of a JSON value; of a list, those of its first element.
+// fields returns the names of the fields of a JSON value or, for a list, of its first element.
 func fields(value any) string {
 	switch v := value.(type) {
 	case map[string]any:
@@ -268,7 +268,7 @@ func fields(value any) string {
 	return "x"
 }
 
-// TestNoAnswerTellsWhatAnotherHouseHas puts another house's id, and one that does not exist, into every field of every
+// TestNoAnswerTellsWhatAnotherHouseHas puts another house's id, and an id that does not exist, into every field of every
 // request that takes an id. The answers must not differ.
 func TestNoAnswerTellsWhatAnotherHouseHas(t *testing.T) {
 	t.Parallel()
@@ -308,7 +308,7 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 		}
 		things := func(house string) things {
 			made := b.things(t, cast, house)
-			if service == "BotService" { // because the number of a house's bots is limited
+			if service == "BotService" { // the number of a house's bots is limited
 				made.bot, made.policy = b.program(t, house)
 			}
 			return made
@@ -322,7 +322,7 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 					request.ProtoReflect().Set(field, protoreflect.ValueOfString(id))
 				}
 				as := credential(t, own.thread)
-				if method == "Edit" || method == "Delete" { // which need a message of the caller
+				if method == "Edit" || method == "Delete" { // both need a message of the caller
 					b.answer(t, as, service, "Say", &arbev1.SayRequest{ThreadId: own.thread, Text: "helo"}, "")
 				}
 				return b.answer(t, as, service, method, request, id)

@@ -21,7 +21,7 @@ func pageSize(asked int32) int {
 	return int(asked)
 }
 
-// list describes a list that is returned in pages: its name, and the form of the ids of its rows.
+// list describes a list that has pages: its name, and the form of its rows' ids.
 type list struct {
 	name string
 	id   *regexp.Regexp
@@ -33,7 +33,7 @@ var (
 	agentID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// The lists. Each has its own name, so that a token of one list is not accepted for another.
+// The lists. Each has its own name, so that one list does not accept the token of another.
 var (
 	houseList       = list{"houses", shortID}
 	memberList      = list{"members", agentID}
@@ -67,7 +67,7 @@ func (l list) open(token string) (b bookmark, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &b)
 	}
-	// A forged token may contain ids and times that Postgres cannot read. That would look like a failure of ours.
+	// A forged token may contain ids and times that Postgres cannot read. That must not look like a failure of the server.
 	if err != nil || b.List != l.name || !l.id.MatchString(b.ID) || b.Time.UTC().Year() < 1 || b.Pinned.UTC().Year() < 1 {
 		return bookmark{}, fault.New(fault.Invalid, "page_token: this is not a token of this list",
 			"leave it out to start at the first page").Because(err)
@@ -75,8 +75,8 @@ func (l list) open(token string) (b bookmark, err error) {
 	return b, nil
 }
 
-// cut returns the first size rows and the token of the next page. Callers read one row more than fits on a page. If it is
-// missing, there is no next page, and the token is empty.
+// cut returns the first size rows and the token of the next page. Callers read one row more than fits on a page. Without that
+// row, this is the last page, and the token is empty.
 func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row, string) {
 	if len(rows) <= size {
 		return rows, ""

@@ -60,7 +60,7 @@ func idsOf[Row interface{ GetId() string }](rows []Row) (ids []string) {
 	return ids
 }
 
-// walk reads all pages of a list, and calls meanwhile between the first two.
+// walk reads all pages of a list, and calls meanwhile between the first and the second.
 func (l paged) walk(t *testing.T, p person, size int32, meanwhile func()) (all []string) {
 	t.Helper()
 	for token := ""; ; meanwhile() {
@@ -79,7 +79,7 @@ func (l paged) walk(t *testing.T, p person, size int32, meanwhile func()) (all [
 func TestListsComeInPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// Create seven more of each with the same time, so that their ids decide their order.
+	// Create seven more rows of each list with the same time, so that their ids decide their order.
 	for i := range 7 {
 		b.newHouse(t, b.ada, fmt.Sprint("House ", i))
 		b.ada.bot(t)

@@ -40,9 +40,9 @@ var scansWell = map[string]string{
 	"with stale as":                      "of that sweep, too; for a few threads the index is used",
 }
 
-// Every statement of a realistic run is executed on large tables, often enough for Postgres to use its generic plan too. No
-// statement may read a whole large table: what takes a millisecond in a small installation would take seconds in a large one.
-// The test's log has the ten statements that take the most time in total.
+// The test executes every statement of a realistic run on large tables, often enough that Postgres also uses its generic
+// plan. No statement may read a whole large table: what takes a millisecond in a small installation would take seconds in a
+// large one. The test logs the ten statements that take the most time in total.
 func TestNoStatementScansALargeTable(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)

@@ -159,17 +159,17 @@ func refusalText(procedure, principal, outcome string) []string {
 	return nil
 }
 
-// things are the targets of calls: one of each kind, in one house.
+// things are the targets of calls: one thing of each kind, in one house.
 type things struct {
 	house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn, bot, policy, approval string
-	// coder is a coding agent, and driven a thread that it drives.
+	// coder is a coding agent, and driven is a thread that it drives.
 	coder, driven string
 }
 
 // call calls one procedure with some things.
 type call func(context.Context, *arbe.Client, things) error
 
-// procedures holds all procedures of the contract. A new one needs a line here and in the table.
+// procedures holds all procedures of the contract. A new procedure needs a line here and in the table.
 var procedures = map[string]call{
 	"HouseService.CreateHouse": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: "New"}))
@@ -518,7 +518,7 @@ var procedures = map[string]call{
 	"SandboxService.WakeSandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		_, err := c.WakeSandbox(ctx, of.thread, nil)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
-			return nil // they may, but the house has no environment
+			return nil // the caller may do this, but the house has no environment
 		}
 		return err
 	},
@@ -569,7 +569,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 					for what, credential := range cast.Credentials(t, principal) {
 						if of.house == "" {
 							of = b.things(t, cast, cast.House)
-							if strings.HasPrefix(name, "BotService") { // because the number of a house's bots is limited
+							if strings.HasPrefix(name, "BotService") { // the number of a house's bots is limited
 								of.bot, of.policy = b.program(t, cast.House)
 							}
 						}
@@ -604,7 +604,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
-			continue // it has no target in a house
+			continue // the procedure has no target in a house
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -659,16 +659,16 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	made.environment, made.sandbox = b.sandboxes(t, house)
 	made.member, made.invite = b.colleague(t, house)
 	made.artifact = b.artifactOf(t, made.thread)
-	// A command that has ended: cancelling it, reading its output and writing to its input have no effect.
+	// This command has ended. Cancelling it, reading its output and writing to its input have no effect.
 	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 		select id, 1, house_id, 'c1', 'command', '{"command":"true","separate":true,"input":true}'::json, now() from streams where name = 'arbe-thread-' || $1
 		union all
 		select id, 2, house_id, 'c1.result', 'command_result', '{"command_id":"c1"}'::json, now() from streams where name = 'arbe-thread-' || $1`, made.thread)
-	// A turn that failed: stopping it has no effect.
+	// This turn has failed. Stopping it has no effect.
 	err := b.owner.QueryRow(t.Context(), `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, ended_at, asked, asked_seqs)
 		values ($1, $2, $3, 'c1', 'mention', 'failed', now(), '{c1}', '{1}') returning id`, house, made.thread, made.agent).Scan(&made.turn)
 	must(t, err)
-	// Another turn, which waits for a person.
+	// This turn waits for a person.
 	err = b.owner.QueryRow(t.Context(), `
 		with bot as (insert into agents (kind, runtime, name) values ('bot', 'pi', 'Asker') returning id),
 		     turn as (insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, due_at, asking_since, asked, asked_seqs)
@@ -698,7 +698,7 @@ func (b *bench) coder(t *testing.T, cast *authtest.Cast, house string) (coder, d
 	return coder, driven
 }
 
-// sandboxes creates an environment from which no sandbox is built, and a sandbox of another one.
+// sandboxes creates an environment without sandboxes, and a sandbox of another environment.
 func (b *bench) sandboxes(t *testing.T, house string) (environment, sandbox string) {
 	t.Helper()
 	err := b.owner.QueryRow(t.Context(), `
@@ -722,7 +722,7 @@ func (b *bench) program(t *testing.T, house string) (bot, policy string) {
 	return bot, policy
 }
 
-// colleague adds another person to a house, and an invite by that person that was used.
+// colleague adds another person to a house, and a used invite from that person.
 func (b *bench) colleague(t *testing.T, house string) (member, invite string) {
 	t.Helper()
 	err := b.owner.QueryRow(t.Context(), "insert into agents (kind, name) values ('human', 'Dee') returning id::text").Scan(&member)

@@ -8,8 +8,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// After the removal has been acknowledged, a removed member gets nothing that is said from then on, through whichever of two
-// servers each request goes.
+// Once a removal is acknowledged, the removed member gets nothing that is said from then on, whichever of two servers each
+// request goes through.
 func TestWhatIsSaidInTheInstantOfARemovalReachesNoOpenTail(t *testing.T) {
 	t.Parallel()
 	one := setup(t)
@@ -56,7 +56,7 @@ func TestWhatIsSaidInTheInstantOfARemovalReachesNoOpenTail(t *testing.T) {
 		_, err := remover.client(one.ada.key).Houses.RemoveMember(t.Context(), &arbev1.RemoveMemberRequest{HouseId: one.ada.house.Id, AgentId: one.cyd.id})
 		must(t, err)
 		say(writer, after)
-		tails.Wait() // each ends, because of the removal
+		tails.Wait() // the removal ends each tail
 		one.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", one.ada.house.Id, one.cyd.id)
 	}
 }

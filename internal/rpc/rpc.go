@@ -1,7 +1,7 @@
 // Package rpc is arbe's service layer: the Connect services of proto/arbe/v1, one file each.
 //
 // A method authorizes once ([auth.Auth.Authorize]), calls the domain and converts the result. Domain values and wire messages
-// meet only here (convert.go). Every door, including the web app, goes through these services, except those that move raw
+// meet only here (convert.go). Every door, including the web app, goes through these services, except the doors that move raw
 // bytes.
 package rpc
 
@@ -46,9 +46,10 @@ type Services struct {
 	Secrets    *secret.Secrets
 	Models     *model.Houses
 	Logger     *slog.Logger
-	// Agents are the coding agents that bots can be, in the order in which they are shown.
+	// Agents are the coding agents that bots can be, in the order in which clients show them.
 	Agents []harness.Info
-	// Observe, unless nil, is called after each call with its procedure, its code ("ok" or its error's) and its duration.
+	// Observe, unless nil, is called after each call with its procedure, its code ("ok" or the code of its error) and its
+	// duration.
 	Observe func(spec connect.Spec, code string, took time.Duration)
 	// Ready returns nil, or why the server is not ready for requests. If Ready is nil, the server is always ready.
 	Ready func(context.Context) error

@@ -131,7 +131,7 @@ func (s *sandboxService) ListSandboxAccounts(ctx context.Context, req *arbev1.Li
 	return &arbev1.ListSandboxAccountsResponse{Accounts: each(list, wireAccount)}, nil
 }
 
-// wakeAliveEvery is the time between two signs of life while a sandbox is being built or started.
+// wakeAliveEvery is the time between two heartbeats while a sandbox is being built or started.
 const wakeAliveEvery = 2 * time.Second
 
 func (s *sandboxService) WakeSandbox(ctx context.Context, req *arbev1.WakeSandboxRequest, to *connect.ServerStream[arbev1.WakeSandboxResponse]) error {

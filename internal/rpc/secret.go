@@ -43,7 +43,7 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh, Check: check}, nil
 }
 
-// tryAccount tries the key of a provider of sandboxes; the result is empty for another secret.
+// tryAccount tests the key of a provider of sandboxes. The result is empty for any other secret.
 func (s *secretService) tryAccount(ctx context.Context, scope db.Scope, req *arbev1.SetSecretRequest) (string, error) {
 	if len(s.Boxes.AccountKeys(req.GetName())) == 0 {
 		return "", nil
@@ -56,7 +56,7 @@ func (s *secretService) tryAccount(ctx context.Context, scope db.Scope, req *arb
 	return s.Boxes.TryAccount(ctx, scope, req.GetName(), string(req.GetValue()), req.GetSkipCheck())
 }
 
-// keyCheck reports the result of trying a key or a server, and who can use it now; nil if there was nothing to try.
+// keyCheck reports the result of testing a key or a server, and who can use it now. It returns nil if nothing was tested.
 func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Tried, uses []secret.Use) (*arbev1.KeyCheck, error) {
 	summary := tried.String()
 	if summary == "" {
@@ -84,8 +84,8 @@ func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Trie
 	return &arbev1.KeyCheck{Tried: tried.Not == "", Models: int32(tried.Models()), Summary: summary}, nil
 }
 
-// authorizeSecret lets people of a house change a secret, but only owners a key of models or of a provider of sandboxes: everything that
-// bots read, or that commands do, goes to whoever gave the key.
+// authorizeSecret lets people of a house change a secret. Only owners may change a key of models or of a provider of
+// sandboxes, because everything that bots read, or that commands do, goes to whoever gave the key.
 func (s *secretService) authorizeSecret(ctx context.Context, house, name string) (db.Scope, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(house))
 	if err != nil {

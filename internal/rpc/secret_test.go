@@ -10,7 +10,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestASecretSaysWhatUsesIt: whoever deletes a model's key learns which bots will fail without it.
+// TestASecretSaysWhatUsesIt checks that whoever deletes a model's key learns which bots will fail without it.
 func TestASecretSaysWhatUsesIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -20,7 +20,7 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 		_, err := ada.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(value)})
 		must(t, err)
 	}
-	// uses are the users of a secret, as the list and the refusal to delete it name them.
+	// uses returns the users of a secret, as the list and the refusal to delete the secret name them.
 	uses := func(name string) string {
 		t.Helper()
 		res, err := ada.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house})
@@ -72,7 +72,8 @@ func TestASecretSaysWhatUsesIt(t *testing.T) {
 	is("ANTHROPIC_API_KEY", "")
 }
 
-// TestAnOwnerGivesAHouseItsOwnAccount: the key is tried, is never shown, and no member replaces, deletes or passes it on.
+// TestAnOwnerGivesAHouseItsOwnAccount checks that the key is tested, that it is never shown, and that no member can replace
+// it, delete it or pass it on.
 func TestAnOwnerGivesAHouseItsOwnAccount(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -60,7 +60,7 @@ func TestThread(t *testing.T) {
 		pinned := th.PinnedAt
 		for _, change := range []*arbev1.UpdateThreadRequest{
 			{Name: new("second")},
-			{Pinned: new(true)}, // it is: the pin stays where it was
+			{Pinned: new(true)}, // it is already pinned, and the pin stays where it was
 			{Tags: &arbev1.Tags{Values: []string{"c"}}},
 			{EnvironmentId: &ada.house.DefaultEnvironmentId},
 		} {

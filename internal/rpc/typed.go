@@ -9,9 +9,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// typedFields are the fields of the message Entry that hold the payload of each kind as a message. The message has the name
+// typedFields are the fields of the message Entry that hold the payload of each kind as a message. This message has the name
 // of the kind's payload type and the same field names, so that no kind needs a line or a converter here. A test checks that
-// every kind has one, and compares the names of the fields.
+// every kind has such a field, and compares the names of the fields.
 var typedFields = func() map[string]protoreflect.FieldDescriptor {
 	typed := (&arbev1.Entry{}).ProtoReflect().Descriptor().Oneofs().ByName("typed").Fields()
 	byMessage := map[string]protoreflect.FieldDescriptor{}
@@ -27,8 +27,8 @@ var typedFields = func() map[string]protoreflect.FieldDescriptor {
 	return fields
 }()
 
-// wireTypedEntry is [wireEntry], but also has the payload as a message if its kind is known and it can be decoded. It costs
-// several times as much as the text alone, so it is used only on request.
+// wireTypedEntry is like [wireEntry], and adds the payload as a message if the kind is known and the payload can be decoded.
+// It costs several times as much as the text alone, so it is used only on request.
 func wireTypedEntry(e entry.Entry) *arbev1.Entry {
 	w := wireEntry(e)
 	field, known := typedFields[e.Type]
@@ -43,7 +43,7 @@ func wireTypedEntry(e entry.Entry) *arbev1.Entry {
 	return w
 }
 
-// wireTypedEvent is [wireEvent] with typed entries.
+// wireTypedEvent is like [wireEvent], with typed entries.
 func wireTypedEvent(e stream.Event) *arbev1.TailResponse {
 	if e.Entry != nil {
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: wireTypedEntry(*e.Entry)}}

@@ -14,7 +14,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// fill sets every field of a payload to a value other than zero.
+// fill sets every field of a payload to a nonzero value.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -103,7 +103,7 @@ func TestEveryKindHasAMessageWithTheFieldsOfItsPayload(t *testing.T) {
 			if field == nil || field != typedFields[k.Type] {
 				t.Fatalf("its payload becomes %v", field)
 			}
-			// Pi's payloads have names in lowerCamelCase, which the JSON of protobuf has too.
+			// Pi's payloads have names in lowerCamelCase, like the JSON of protobuf.
 			text, err := protojson.MarshalOptions{UseProtoNames: !strings.HasPrefix(k.Type, "pi.")}.Marshal(e.Get(field).Message().Interface())
 			if err != nil {
 				t.Fatal(err)

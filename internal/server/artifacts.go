@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// collectEvery is the pause between deletions of bytes that no artifact refers to, by one of all servers. It is long, because
-// such bytes only take up space.
+// collectEvery is the pause between deletions of bytes that no artifact refers to. One of all servers does them. The pause is
+// long, because such bytes only take up space.
 const collectEvery = 10 * time.Minute
 
 // storeArtifacts opens the configured blob store and returns the artifacts in it.
@@ -31,7 +31,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	set := s.cfg.BlobStore
 	if set == "" {
 		if set = directoryStore; s.cfg.DatabaseURL != "" {
-			set = postgresStore // there may be several servers, and all of them reach this store
+			set = postgresStore // several servers may share the database, and all of them reach this store
 		}
 	}
 	if set == postgresStore {

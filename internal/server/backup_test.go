@@ -19,8 +19,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// As docs/operating.md says of backups: the database, the bytes of artifacts, the secret key and the settings, copied while
-// the server runs, recreate the installation on a new machine.
+// As docs/operating.md says about backups, four things recreate the installation on a new machine: the database, the bytes of
+// artifacts, the secret key and the settings, all copied while the server runs.
 func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"pg_dump", "pg_restore", "runc"} {
@@ -46,7 +46,7 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Copy the database first, so that bytes may be superfluous but never missing.
+	// Copy the database first, so that the copy may have unused bytes but never lacks any.
 	dump := filepath.Join(t.TempDir(), "arbe.dump")
 	execute(t, "pg_dump", "--format=custom", "--no-owner", "--file="+dump, old.DatabaseURL)
 	restored := settings(t)
@@ -91,11 +91,11 @@ func TestABackupMakesTheInstallationOnANewMachine(t *testing.T) {
 	if text, err := io.ReadAll(bytes); err != nil || string(text) != "bytes of the artifact" {
 		t.Errorf("the artifact has %q (%v)", text, err)
 	}
-	// It opens every secret of the house, and seals it again.
+	// Rotation opens every secret of the house, and seals it again.
 	if _, err := c.Secrets.RotateSecretKey(t.Context(), &arbev1.RotateSecretKeyRequest{HouseId: house}); err != nil {
 		t.Errorf("the secrets cannot be opened: %v", err)
 	}
-	// The sandbox was on the old machine. The thread gets another, without its files.
+	// The sandbox was on the old machine. The thread gets another one, without the files.
 	if got := output(t, restored, thread, "cat file 2>/dev/null || echo a new sandbox"); got != "a new sandbox\n" {
 		t.Errorf("the command prints %q", got)
 	}

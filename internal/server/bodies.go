@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// freeBody is how much of a body may be read without a lease of memory, and freeCompressed how much of a compressed one,
-	// in bytes. The latter is smaller, because decompression can multiply the size.
+	// freeBody is how many bytes of a body may be read without a lease of memory, and freeCompressed how many of a compressed
+	// body. The latter is smaller, because decompression can multiply the size.
 	freeBody, freeCompressed = 16 << 10, 512
 	// maxBody limits the bodies that the services and the web app read, in bytes.
 	maxBody = rpc.MaxRequest
@@ -32,20 +32,20 @@ const (
 type bodies struct {
 	// who authenticates the request's credential, as [auth.Auth.Request] does.
 	who func(context.Context, http.Header) (auth.Principal, error)
-	// memory limits the memory of all large bodies together, and of those of one agent.
+	// memory limits the memory of all large bodies together, and of the large bodies of one agent.
 	memory *httpd.Memory
 }
 
-// bound returns next with limited bodies: it reads more than a small part of a body only if the request's credential is valid
-// and there is memory. Otherwise, reading fails with refuse's error. The body of a request without a credential is already
-// limited by [maxStrangersBody].
+// bound returns next with limited bodies. It reads more than a small part of a body only if the request's credential is valid
+// and memory is free. Otherwise, reading fails with refuse's error. [maxStrangersBody] already limits the body of a request
+// without a credential.
 func (b bodies) bound(next http.Handler, refuse func(context.Context, http.ResponseWriter, *fault.Error) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token, _ := auth.Credential(r.Header); token == "" || r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		// A lease would last as long as the answer, possibly hours, so these messages must be small instead.
+		// A lease would last as long as the answer, which may be hours. So these messages must be small instead.
 		if rpc.StreamsAnswer(r.URL.Path) {
 			bounded := *r
 			bounded.Body = http.MaxBytesReader(w, r.Body, rpc.MaxStreamRequest)
@@ -75,7 +75,7 @@ type boundBody struct {
 	bodies  bodies
 	refuse  func(*fault.Error) error
 	request *http.Request
-	// free is how much may be read without a lease, and size the most that the body can take in memory, both in bytes.
+	// free is how much may be read without a lease, and size is the most memory that the body can take, both in bytes.
 	free, size int64
 	compressed bool
 	got        int64
@@ -129,7 +129,7 @@ func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) erro
 func refuseForm(_ context.Context, _ http.ResponseWriter, f *fault.Error) error { return f }
 
 // credential returns the credential of a request, and whether it is a cookie. The gateway accepts no cookies, but accepts
-// tokens where agents send their keys.
+// tokens in the places where agents send their keys.
 func credential(r *http.Request) (token string, cookie bool) {
 	if gateway.Serves(r) {
 		return gateway.Credential(r.Header), false

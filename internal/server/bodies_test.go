@@ -26,7 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// The request of a call that streams stays in memory as long as the stream, so it must be small.
+// The request of a streaming call stays in memory as long as the stream, so it must be small.
 func TestARequestForAStreamIsSmall(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)
@@ -55,10 +55,10 @@ func TestARequestForAStreamIsSmall(t *testing.T) {
 	}
 }
 
-// No door reads a large body of a request with an invalid credential: it answers before most of the body was sent.
+// No door reads a large body with an invalid credential. It answers before most of the body was sent.
 func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 	t.Parallel()
-	// The server would wait for a body for longer than the clients wait for an answer.
+	// With this limit, the server waits for a body longer than the clients wait for an answer.
 	s, err := server.StartLimited(t.Context(), served(t), httpd.Limits{Stall: 10 * time.Minute})
 	if err != nil {
 		t.Fatalf("starting: %s", fault.From(err).Detail())
@@ -97,7 +97,7 @@ func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 				if err != nil {
 					t.Fatalf("it waits for the body: %v", err)
 				}
-				if res.StatusCode/100 != 4 && path != "/theme" { // it ignores a body that it could not read
+				if res.StatusCode/100 != 4 && path != "/theme" { // /theme ignores a body that it could not read
 					t.Errorf("it answers %s", res.Status)
 				}
 			})
@@ -133,7 +133,7 @@ func TestMemoryOfBodies(t *testing.T) {
 				<-goOn
 			})
 			var all sync.WaitGroup
-			// There is memory for one such body of each agent, and for two in total.
+			// Memory is enough for one such body per agent, and for two in total.
 			front := httptest.NewServer(server.BoundBodies(who, httpd.NewMemory(2*large, large), handler))
 			defer front.Close()
 			send := func(agent string, text []byte) {
@@ -166,7 +166,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// The limits count a credential as one, however it is written, so that a client cannot evade them by writing it differently.
+// The limits count each credential once, however it is written, so that a client cannot evade them by writing it differently.
 func TestACredentialCountsAsOneHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)

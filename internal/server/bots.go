@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// botTurns returns the configuration of bots' turns, with everything that their packages do not know.
+// botTurns returns the configuration of bots' turns, with everything that the packages of turns do not know.
 func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, client *model.Client, c Config) turn.Config {
 	return turn.Config{
 		Roots: c.Roots, Budget: c.Budget,

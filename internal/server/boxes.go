@@ -39,15 +39,15 @@ func markBox(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// boxOf returns the labels of the box from which a request comes; false if it comes from the network.
+// boxOf returns the labels of the box from which a request comes, or false if the request comes from the network.
 func boxOf(ctx context.Context) (sandbox.Labels, bool) {
 	labels, ok := ctx.Value(boxKey{}).(sandbox.Labels)
 	return labels, ok
 }
 
-// boxDoors serves the doors for programs in boxes, which need no network. A box may run anything, so it only gets access that
-// a thread token of its own house has anyway, and repositories as its environment allows: no services, no web app, and
-// nothing for a credential that was not made for a box.
+// boxDoors serves the doors for programs in boxes, which need no network. A box may run anything, so it gets only the access
+// that a thread token of its own house has anyway, and the repositories that its environment allows. It gets no services, no
+// web app, and nothing for a credential that was not made for a box.
 type boxDoors struct {
 	authenticate    func(context.Context, string) (auth.Principal, error)
 	streams, models http.Handler
@@ -76,7 +76,7 @@ func (b boxDoors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to.ServeHTTP(w, r)
 }
 
-// check checks that a request has a thread token of its box's house.
+// check checks that a request has a thread token of the house of its box.
 func (b boxDoors) check(r *http.Request) error {
 	token, cookie := credential(r)
 	if token == "" || cookie {

@@ -30,7 +30,7 @@ func threadToken(t *testing.T, c *arbe.Client, thread string) string {
 	return made.Token.Token
 }
 
-// Programs in a sandbox reach the streams of the server that runs it, with a thread token of their house, and nothing else.
+// With a thread token of their house, programs in a sandbox reach the streams of the server that runs it, and nothing else.
 func TestTheDoorsInsideASandbox(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -85,8 +85,7 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 	says := func(id string) string {
 		return fmt.Sprintf(`curl -sS -m 30 -w ' %%{http_code}' -H 'Authorization: Bearer %s' --json '{"id": "%s", "payload": {"type": "chat", "text": "%[2]s"}}' http://arbe.internal%s`, ours, id, stream(thread))
 	}
-	// Messages sent while a program follows arrive at once, without waiting for the end of the answer. The last chat ends
-	// curl.
+	// Messages sent while a program follows arrive immediately, before the answer ends. The last chat ends curl.
 	got := output(t, cfg, thread, fmt.Sprintf("curl -sSN -m 30 -H 'Authorization: Bearer %s' 'http://arbe.internal%s?offset=now&live=sse' | { grep -m1 control > /dev/null; %s > /dev/null; grep -m1 -o follow-me; exec < /dev/null; %s > /dev/null; }",
 		ours, stream(thread), says("follow-me"), says("end")))
 	if !strings.Contains(got, "follow-me") {
@@ -101,7 +100,7 @@ func TestTheDoorsInsideASandbox(t *testing.T) {
 	}
 }
 
-// A coding agent in a sandbox asks a model of its house with the token of its run, which may belong to another thread than
+// A coding agent in a sandbox asks a model of its house with the token of its run. The run may belong to a thread other than
 // the sandbox's. The key stays outside.
 func TestAModelIsAskedFromASandbox(t *testing.T) {
 	t.Parallel()

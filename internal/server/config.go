@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// The blob stores with names. Others are given by address.
+// The blob stores with names. The others have addresses.
 const (
 	directoryStore = "directory"
 	postgresStore  = "postgres"
@@ -27,11 +27,11 @@ const (
 type Config struct {
 	// Addr is the address to serve on, host:port. Port 0 takes a free one.
 	Addr string
-	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no other way to the server's doors;
-	// without it, those reach no door. Login links begin with it. Defaults to "http://" and Addr.
+	// PublicURL is the server's address for browsers, and for sandboxes whose driver has no other way to the server's doors.
+	// Without it, such sandboxes reach no door. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
 	// Previews is the address below which each preview of a sandbox's port has its own host. Defaults to http://localhost
-	// with the server's port if the server's address is of this machine, and otherwise to nil: no previews.
+	// with the server's port if the server's address is on this machine, and otherwise to nil, which means no previews.
 	Previews *url.URL
 	// GitAuthorities sign the certificates of git hosts. Defaults to the machine's.
 	GitAuthorities *x509.CertPool
@@ -41,30 +41,30 @@ type Config struct {
 	// Postgres for `arbe up`.
 	DatabaseURL string
 	// SecretKey encrypts the secrets in the database: a key, or the address of a KMS key (awskms://…, hashivault://…). During
-	// a replacement there are several, separated by spaces: the first one encrypts, all of them decrypt. Servers that share a
-	// database must share it. Defaults to one that the first start creates and keeps in the data directory.
+	// a replacement it has several keys, separated by spaces: the first encrypts, and all of them decrypt. Servers that share
+	// a database must share it. Defaults to a key that the first start creates and keeps in the data directory.
 	SecretKey string
 	// Local configures the driver for sandboxes on this machine, except for its directory and log.
 	Local local.Config
-	// Providers configure the other sandbox drivers, by their names. They are pointers to the drivers' Configs.
+	// Providers configure the other sandbox drivers, by name. They are pointers to the drivers' Configs.
 	Providers map[string]any
-	// Maxima limits recipes and commands. Zero fields default to the defaults of their settings. For the memory and cores of
-	// one sandbox, these are the limits of all sandboxes of the machine together.
+	// Maxima limits recipes and commands. A zero field has the default of its setting. For the memory and cores of one
+	// sandbox, the default is the limit of all sandboxes of the machine together.
 	Maxima sandbox.Maxima
 	// MachineGone is how long a machine may be without a server before its local sandboxes count as dead. Their threads then
-	// get new ones.
+	// get new sandboxes.
 	MachineGone time.Duration
 	// SaveAfter is the time from the last use of a sandbox until its working tree is saved.
 	SaveAfter time.Duration
 	// RepoRoots are directories whose git repositories environments may name.
 	RepoRoots []string
-	// PostgresBinaries is the directory of the programs of the embedded Postgres. Defaults to the newest installed ones.
+	// PostgresBinaries is the directory of the programs of the embedded Postgres. Defaults to the newest installed programs.
 	PostgresBinaries string
 	// LongPoll limits the wait of a stream's long poll.
 	LongPoll time.Duration
-	// WebhookHosts may be called by webhooks, and at ModelHosts houses may add model servers, without TLS and at non-public
-	// addresses. All other such hosts are refused, because members could make the server call addresses that only it can
-	// reach.
+	// WebhookHosts are the hosts that webhooks may call, and ModelHosts those at which houses may add model servers, without
+	// TLS and at non-public addresses. All other such hosts are refused, because otherwise members could make the server call
+	// addresses that only it can reach.
 	WebhookHosts, ModelHosts outbound.Hosts
 	// Fetch limits what bots may fetch from the internet.
 	Fetch dispatch.Fetch
@@ -80,24 +80,24 @@ type Config struct {
 	HouseCreation   house.Creation
 	HousesPerPerson int
 	// BlobStore is where the bytes of artifacts are stored: "directory" (in DataDir), "postgres", the absolute path of a
-	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION with the credential in AWS_ACCESS_KEY_ID and
-	// AWS_SECRET_ACCESS_KEY, or of the machine's role. Several servers need a store that all of them can reach. Defaults to
-	// "directory", or to "postgres" with a DatabaseURL.
+	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION. The credential for S3 is in AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY, or comes from the machine's role. Several servers need a store that all of them can reach.
+	// Defaults to "directory", or to "postgres" with a DatabaseURL.
 	BlobStore string
-	// ArtifactMaxSize limits one artifact, ArtifactQuota all artifacts of a house together, and PersonArtifactQuota those of
-	// all houses of one person, in bytes.
+	// ArtifactMaxSize limits one artifact, ArtifactQuota all artifacts of a house together, and PersonArtifactQuota the
+	// artifacts of all houses of one person, in bytes.
 	ArtifactMaxSize, ArtifactQuota, PersonArtifactQuota int64
 	// SpoolSize limits the output of running commands on this server's disk, in bytes. Long output is stored twice, so that
 	// it survives the server. Beyond the limit, only the beginning of an output becomes an artifact.
 	SpoolSize int64
 	// MetricsAddr is another address, host:port, at which the operator can read /metrics, /healthz and /readyz without a
-	// credential. Defaults to "", for none.
+	// credential. Defaults to "", which means no such address.
 	MetricsAddr string
-	// DrainTimeout limits how long [Server.Drain] waits for running commands; 0 means no wait.
+	// DrainTimeout limits how long [Server.Drain] waits for running commands. 0 means no wait.
 	DrainTimeout time.Duration
 	// LogFormat is the format of the log: "text" or "json". Defaults to text on a terminal, and to json elsewhere.
 	LogFormat string
-	// LogLevel is the minimum level that is logged.
+	// LogLevel is the lowest level that is logged.
 	LogLevel slog.Level
 }
 

@@ -65,7 +65,7 @@ var frontProxies = map[string]func(t *testing.T, dir, addr, upstream string) *ex
 	},
 }
 
-// Through a proxy with the configuration of docs/deploy, messages reach followers at once, in every way to follow.
+// Through a proxy with the configuration of docs/deploy, messages reach followers immediately, however they follow.
 func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -82,7 +82,7 @@ func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 			stream := front.url + door.Prefixes[0] + "arbe-thread-" + thread
 			t.Run("an event stream", func(t *testing.T) {
 				body := front.follow(t, stream+"?offset=now&live=sse", token)
-				awaitLine(t, body, "control") // it is open
+				awaitLine(t, body, "control") // the stream is open
 				say(t, direct, thread, "through the event stream")
 				awaitLine(t, body, "through the event stream")
 			})
@@ -129,7 +129,7 @@ func TestProxiesPassStreamsOnAtOnce(t *testing.T) {
 				if res == nil {
 					t.Fatal(err)
 				}
-				// There is no sandbox. Without the upgrade, the server says that a WebSocket is needed.
+				// The thread has no sandbox. Without the upgrade, the server would say that it needs a WebSocket.
 				if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), "NO_SANDBOX") {
 					t.Errorf("it answers %s: %s", res.Status, text)
 				}
@@ -263,8 +263,8 @@ func certificate(t *testing.T, dir string) *x509.CertPool {
 func TestTheUnitIsOneOfSystemd(t *testing.T) {
 	t.Parallel()
 	unit := read(t, deploy+"arbe.service")
-	// These would give the service its own mount namespace, in which the next server does not find the mounts of the running
-	// sandboxes.
+	// These settings would give the service its own mount namespace, in which the next server would not find the mounts of
+	// the running sandboxes.
 	if found := regexp.MustCompile(`(?m)^(Private|Protect|ReadOnly|ReadWrite|Inaccessible|Bind|Root|RuntimeDirectory|TemporaryFileSystem|DynamicUser).*`).FindString(unit); found != "" {
 		t.Errorf("it has %s", found)
 	}
@@ -278,7 +278,7 @@ func TestTheUnitIsOneOfSystemd(t *testing.T) {
 	}
 }
 
-// The settings that the files for operators set exist.
+// Every setting that the files for operators set exists.
 func TestDeployedSettingsExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}
@@ -314,7 +314,7 @@ func save(t *testing.T, path, text string) {
 	}
 }
 
-// replace replaces a part of a text that must be in it.
+// replace replaces a part of a text, and fails the test if the text lacks that part.
 func replace(t *testing.T, text, old, by string) string {
 	t.Helper()
 	if !strings.Contains(text, old) {

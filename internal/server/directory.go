@@ -34,8 +34,8 @@ type directory struct {
 	made []string
 }
 
-// openDirectory creates the directory if it is missing, and locks it. If a server already runs on it, the error is
-// a [fault.Precondition] that names its process.
+// openDirectory creates the directory if it is missing, and locks it. If a server already runs on it, it returns a
+// [fault.Precondition] that names the server's process.
 func openDirectory(path string) (*directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -49,8 +49,8 @@ func openDirectory(path string) (*directory, error) {
 		}
 		d.made = append(d.made, p)
 	}
-	// Retry if another start removes the lock with its directory in between, see close. A lock on the removed file would not
-	// keep out a third start.
+	// Retry if another start removes the lock together with its directory in the meantime; see close. A lock on the removed
+	// file would not keep out a third start.
 	for locked := false; !locked; {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			d.removeMade()
@@ -108,7 +108,7 @@ func writeAt(f *os.File, text string) error {
 // lockFile is held by the running server.
 const lockFile = "lock"
 
-// close unlocks the directory. If openDirectory created it and nothing was put into it, as after a start that failed
+// close unlocks the directory. If openDirectory created the directory and it is still empty, as after a start that failed
 // early, close removes it.
 func (d *directory) close() {
 	defer d.lock.Close() // after the removal, so that no other server starts on it in between
@@ -139,9 +139,9 @@ func (d *directory) write(name string, content []byte) error {
 	return os.Rename(temporary, d.join(name))
 }
 
-// sealer returns a sealer with the installation's key: the configured one, the one in the directory, or for the first
-// start a new one. The new key is written to the directory with the first use of Seal, so that a database that refuses
-// the start leaves no key that belongs to nothing.
+// sealer returns a sealer with the installation's key: the configured key, the key in the directory, or, for the first start,
+// a new key. The first use of Seal writes a new key to the directory. So a database that refuses the start leaves no key that
+// belongs to nothing.
 func (d *directory) sealer(set string) (*installationSealer, error) {
 	sealer, err := existingSealer(set, d.path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +157,7 @@ func (d *directory) sealer(set string) (*installationSealer, error) {
 	return &installationSealer{Sealer: sealer, keep: sync.OnceValue(func() error { return d.write(keyFile, []byte(key+"\n")) })}, nil
 }
 
-// installationSealer is a sealer that writes its key to the data directory, at the latest when it seals something.
+// installationSealer is a sealer that writes its key to the data directory when it first seals something, or earlier.
 type installationSealer struct {
 	*secret.Sealer
 	keep func() error
@@ -174,7 +174,7 @@ func (s *installationSealer) Seal(value []byte) ([]byte, error) {
 // installationFile holds the identity of the directory's database.
 const installationFile = "installation"
 
-// installation returns the identity of the directory's database; empty before the first start.
+// installation returns the identity of the directory's database, or "" before the first start.
 func (d *directory) installation() (string, error) {
 	text, err := os.ReadFile(d.join(installationFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,8 +183,8 @@ func (d *directory) installation() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// checkDatabase refuses a database that is not the directory's own, because the sandboxes in the directory belong to that
-// one. id is the database's identity; empty if it has none.
+// checkDatabase refuses a database that is not the directory's own, because the sandboxes in the directory belong to the
+// directory's database. id is the identity of the database, or "" for a new database.
 func (d *directory) checkDatabase(id string) error {
 	own, err := d.installation()
 	if err != nil || own == "" || own == id {
@@ -200,8 +200,8 @@ func (d *directory) checkDatabase(id string) error {
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
 
-// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database. Otherwise
-// a start that lacks DATABASE_URL would create an empty installation beside the real one.
+// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database. Otherwise a
+// start without DATABASE_URL would create an empty installation next to the real one.
 func (d *directory) checkEmbedded() error {
 	if _, err := os.Stat(d.join(postgresDir)); err == nil {
 		return nil
@@ -209,8 +209,8 @@ func (d *directory) checkEmbedded() error {
 	return d.checkDatabase("")
 }
 
-// setDatabase records the identity of the directory's database, unless one is recorded, so that checkDatabase can
-// refuse another one later.
+// setDatabase records the identity of the directory's database, unless an identity is already recorded. checkDatabase can
+// then refuse another database later.
 func (d *directory) setDatabase(id string) error {
 	if own, err := d.installation(); err != nil || own != "" {
 		return err
@@ -227,8 +227,8 @@ const keyFile = "secret.key"
 // NewSecretKey returns a new key for [Config.SecretKey].
 func NewSecretKey() (string, error) { return secret.NewKey() }
 
-// existingSealer returns a sealer with the installation's key: the configured one, or the one in a directory. It creates
-// none, because a running server could not open what another key sealed.
+// existingSealer returns a sealer with the installation's key: the configured key, or the key in a directory. It never
+// creates a key, because a running server could not open what another key sealed.
 func existingSealer(set, dir string) (*secret.Sealer, error) {
 	if set == "" {
 		text, err := os.ReadFile(filepath.Join(dir, keyFile))
@@ -252,7 +252,7 @@ type login struct {
 
 const loginFile = "cli.json"
 
-// readLogin returns the login in the directory; the zero login if there is no readable one.
+// readLogin returns the login in the directory, or the zero login if it cannot be read.
 func (d *directory) readLogin() (l login) {
 	if text, err := os.ReadFile(d.join(loginFile)); err == nil {
 		_ = json.Unmarshal(text, &l) // a damaged file is ignored, because the start replaces it
@@ -271,8 +271,8 @@ func (d *directory) writeLogin(l login) error {
 // databaseURLFile holds the embedded Postgres' address while it runs.
 const databaseURLFile = "database_url"
 
-// LocalDatabaseURL returns the URL of the embedded Postgres that runs in a data directory, as the owner of the schema;
-// empty if none runs.
+// LocalDatabaseURL returns the URL of the embedded Postgres that runs in a data directory, as the owner of the schema. It
+// returns "" if no Postgres runs there.
 func LocalDatabaseURL(dataDir string) string {
 	text, err := os.ReadFile(filepath.Join(dataDir, databaseURLFile))
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 type Finding struct {
 	Part   string  `json:"part"`
 	Status Verdict `json:"status"`
-	// Says is a sentence about the result, and Next what to do about it, if anything.
+	// Says is a sentence about the result. Next says what to do about it, if anything.
 	Says string `json:"says"`
 	Next string `json:"next,omitempty"`
 }
@@ -34,7 +34,7 @@ type Finding struct {
 // Verdict is the state of a part.
 type Verdict string
 
-// The verdicts. With a Warning, the installation works, but may not always. An Untried part was not examined.
+// The verdicts. With a Warning, the installation works now but may stop working. An Untried part was not examined.
 const (
 	Fine    Verdict = "ok"
 	Warning Verdict = "warning"
@@ -54,13 +54,13 @@ const (
 	inspectWithin = 15 * time.Second
 	// measureWithin limits the time to count the files of a directory.
 	measureWithin = 5 * time.Second
-	// maxSkew is the difference between clocks that leases, tokens and signatures tolerate.
+	// maxSkew is the largest difference between clocks that leases, tokens and signatures tolerate.
 	maxSkew = 2 * time.Second
-	// fewFiles is a limit on open files that a server with some hundred tails reaches.
+	// fewFiles is a limit on open files that a server with a few hundred tails reaches.
 	fewFiles = 4096
 )
 
-// Examine examines an installation from the machine of one of its servers, whether that server is running or not, and changes
+// Examine examines an installation from the machine of one of its servers, whether that server is running or not. It changes
 // nothing. It reads the keys of models from getenv.
 func Examine(ctx context.Context, cfg Config, getenv func(string) string) (found []Finding) {
 	for _, part := range []func(context.Context) []Finding{
@@ -91,7 +91,7 @@ func (c Config) examineDatabase(ctx context.Context) []Finding {
 			"raise max_connections of PostgreSQL, or stop other programs that use it: each arbe server uses up to about 25"})
 	}
 	found = append(append(found, migrated(in)), c.examineRole(ctx, ownerURL, in)...)
-	// The accuracy of the difference is limited by the time of the answer.
+	// The difference is only as accurate as the answer was fast.
 	if skew := in.Skew.Abs(); skew > maxSkew+in.Took {
 		return append(found, Finding{"clock", Problem, fmt.Sprintf("the clocks of this machine and of the database differ by %s", skew.Round(time.Millisecond)),
 			"let both machines take their time from NTP (timedatectl set-ntp true): tokens and leases depend on it"})
@@ -151,7 +151,7 @@ func (c Config) examineRole(ctx context.Context, ownerURL string, in db.Inspecti
 	return []Finding{key, {"role", Fine, "the servers' role " + in.Role + " cannot bypass row-level security, and owns nothing", ""}}
 }
 
-// examineDisk checks for enough space for what servers write.
+// examineDisk checks whether the disks have enough space for what servers write.
 func (c Config) examineDisk(context.Context) []Finding {
 	var found []Finding
 	look := func(part, dir string, floorMB int) {
@@ -177,7 +177,7 @@ func (c Config) examineDisk(context.Context) []Finding {
 	return found
 }
 
-// existing returns the directory, or the nearest one above that exists.
+// existing returns the directory, or its nearest parent that exists.
 func existing(dir string) string {
 	for dir, _ = filepath.Abs(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil {
@@ -187,7 +187,7 @@ func existing(dir string) string {
 	return dir
 }
 
-// examineGrowth lists what grows.
+// examineGrowth lists the data that grows.
 func (c Config) examineGrowth(ctx context.Context) (found []Finding) {
 	var parts []string
 	if ownerURL := cmp.Or(c.DatabaseURL, LocalDatabaseURL(c.DataDir)); ownerURL != "" {
@@ -233,7 +233,7 @@ func measure(ctx context.Context, dir string) (bytes int64, all bool) {
 			return ctx.Err()
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += int64(st.Blocks) * 512 // not the size, because disk images are sparse
+			bytes += int64(st.Blocks) * 512 // the blocks and not the size, because disk images are sparse
 		}
 		return ctx.Err()
 	})
@@ -253,7 +253,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// examineRuntime checks for what local sandboxes need. Only starting one would show whether it works.
+// examineRuntime checks for what local sandboxes need. Only starting a sandbox would show whether it works.
 func (c Config) examineRuntime(ctx context.Context) []Finding {
 	path, err := exec.LookPath(c.Local.Runtime)
 	if err != nil {
@@ -268,7 +268,7 @@ func (c Config) examineRuntime(ctx context.Context) []Finding {
 	return []Finding{{"sandbox runtime", Fine, path + ": " + version, ""}}
 }
 
-// examineModels tries the keys of models in this environment.
+// examineModels tests the keys of models in this environment.
 func examineModels(ctx context.Context, getenv func(string) string) (found []Finding) {
 	client := new(model.Client)
 	env := model.FromEnvironment(ctx, getenv, client.Models)
@@ -316,7 +316,7 @@ func (c Config) examineAddresses(ctx context.Context) []Finding {
 	return []Finding{f}
 }
 
-// knock checks that an arbe server at a URL is alive.
+// knock checks whether an arbe server at a URL is alive.
 func knock(ctx context.Context, base string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/healthz", nil)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/server"
 )
 
-// An operator learns what is wrong with an installation, and what to do.
+// An operator learns what is wrong with an installation, and what to do about it.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
 	cfg.DatabaseURL = dbtest.Empty(t)
 	none := func(string) string { return "" }
-	// expect examines, and asserts the verdict on a part and some of its words.
+	// expect runs an examination, and asserts the verdict on a part and some words about it.
 	expect := func(t *testing.T, cfg server.Config, part string, want server.Verdict, words string) {
 		t.Helper()
 		for _, f := range server.Examine(t.Context(), cfg, none) {

@@ -51,7 +51,7 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	server.ConnContext = markBox
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }
-	// One HTTP server for both, so that the limits on clients are the same on either way.
+	// One HTTP server serves both listeners, so that the same limits on clients apply to both.
 	for _, l := range []net.Listener{httpd.Listener(listener, maxConnections()), s.fromBoxes} {
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -60,8 +60,8 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		}()
 	}
 	s.onStop(func(ctx context.Context) error {
-		// Accept no new requests. Closing the pictures and the log ends watchers' requests. All others get half a second to
-		// end by themselves. Then their contexts end, and finally their connections are closed.
+		// Accept no new requests. Closing the pictures and the log ends the requests of watchers. All other requests get half
+		// a second to end. Then their contexts end, and finally their connections are closed.
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		defer endRequests()
@@ -92,26 +92,26 @@ type doors struct {
 }
 
 func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The default for all doors: a browser runs nothing in an answer. A door that needs more sets its own policy.
+	// By default, a browser runs nothing in an answer of any door. A door that needs more sets its own policy.
 	h := w.Header()
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, fromBox := boxOf(r.Context())
-	// First, because a preview's pages may ask for any path.
+	// This check comes first, because the pages of a preview may ask for any path.
 	if !fromBox && d.isPreview(r) {
 		d.previews.ServeHTTP(w, r)
 		return
 	}
-	// Git in a box has no credential: the server knows the box.
+	// Git in a box needs no credential, because the server knows the box.
 	if token, _ := credential(r); token == "" && !(fromBox && gitdoor.Serves(r)) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 	}
 	switch {
 	case fromBox:
 		d.boxes.ServeHTTP(w, r)
-	case door.Serves(r): // the mux would redirect to a cleaned path, but a stream's name may contain what it would change
+	case door.Serves(r): // before the mux, which would redirect to a cleaned path and so change some streams' names
 		d.streams.ServeHTTP(w, r)
-	case gateway.Serves(r): // nor may it clean the path of a model
+	case gateway.Serves(r): // the mux must not clean the path of a model either
 		d.models.ServeHTTP(w, r)
 	default:
 		d.rest.ServeHTTP(w, r)
@@ -119,7 +119,7 @@ func (d doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveMetrics serves metrics and health at a separate address, if one is set. They need no credential, so that the
-// operator's tools can read them; the operator decides who can reach the address.
+// operator's tools can read them. The operator decides who can reach the address.
 func (s *Server) serveMetrics() error {
 	if s.cfg.MetricsAddr == "" {
 		return nil
@@ -142,5 +142,5 @@ func (s *Server) serveMetrics() error {
 	return nil
 }
 
-// MetricsURL returns the address of the metrics; empty if [Config.MetricsAddr] is not set.
+// MetricsURL returns the address of the metrics, or "" if [Config.MetricsAddr] is not set.
 func (s *Server) MetricsURL() string { return s.metricsURL }

@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// The pauses before retries of a driver that could not start, which grow from the first to the longest. If somebody wants one
-// of its sandboxes, it is retried as soon as wantedPause has passed since the last try.
+// The pauses before retries of a driver that could not start. They grow from the first to the longest. If somebody wants one
+// of its sandboxes, the driver is retried as soon as wantedPause has passed since the last try.
 const (
 	driverPause, longestDriverPause = 2 * time.Second, 5 * time.Minute
 	wantedPause                     = 2 * time.Second
@@ -20,13 +20,13 @@ const (
 const localDriver = "local"
 
 // driverStarts starts a sandbox driver. A driver that cannot start does not keep the server from starting, because everything
-// else works: only users of its sandboxes get the error. The cause may pass, such as a full disk, a missing runtime, or an
+// else works. Only users of its sandboxes get the error. The cause may pass, such as a full disk, a missing runtime or an
 // engine that is offline, so the start is retried.
 type driverStarts struct {
 	server *Server
 	name   string
 	start  func(context.Context) (sandbox.Driver, error)
-	// rented is set for a driver of a provider. If the provider answers, the driver merely lacks settings, which needs no
+	// rented is set for a driver of a provider. If the provider answers, the driver only lacks settings, which needs no
 	// warning and will not pass.
 	rented bool
 	// wanted receives a token when somebody needs a driver that has not started.
@@ -61,7 +61,7 @@ func (d *driverStarts) report(ctx context.Context, err error) {
 	d.server.health.degrade(d.name, "sandboxes of the driver "+d.name+" cannot be used: "+fault.From(err).Message)
 }
 
-// want signals that somebody needs a driver that has not started.
+// want signals that somebody needs the driver, which has not started.
 func (d *driverStarts) want() {
 	select {
 	case d.wanted <- struct{}{}:
@@ -105,7 +105,7 @@ func (d *driverStarts) keepTrying(boxes *sandbox.Resolver) {
 	})
 }
 
-// wait waits for the pause, or until a driver is wanted, but at least wantedPause. It reports whether to continue.
+// wait waits for the pause, or until somebody wants the driver, but at least wantedPause. It reports whether to continue.
 func (d *driverStarts) wait(ctx context.Context, pause time.Duration) bool {
 	for _, step := range []struct {
 		time   time.Duration

@@ -16,7 +16,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// A server starts without its engine, tells users so, and uses the engine once it is there.
+// A server starts without its engine, tells users so, and uses the engine once that runs.
 func TestAnEngineThatIsAwayIsUsedWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "engine") // the path of a socket must be short
@@ -62,7 +62,7 @@ func TestAnEngineThatIsAwayIsUsedWhenItIsBack(t *testing.T) {
 	}
 }
 
-// serveEngine is an engine without containers and images, whose registry refuses it every image.
+// serveEngine serves an engine without containers and images, whose registry refuses every image.
 func serveEngine(t *testing.T, socket string) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)

@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// StartLimited is [Start] with limits on clients.
+// StartLimited is like [Start], with limits on clients.
 var StartLimited = startLimited
 
 // BoundBodies returns a handler whose requests have limited bodies.
@@ -16,10 +16,10 @@ func BoundBodies(who func(context.Context, http.Header) (auth.Principal, error),
 	return bodies{who, memory}.bound(next, refuseForm)
 }
 
-// LocalURL returns the URL with which programs on this machine reach a server.
+// LocalURL returns the URL at which programs on this machine reach a server.
 var LocalURL = localURL
 
-// LockDirectory locks a data directory, creating it if necessary, and returns the cleanup of a failed start.
+// LockDirectory locks a data directory, which it creates if necessary. It returns the cleanup of a failed start.
 func LockDirectory(path string) (release func(), err error) {
 	dir, err := openDirectory(path)
 	if err != nil {

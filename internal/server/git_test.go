@@ -22,7 +22,7 @@ import (
 type gitHost struct {
 	*httptest.Server
 	name string // host:port
-	// token is the one that it accepts now.
+	// token is the token that the host accepts now.
 	token atomic.Value
 	// refused counts the requests with a different token.
 	refused atomic.Int64
@@ -70,7 +70,7 @@ func newGitHost(t *testing.T, repositories ...string) *gitHost {
 	return h
 }
 
-// Git in a sandbox uses a house's token without ever seeing it, even one that is replaced all the time.
+// Git in a sandbox uses a house's token without ever seeing it, even if the token is replaced all the time.
 func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	t.Parallel()
 	host := newGitHost(t, "one", "two")
@@ -147,7 +147,7 @@ func TestGitInASandboxUsesATokenThatItNeverGets(t *testing.T) {
 	if got := output(t, cfg, second, "cat file made ../lib/two/file ~/starts"); got != "one\nmade by one\ntwo\nstarted\n" || cached(id) {
 		t.Errorf("a second sandbox has %q", got)
 	}
-	if os.Geteuid() == 0 && !cached(second) { // only root's sandboxes have disks, which are kept
+	if os.Geteuid() == 0 && !cached(second) { // only root's sandboxes have disks, which can be kept
 		t.Error("the second sandbox was built from the beginning")
 	}
 	host.token.Store("token-that-the-house-does-not-have")

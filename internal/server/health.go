@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// pingWithin limits how long a check of readiness waits for the database, because other requests wait for its
-	// result.
+	// pingWithin limits how long a readiness check waits for the database, because other requests wait for its result.
 	pingWithin = 2 * time.Second
 	// checkEvery is how long the result of a check is reused, because anyone may ask and must not be able to load the
 	// database.
@@ -28,26 +27,26 @@ const (
 
 var errDraining = errors.New("the server is stopping")
 
-// health answers the checks of a supervisor and of a load balancer. A server is live as long as it answers, even without
-// its database, because a restart would not bring that back. It is ready if its database answers and it is not stopping.
-// It serves only after its migrations, so they need no check.
+// health answers the checks of a supervisor and of a load balancer. A server is live as long as it answers, even without its
+// database, because a restart would not bring the database back. It is ready if its database answers and it is not stopping.
+// A server serves only after its migrations, so they need no check.
 type health struct {
 	database *db.DB
 	logger   *slog.Logger
 	draining atomic.Bool
 
-	// mu is held during a check, so that concurrent requests wait for its result instead of checking too.
+	// mu is held during a check, so that concurrent requests wait for its result and do not check too.
 	mu      sync.Mutex
 	checked time.Time
 	err     error
 
-	// degraded maps the parts that do not work, while everything else does, to the reasons.
+	// degraded maps the parts that do not work, while everything else works, to the reasons.
 	parts    sync.Mutex
 	degraded map[string]string
 	watched  []interface{ Short() error }
 }
 
-// watch checks a part from now on for a shortage.
+// watch makes health check a part for shortages from now on.
 func (h *health) watch(part any) {
 	if s, ok := part.(interface{ Short() error }); ok {
 		h.parts.Lock()
@@ -92,7 +91,7 @@ func (h *health) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.status(), h.ready(r.Context())) })
 }
 
-// answerHealth answers with one line: the status of a usable server, or why it is unusable. A degraded server is usable: if
+// answerHealth answers with one line: the status of a usable server, or why it is unusable. A degraded server is usable. If
 // no new sandbox fits, a load balancer that removed all servers would also end everything that works.
 func answerHealth(w http.ResponseWriter, line string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -101,10 +100,11 @@ func answerHealth(w http.ResponseWriter, line string, err error) {
 		line = err.Error()
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left; it would ask again
+	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left, which will ask again
 }
 
-// ready returns nil, or why this server should get no requests. It only logs the cause, because that could help an attacker.
+// ready returns nil, or why this server should get no requests. It logs the cause and does not return it, because the cause
+// could help an attacker.
 func (h *health) ready(ctx context.Context) error {
 	if h.draining.Load() {
 		return errDraining

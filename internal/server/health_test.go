@@ -117,7 +117,7 @@ func TestSIGTERMWaitsForCommandsThatEndInTime(t *testing.T) {
 	if err := process.Wait(); err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	// No other server continues the command, so the first one wrote everything in the log.
+	// No other server continues the command, so the first server wrote everything in the log.
 	conn, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// instructions are those of a Dockerfile, each with its arguments in one line.
+// instructions returns the instructions of a Dockerfile, each with its arguments in one line.
 func instructions(t *testing.T, file string) (all [][2]string) {
 	t.Helper()
 	joined := strings.ReplaceAll(regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(read(t, file), ""), "\\\n", " ")
@@ -32,7 +32,7 @@ func instructions(t *testing.T, file string) (all [][2]string) {
 	return all
 }
 
-// The image is built from what is there, by the Go version and with the flags of make build.
+// The Dockerfile names only files that exist, and uses the Go version and the flags of make build.
 func TestTheDockerfile(t *testing.T) {
 	t.Parallel()
 	stages := map[string]bool{}
@@ -81,7 +81,7 @@ func TestTheComposeFile(t *testing.T) {
 		Services map[string]struct {
 			Image string
 			Build struct{ Context, Dockerfile string }
-			// DependsOn, Volumes and Environment are what other parts of the file and settings must have.
+			// Other parts of the file, and the settings, must have what DependsOn, Volumes and Environment name.
 			DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 			Volumes     []string
 			Environment map[string]string
@@ -130,7 +130,7 @@ func TestTheComposeFile(t *testing.T) {
 
 func has[V any](m map[string]V, key string) bool { _, has := m[key]; return has }
 
-// Building the image takes an engine that reaches a registry and the module proxy.
+// Building the image needs an engine that reaches a registry and the module proxy.
 func TestTheImageIsBuilt(t *testing.T) {
 	if _, err := exec.LookPath("docker"); err != nil {
 		t.Skip("docker is not installed")
@@ -166,11 +166,11 @@ func TestTheImageIsBuilt(t *testing.T) {
 		if said, err := docker(append(args, "../..")...); err != nil {
 			t.Fatalf("docker build: %v\n%s", err, said)
 		}
-		t.Cleanup(func() { _ = exec.Command("docker", "image", "rm", tag).Run() }) // what is left harms nobody
+		t.Cleanup(func() { _ = exec.Command("docker", "image", "rm", tag).Run() }) // a leftover image does no harm
 		if said, err := docker("run", "--rm", tag, "version"); err != nil || !strings.Contains(said, "v1.2.3") {
 			t.Errorf("the image says %q (%v)", said, err)
 		}
-		// It serves nothing without a database, and says so.
+		// Without a database, the image serves nothing, and says so.
 		said, err := docker("run", "--rm", tag)
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !strings.Contains(said, "DATABASE_URL") {
 			t.Errorf("without a database it says %q (%v)", said, err)

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// inProcess is a [net.Listener] for connections from this process. They are its client's, through which the web app calls the
-// services by the same contract as every other client, or were accepted elsewhere.
+// inProcess is a [net.Listener] for connections from this process. They come from its client, through which the web app calls
+// the services by the same contract as every other client, or were accepted elsewhere.
 type inProcess struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -65,7 +65,7 @@ func (n *inProcess) Close() error {
 	return nil
 }
 
-// Addr returns a placeholder, because there is no address.
+// Addr returns a placeholder, because the listener has no address.
 func (n *inProcess) Addr() net.Addr { return inProcessAddr{} }
 
 type inProcessAddr struct{}

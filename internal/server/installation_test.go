@@ -47,7 +47,7 @@ func stop(t *testing.T, s *server.Server) {
 	}
 }
 
-// copyDatabase replaces a database with a copy of another one that nobody uses, as restoring a dump would.
+// copyDatabase replaces a database with a copy of another one, which nobody must be using. Restoring a dump has the same effect.
 func copyDatabase(t *testing.T, from, to string) {
 	t.Helper()
 	name := func(text string) (*url.URL, string) {

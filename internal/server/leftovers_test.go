@@ -89,7 +89,7 @@ func TestAStartThatIsRefusedLeavesNothing(t *testing.T) {
 	})
 }
 
-// A refused start removes the lock. Starts that wait for it must not each get a lock of their own.
+// A refused start removes the lock. Starts that wait for it must not each get their own lock.
 func TestOneServerAtATimeUsesADirectoryThatComesAndGoes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data")
@@ -101,11 +101,11 @@ func TestOneServerAtATimeUsesADirectoryThatComesAndGoes(t *testing.T) {
 			for range 100 {
 				release, err := server.LockDirectory(path)
 				if err != nil {
-					continue // others had it during the whole wait
+					continue // others held the lock during the whole wait
 				}
 				select {
 				case holders <- struct{}{}:
-					time.Sleep(time.Millisecond) // so that a second holder would be noticed
+					time.Sleep(time.Millisecond) // long enough to notice a second holder
 					<-holders
 				default:
 					t.Error("two have the directory")

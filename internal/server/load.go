@@ -24,7 +24,7 @@ type Origins map[string]Value
 const configFile = "config.json"
 
 // Load reads the settings. For each, the first of these wins: flags (by the setting's name), the environment, the file
-// config.json in the data directory, the default. The error is a [fault.Invalid] for a file that is not a JSON object of
+// config.json in the data directory, the default. Load returns a [fault.Invalid] for a file that is not a JSON object of
 // known settings, and for a value that a setting cannot have.
 func Load(flags map[string]string, getenv func(string) string) (Config, Origins, error) {
 	var c Config
@@ -61,7 +61,7 @@ func Load(flags map[string]string, getenv func(string) string) (Config, Origins,
 	return c, origins, nil
 }
 
-// readFile reads a configuration file. A missing one sets nothing.
+// readFile reads a configuration file. A missing file sets nothing.
 func readFile(path string) (map[string]string, error) {
 	settings := map[string]string{}
 	text, err := os.ReadFile(path)

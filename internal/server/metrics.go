@@ -32,7 +32,7 @@ import (
 // queryWithin limits each query of a scrape, so that the other metrics arrive even if the database hangs.
 const queryWithin = 2 * time.Second
 
-// metrics holds what a server counts about itself. No label has an id, a name or a text that a client chose, so the number of
+// metrics holds what a server counts about itself. No label has an id, a name or a text that a client chose. So the number of
 // time series is limited, and readers learn nothing about people.
 type metrics struct {
 	registry *prometheus.Registry
@@ -43,7 +43,7 @@ type metrics struct {
 	work     work
 }
 
-// work counts the server's work besides answering requests.
+// work counts the server's work other than answering requests.
 type work struct {
 	turns, commands, sandboxes, models *prometheus.HistogramVec
 	commandWaits                       prometheus.Histogram
@@ -51,7 +51,7 @@ type work struct {
 	cost                               *prometheus.CounterVec
 }
 
-// The buckets of histograms, in seconds: of calls and answers, and of work.
+// The buckets of histograms, in seconds: for calls and answers, and for work.
 var (
 	callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	workBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
@@ -165,7 +165,7 @@ func (m *metrics) request(r *http.Request, status int, waited time.Duration) {
 	}
 }
 
-// doorOf returns one of a few fixed words for the purpose of a request. With paths as labels, each path would be its own time
+// doorOf returns one of a few fixed words for the purpose of a request. If paths were labels, each path would be its own time
 // series.
 func doorOf(r *http.Request) string {
 	path := r.URL.Path
@@ -229,7 +229,7 @@ func (m *metrics) collect(s sources) {
 	m.registry.MustRegister(jobCounts{s.dispatcher}, &stored{database: s.database}, occupied{s.drivers})
 }
 
-// occupied are what local sandboxes and cached environments take up of the disks of this server's machines.
+// occupied measures the disk space that local sandboxes and cached environments use on this server's machines.
 type occupied struct{ drivers map[string]sandbox.Driver }
 
 var occupiedDesc = prometheus.NewDesc("arbe_sandbox_disk_bytes", "What sandboxes of this machine take up of its disk, by driver and kind: sandboxes, cached (environments).", []string{"driver", "kind"}, nil)
@@ -248,7 +248,7 @@ func (o occupied) Collect(to chan<- prometheus.Metric) {
 		}
 		houses, err := measured.Occupied(ctx)
 		if err != nil {
-			continue // the other metrics come
+			continue // the other metrics are still collected
 		}
 		var boxes, cached int64
 		for _, h := range houses {
@@ -262,7 +262,7 @@ func (o occupied) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// freeSpace returns the free bytes on the disk of a directory; 0 if unknown, so that somebody looks.
+// freeSpace returns the free bytes on the disk of a directory. It returns 0 if they are unknown, so that somebody takes a look.
 func freeSpace(dir string) int64 {
 	var st syscall.Statfs_t
 	if syscall.Statfs(dir, &st) != nil {
@@ -287,7 +287,7 @@ func (b batches) Collect(to chan<- prometheus.Metric) {
 	total := uint64(0)
 	for i, n := range stats.Sizes {
 		total += uint64(n)
-		if i < len(stats.Sizes)-1 { // the last one has no upper bound
+		if i < len(stats.Sizes)-1 { // the last bucket has no upper bound
 			upTo[float64(int(1)<<i)] = total
 		}
 	}
@@ -304,7 +304,7 @@ var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the datab
 // Describe and Collect make it a [prometheus.Collector].
 func (jobCounts) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc; to <- jobAgeDesc }
 
-// Collect queries the database. If it does not answer, this metric alone is missing instead of all.
+// Collect queries the database. If it does not answer, only these metrics are missing.
 func (j jobCounts) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), queryWithin)
 	defer cancel()
@@ -341,7 +341,7 @@ var (
 // Describe and Collect make it a [prometheus.Collector].
 func (*stored) Describe(to chan<- *prometheus.Desc) { to <- artifactBytesDesc; to <- databaseBytesDesc }
 
-// Collect queries the database if the last answer is too old. If it does not answer, these metrics alone are missing.
+// Collect queries the database if the last answer is too old. If the database does not answer, only these metrics are missing.
 func (s *stored) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,7 +65,7 @@ func TestMetrics(t *testing.T) {
 		return res.StatusCode, string(text)
 	}
 	var text string
-	// A client may have the answer of a bot just before the server counts it.
+	// A client may get a bot's answer just before the server counts it.
 	for until := time.Now().Add(2 * time.Minute); !strings.Contains(text, "\narbe_turn_seconds_count") && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		var status int
 		if status, text = get(s.MetricsURL() + "/metrics"); status != http.StatusOK {

@@ -16,8 +16,8 @@ import (
 // module is the prefix of this module's import paths.
 const module = "github.com/arbe-dev/arbe/"
 
-// below lists the packages that the README's map leaves out because they belong to another one, with the packages that each
-// may import, in the map's words. A line that ends in "/…" covers the packages below that folder without a line of their own.
+// below lists the packages that the README's map leaves out because they belong to another package. It has the packages that
+// each may import, in the map's words. A line that ends in "/…" covers the packages below that folder that have no line.
 var below = map[string]string{
 	"db/query":                            "",
 	"db/embedded":                         "fault",
@@ -49,15 +49,14 @@ var below = map[string]string{
 	"internal/secret/…":                   "secret, wait, fault",
 }
 
-// linked lists the packages whose lines in the map cover everything that they link, not only their imports: the packages of
-// pages and clients stay free of the database and of everything that needs it.
+// linked lists the packages whose lines in the map cover everything that they link, not only their imports. The packages of
+// pages and clients must stay free of the database and of everything that needs it.
 var linked = []string{"web", "web/markup", "proto/arbe", "internal/entry", "internal/fault", "internal/outbound", "internal/httpd"}
 
-// serving lists the files of cmd/arbe whose verbs do a server's work themselves. All other verbs ask a server by its
-// services.
+// serving lists the files of cmd/arbe whose verbs do a server's work. All other verbs call the services of a server.
 var serving = []string{"config.go", "doctor.go", "migrate.go", "secret_key.go", "serve.go", "signing_key.go", "stream_proxy.go", "up.go"}
 
-// listed is a package as go list describes it: its imports, and all that it links, without this module's prefix.
+// listed is a package as go list describes it: its imports, and everything that it links, without this module's prefix.
 type listed struct{ imports, deps []string }
 
 func list(t *testing.T) map[string]listed {
@@ -155,7 +154,7 @@ func TestPackagesImportWhatTheMapAllows(t *testing.T) {
 	}
 }
 
-// No line of the README's map names a package that its package does not import.
+// Every package that a line of the README's map names is imported by the line's package.
 func TestPackagesImportWhatTheMapNames(t *testing.T) {
 	t.Parallel()
 	all := list(t)
@@ -190,7 +189,7 @@ func TestPackagesLinkWhatTheMapAllows(t *testing.T) {
 	}
 }
 
-// Verbs that ask a server link no database driver. They share a program with the server, so this looks at their files.
+// Verbs that call a server link no database driver. They share a program with the server, so the test looks at their files.
 func TestPackagesOfVerbsLinkNoDatabase(t *testing.T) {
 	t.Parallel()
 	all := list(t)

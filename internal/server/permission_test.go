@@ -18,7 +18,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// What one server revokes ends on the other one too, even if that receives no notification.
+// Access that one server revokes ends on the other server too, even if that server receives no notification.
 func TestARevocationReachesEveryServer(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Empty(t)
@@ -40,10 +40,10 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 	}
 	house := homes.Houses[0].Id
 	const listener = "arbe permission"
-	// Without the notification, the other server learns of it within a second. The rest is for a slow machine.
+	// Without the notification, the other server learns of the revocation within a second. The rest is for a slow machine.
 	const within = 21 * time.Second
-	// The later answers of the stream door and of the services. A caller outside a house gets "not found" for its threads,
-	// because "forbidden" would reveal that they exist.
+	// These are the answers of the stream door and of the services after the revocation. A caller outside a house gets "not
+	// found" for its threads, because "forbidden" would reveal that they exist.
 	answers := map[string]struct {
 		status []int
 		code   []connect.Code
@@ -116,7 +116,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer conn.Close(t.Context())
-					// Its last owner cannot leave by the services.
+					// The last owner of a house cannot leave through the services.
 					if _, err := conn.Exec(t.Context(), "delete from members where house_id = $1", left.House.Id); err != nil {
 						t.Fatal(err)
 					}
@@ -183,7 +183,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 				if code, want := connect.CodeOf(tail.Err()), answers[what].code; tail.Err() == nil || !slices.Contains(want, code) {
 					t.Errorf("the tail ended with %v, want %v", tail.Err(), want)
 				}
-				_, _ = io.Copy(io.Discard, sse.Body) // until it ends
+				_, _ = io.Copy(io.Discard, sse.Body) // until the stream ends
 				if took := time.Since(revoked); took > within {
 					t.Errorf("it took %v until everything had ended", took)
 				}

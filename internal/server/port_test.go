@@ -23,7 +23,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// serveSite starts the site in the sandbox of a thread, and returns once it listens.
+// serveSite starts the site in the sandbox of a thread, and returns once the site listens.
 func serveSite(t *testing.T, cfg server.Config, thread string, port int) {
 	t.Helper()
 	if got := output(t, cfg, thread, porttest.Start(port)); got != "listens\n" {
@@ -230,7 +230,8 @@ func (p *previewer) send(t *testing.T, method, path string, header http.Header, 
 	return res, string(text)
 }
 
-// TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo: a connection and a preview say that it is stopped, and leave it so.
+// TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo checks that a connection and a preview say that the sandbox is
+// stopped, and do not start it.
 func TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo(t *testing.T) {
 	t.Parallel()
 	cfg := served(t)
@@ -241,7 +242,7 @@ func TestASandboxThatIsStoppedIsStartedWhenSomebodySaysSo(t *testing.T) {
 	p := openPreview(t, c, addr, thread, 3000)
 	output(t, cfg, thread, "true")
 	for pause, deadline := time.Second, time.Now().Add(2*time.Minute); ; pause *= 2 {
-		time.Sleep(pause) // because to ask is to use it
+		time.Sleep(pause) // because each request counts as use
 		conn, err := c.DialPort(t.Context(), thread, 3000)
 		if arbe.Reason(err) == string(fault.NoSandbox) {
 			if !strings.Contains(err.Error(), "the sandbox is stopped") {

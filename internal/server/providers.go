@@ -10,7 +10,7 @@ import (
 )
 
 // providers lists the sandbox drivers other than the one for this machine. A driver is used if the operator has set the
-// settings that it needs. A new one is a line here.
+// settings that it needs. A new driver is a line here.
 var providers = []provider{
 	rented("daytona", daytona.Settings(), daytona.Open, daytona.Account),
 	rented("sprite", sprite.Settings(), sprite.Open, sprite.Account),
@@ -22,12 +22,13 @@ type provider struct {
 	name     string
 	settings []Setting
 	open     func(*Config) (sandbox.Driver, error)
-	// account says how houses use it with keys of their own; nil if they cannot.
+	// account says how houses use the driver with their own keys. It is nil if they cannot.
 	account func(*Config) sandbox.Account
 }
 
-// rented returns a provider whose configuration is a C. open fails if a setting is missing that it needs, with what to set, and
-// with a [fault.Unavailable] if it works later. account says how houses use it with keys of their own; nil if they cannot.
+// rented returns a provider whose configuration is a C. open fails if a setting that it needs is missing, with an error that
+// says what to set. It fails with a [fault.Unavailable] if it may work later. account says how houses use the provider with
+// their own keys. It is nil if they cannot.
 func rented[C any](name string, settings []setting.Setting[C], open func(C) (*remote.Driver, error), account *remote.Account[C]) provider {
 	of := func(c *Config) *C {
 		if kept, ok := c.Providers[name].(*C); ok {
@@ -43,7 +44,7 @@ func rented[C any](name string, settings []setting.Setting[C], open func(C) (*re
 	opened := func(c C) (sandbox.Driver, error) {
 		driver, err := open(c)
 		if err != nil {
-			return nil, err // and not a nil *remote.Driver in an interface
+			return nil, err // return a nil interface, not an interface with a nil *remote.Driver
 		}
 		return driver, nil
 	}

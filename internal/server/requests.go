@@ -16,8 +16,8 @@ import (
 var requestForm = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
 // identified gives each request an id, which is in all its log lines and in its answer. After each request it calls observe
-// with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services, so
-// that one id follows a request through all of them.
+// with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services. So one
+// id follows a request through all of them.
 func identified(logger *slog.Logger, observe func(r *http.Request, status int, waited time.Duration), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(arbev1.RequestHeader)
@@ -39,7 +39,7 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, w
 	})
 }
 
-// identifying passes on the id of the request on whose behalf it sends another one, so that both have the same id in the log.
+// identifying sends requests on behalf of another request, and passes on its id, so that both have the same id in the log.
 type identifying struct{ http.RoundTripper }
 
 func (t identifying) RoundTrip(r *http.Request) (*http.Response, error) {

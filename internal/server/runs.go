@@ -22,7 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/wait"
 )
 
-// runs returns the configuration of runs of coding agents, with everything that their package does not know.
+// runs returns the configuration of runs of coding agents, with everything that the package of runs does not know.
 func (p *starting) runs() run.Config {
 	c := run.Config{
 		Bots: p.bots, Limits: p.cfg.Runs, Agents: map[string]run.Agent{}, Program: runnerFor, Model: p.modelOfRun, Rules: p.rulesOfRun, Spent: spentOnRuns, Witness: p.witness, TreeSpent: spentOnTree,
@@ -69,7 +69,8 @@ func spentOnTree(ctx context.Context, tx pgx.Tx, house, thread string) (run.Cost
 // recordedWithin limits the wait for the complete record of a call after its agent has ended.
 const recordedWithin = 5 * time.Second
 
-// witness returns why a run has failed that its agent takes for a success, judging by the end of its last model call.
+// witness returns why a run has failed although its agent takes it for a success. It judges by the end of the run's last
+// model call.
 func (p *starting) witness(ctx context.Context, house, thread string, epoch int64) (string, error) {
 	for late := time.Now().Add(recordedWithin); ; wait.For(ctx, 50*time.Millisecond) {
 		var last *gateway.Call
@@ -90,13 +91,13 @@ func (p *starting) witness(ctx context.Context, house, thread string, epoch int6
 	}
 }
 
-// seen converts a call for a harness. An agent may leave as soon as it has read why the answer ended.
+// seen converts a call for a harness. The agent may leave as soon as it has read why the answer ended.
 func seen(c gateway.Call) harness.Seen {
 	answered := c.Outcome == gateway.OK || c.Outcome == gateway.Left && c.Stop != ""
 	return harness.Seen{Called: true, Answered: answered, Status: c.Status, Stop: c.Stop}
 }
 
-// runnerFor returns our runner for a machine as uname -m names it.
+// runnerFor returns our runner for a kind of machine, as uname -m names it.
 func runnerFor(machine string) ([]byte, error) {
 	if text := program.Runner(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[machine]); text != nil {
 		return text, nil

@@ -21,8 +21,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// counter is the setup of an environment with a program in place of pi that speaks pi's protocol: it says "step 1", "step 2"
-// and so on until there is a file go, and then "done after" and the number of steps.
+// counter is the setup of an environment in which another program replaces pi and speaks pi's protocol. It says "step 1",
+// "step 2" and so on until a file named go exists, and then "done after" and the number of steps.
 const counter = `set -e
 dir=$HOME/.arbe/agents/pi-` + pi.Version + `
 mkdir -p $dir/node_modules/.bin
@@ -60,7 +60,7 @@ type counters struct {
 
 func newCounters(t *testing.T) *counters {
 	t.Helper()
-	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run must have one
+	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run needs one
 	t.Setenv("ARBE_MODEL", "anthropic/plain")
 	cfg := served(t)
 	cfg.Local.Grace = 2 * time.Minute
@@ -120,7 +120,7 @@ func (r *counting) find() {
 	}
 }
 
-// processes returns the processes of the run, by this machine's numbers.
+// processes returns the process ids of the run on this machine.
 func (r *counting) processes() (list []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range paths {
@@ -148,7 +148,7 @@ func stat(pid int, name string) string {
 	return ""
 }
 
-// agent is the process of the counter.
+// agent returns the process of the counter.
 func (r *counting) agent() int {
 	r.t.Helper()
 	for _, pid := range r.processes() {
@@ -160,7 +160,7 @@ func (r *counting) agent() int {
 	return 0
 }
 
-// first is the first process of the run's sandbox. When it ends, all others end.
+// first returns the first process of the run's sandbox. When it ends, all others end.
 func (r *counting) first() int {
 	r.t.Helper()
 	for pid := r.runner; pid > 1; pid, _ = strconv.Atoi(stat(pid, "PPid")) {
@@ -172,7 +172,7 @@ func (r *counting) first() int {
 	return 0
 }
 
-// file is a file of the run's working tree.
+// file returns the path of a file in the run's working tree.
 func (r *counting) file(name string) string {
 	return fmt.Sprintf("/proc/%d/root/workspace/%s-%s", r.runner, name, r.thread)
 }
@@ -219,8 +219,8 @@ func (r *counting) words() string {
 	return b.String()
 }
 
-// ends waits until the run has ended, and checks that nothing is lost: every step is there once and in order, row and log
-// agree, and the parent thread was told once. It returns the entry with the reason.
+// ends waits until the run has ended, and checks that nothing is lost: the log has every step once and in order, the row and
+// the log agree, and the parent thread was told once. It returns the entry with the reason.
 func (r *counting) ends(status string) *arbev1.Entry {
 	r.t.Helper()
 	await(r.t, r.client(), r.thread, func(e *arbev1.TailResponse) bool {
@@ -276,7 +276,7 @@ func dies(t *testing.T, pid int) {
 	}
 }
 
-// Whatever dies, the thread says so, and everything that does not need it continues.
+// Whatever dies, the thread says so, and everything that does not depend on it continues.
 func TestNoRunIsLostWhateverDies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it looks into sandboxes from outside, as root")

@@ -14,10 +14,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// shells are the tools with which agents run a line of shell, and the names of its argument.
+// shells are the tools with which agents run a line of shell, and the name of the tool's argument.
 var shells = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude": {"Bash", "command"}}
 
-// The real agents, in one real sandbox, ask a scripted model through the gateway. In the middle of pi's run the server is killed.
+// The real agents, in one real sandbox, ask a scripted model through the gateway. The server is killed in the middle of pi's run.
 func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agents")

@@ -11,8 +11,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// OpenCode, in a real sandbox, does not report failure. The gateway saw how the last call of its model ended, and that
-// decides the outcome of the run. Tools that need approval wait for a person.
+// OpenCode, in a real sandbox, does not report failure. So the outcome of the run depends on how the gateway saw the last
+// model call end. Tools that need approval wait for a person.
 func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it installs the agent")

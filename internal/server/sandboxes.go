@@ -9,9 +9,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/setting"
 )
 
-// ownsDatabase reports whether the server starts its own Postgres. Such a server belongs to the person who started it:
-// stopping it ends everything that it started. Any other server is a service that is restarted and upgraded: work in its
-// sandboxes continues for its grace period, and the next server takes it over. A kill leaves the work running in both cases.
+// ownsDatabase reports whether the server starts its own Postgres. Such a server belongs to the person who started it, and
+// stopping it ends everything that it started. Any other server is a service that is restarted and upgraded. Work in its
+// sandboxes continues for its grace period, and the next server takes the work over. In both cases, a kill leaves the work
+// running.
 func (c Config) ownsDatabase() bool { return c.DatabaseURL == "" }
 
 // maxima returns the limits of recipes and commands.

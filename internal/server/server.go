@@ -40,12 +40,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// maxStrangersBody is the largest body of a request without a credential, in bytes. Such a request is a login or an
-// invite, so it needs no more.
+// maxStrangersBody is the largest body of a request without a credential, in bytes. Such a request is a login or an invite,
+// and needs no more.
 const maxStrangersBody = 64 << 10
 
 // maxConnections limits the connections of clients. A quarter of the files that the process may open is reserved for
-// everything else. Otherwise clients could use them all up, and the server could not reach its database.
+// everything else. Otherwise clients could use up all files, and the server could not reach its database.
 func maxConnections() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -64,8 +64,8 @@ type Server struct {
 	logger *slog.Logger
 	// known holds the values of secrets that this process has seen, which must stay out of its log.
 	known *secret.Known
-	// url is the server's address for browsers, and direct the address for programs on this machine. They can differ, because
-	// a proxy may be in between.
+	// url is the server's address for browsers, and direct its address for programs on this machine. They can differ, because
+	// browsers may come through a proxy.
 	url, direct string
 	createLink  func(context.Context) (string, error)
 	failed      chan error
@@ -98,9 +98,9 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Drain prepares a server for [Server.Stop]. The server is no longer ready and starts no more commands. Drain waits until
-// the running ones have ended, [Config.DrainTimeout] has passed or ctx ends. Meanwhile requests are still answered; the
-// commands that they request wait for other servers or for the next start. Without a DatabaseURL Drain waits for nothing,
+// Drain prepares a server for [Server.Stop]. The server is no longer ready, and starts no more commands. Drain waits until
+// the running commands have ended, [Config.DrainTimeout] has passed or ctx ends. Meanwhile the server still answers requests;
+// the commands that they request wait for other servers or for the next start. Without a DatabaseURL, Drain does not wait,
 // because such a server ends its commands when it is stopped.
 func (s *Server) Drain(ctx context.Context) error {
 	s.health.draining.Store(true)
@@ -157,8 +157,8 @@ func localURL(addr net.Addr) string {
 	return "http://" + addr.String()
 }
 
-// previews returns the address below which previews have their hosts; nil if there are none. Browsers resolve all hosts below
-// localhost to their own machine, without a name server.
+// previews returns the address below which previews have their hosts, or nil without previews. Browsers resolve all hosts
+// below localhost to their own machine, without a name server.
 func (s *Server) previews() *url.URL {
 	if s.cfg.Previews != nil {
 		return s.cfg.Previews
@@ -177,8 +177,8 @@ func (s *Server) previews() *url.URL {
 	return at
 }
 
-// postgres returns the URL of the database, as the owner of its schema: the operator's, or the embedded one, which it
-// starts.
+// postgres returns the URL of the database, as the owner of its schema. It is the operator's database, or the embedded
+// Postgres, which this method starts.
 func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string, err error) {
 	if s.cfg.DatabaseURL != "" {
 		return s.cfg.DatabaseURL, nil
@@ -203,7 +203,7 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	return server.URL(), dir.write(databaseURLFile, []byte(server.URL()+"\n"))
 }
 
-// local returns the driver for sandboxes on this machine. It installs runc if it is missing and can be installed, so that a
+// local returns the driver for sandboxes on this machine. It installs runc if runc is missing and can be installed, so that a
 // first start needs no preparation.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
 	cfg := s.cfg.Local
@@ -217,7 +217,7 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 	return local.New(ctx, cfg)
 }
 
-// startLocal starts the driver for sandboxes on this machine; see [Server.stopDriver].
+// startLocal starts the driver for sandboxes on this machine. [Server.stopDriver] stops it.
 func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.Maxima) (sandbox.Driver, error) {
 	box, err := s.local(ctx, dir, maxima)
 	if err != nil {
@@ -226,8 +226,8 @@ func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.
 	return box, nil
 }
 
-// stopDriver stops a driver. Processes in its sandboxes continue, or end if the server owns its database. A nil driver is
-// ignored.
+// stopDriver stops a driver. Processes in its sandboxes continue, or end if the server owns its database. It ignores a nil
+// driver.
 func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
 	switch box, ok := d.(*local.Driver); {
 	case d == nil: // it never started
@@ -238,10 +238,10 @@ func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
 	return d.Close(ctx)
 }
 
-// firstOwner returns the owner of the oldest house. The first start of an installation creates both. It holds a lock,
-// because several servers may start at once, and each would create its own.
+// firstOwner returns the owner of the oldest house. The first start of an installation creates both. firstOwner holds a lock,
+// because several servers may start at once, and each would create its own house.
 func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (agent string, err error) {
-	conn, err := db.ConnectOwner(ctx, ownerURL) // row-level security would hide all houses, because the server is in none
+	conn, err := db.ConnectOwner(ctx, ownerURL) // row-level security would hide all houses, because the server is not in any house
 	if err != nil {
 		return "", err
 	}
@@ -262,8 +262,8 @@ func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (age
 	return agent, err
 }
 
-// personName returns a name for the person who started the first server. For root it is Owner, because root is
-// nobody's name.
+// personName returns a name for the person who started the first server. For root the name is Owner, because nobody is called
+// root.
 func personName() string {
 	u, err := user.Current()
 	if err != nil || u.Uid == "0" {
@@ -285,7 +285,7 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 		return s.url + rpc.LoginPath(token), err
 	}
 	l := dir.readLogin()
-	// Keep a key that still works, so that programs that use it continue after a restart.
+	// Keep a key that still works, so that programs that use it keep working after a restart.
 	if p, err := who.Authenticate(ctx, l.Token); err != nil || p.Agent != owner {
 		host, _ := os.Hostname()
 		if l.Token, err = who.ReplaceKey(ctx, owner, "command line on "+host+" in "+dir.path); err != nil {
@@ -333,8 +333,8 @@ func RotateSecretKey(ctx context.Context, cfg Config) (changed int, err error) {
 }
 
 // RotateSigningKeys creates a new key for signing thread tokens, in the operator's database or in the database of the server
-// that runs on the data directory. With dropOld, tokens that older keys signed end at once. Running servers use the new key
-// without a restart.
+// that runs on the data directory. With dropOld, tokens that older keys signed become invalid immediately. Running servers
+// use the new key without a restart.
 func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 	url, sealer, err := cfg.sealedDatabase()
 	if err != nil {
@@ -352,8 +352,8 @@ func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 // directory nor the secret key, and writes to no file.
 func Migrate(ctx context.Context, cfg Config) error { return db.MigrateSchema(ctx, cfg.DatabaseURL) }
 
-// migrate brings the directory's database up to this version's schema. Another database is refused before
-// anything in it or in the directory is changed.
+// migrate brings the directory's database up to this version's schema. It refuses another database before it changes anything
+// in that database or in the directory.
 func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret.Sealer, string, error) {
 	id, err := db.Installation(ctx, ownerURL)
 	if err == nil {
@@ -368,7 +368,7 @@ func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret
 	}
 	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
 	if err == nil {
-		err = sealer.keep() // if nothing had to be sealed yet
+		err = sealer.keep() // in case nothing had to be sealed yet
 	}
 	if err != nil {
 		return nil, "", err
@@ -403,7 +403,7 @@ type starting struct {
 	boxes     *sandbox.Resolver
 	bots      *bot.Bots
 	houses    *house.Houses
-	owner     string // of the oldest house
+	owner     string // the owner of the oldest house
 	auth      *auth.Auth
 	models    *model.Houses
 	artifacts *artifact.Artifacts
@@ -415,8 +415,8 @@ type starting struct {
 	closeWatches func()
 }
 
-// takeFromBox takes over a connection from inside a box, once the server serves. It is served like a connection from the
-// network, but by [boxDoors].
+// takeFromBox takes over a connection from inside a box, once the server serves. The server treats it like a connection from
+// the network, but [boxDoors] answers it.
 func (s *Server) takeFromBox(conn net.Conn, from sandbox.Labels) {
 	if s.fromBoxes.give(context.Background(), &boxConn{conn, from}) != nil {
 		conn.Close()

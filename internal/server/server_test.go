@@ -96,7 +96,7 @@ func TestFirstStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		browser := newBrowser(t)
-		for range 2 { // opening the page does not use the link up
+		for range 2 { // opening the page does not use up the link
 			if page := browser.get(link); page.status != http.StatusOK || !strings.Contains(page.body, `action="/login"`) {
 				t.Errorf("the link leads to a page with status %d, want the question whether to log in: %s", page.status, page.body)
 			}
@@ -195,7 +195,7 @@ func TestAKilledServerRecovers(t *testing.T) {
 	})
 }
 
-// The real postmaster is killed. Its processes end when they notice.
+// The test kills the real postmaster. Its processes end when they notice.
 func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -214,7 +214,7 @@ func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
 	if pid, err := strconv.Atoi(first); err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatalf("there is no postmaster %q", first)
 	}
-	// A request may fail with a clear error while there is no database. Afterwards the same server answers.
+	// A request may fail with a clear error while the database is away. Afterwards the same server answers.
 	var list *arbev1.ListResponse
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var err error
@@ -289,7 +289,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 		}
 		startProcess(t, cfg)
 		goesOn(t, cfg, thread, command)
-		output(t, cfg, thread, "kill $(cat pid)") // otherwise it would run on after the test
+		output(t, cfg, thread, "kill $(cat pid)") // otherwise the process would outlive the test
 	})
 }
 
@@ -327,7 +327,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 			t.Errorf("%q ran", got)
 		}
 	})
-	// Find out which of the two servers runs it.
+	// Find out which of the two servers runs the sandbox.
 	at := 0
 	if found, _ := filepath.Glob(filepath.Join(cfgs[1].DataDir, "local", "boxes", "*", "box.json")); len(found) > 0 {
 		at = 1
@@ -431,7 +431,7 @@ func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	if err := os.Symlink(real, cfg.Local.Runtime); err != nil {
 		t.Fatal(err)
 	}
-	// The same server uses the runtime that was installed later, at the latest when a command needs it.
+	// The same server uses a runtime that is installed later, at the latest when a command needs it.
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		r := failed()
 		if r.ExitCode == 0 && r.Output == "works\n" {
@@ -652,7 +652,7 @@ func TestTheDoor(t *testing.T) {
 func settings(t *testing.T) server.Config {
 	t.Helper()
 	dir := t.TempDir()
-	// The embedded Postgres and the sandboxes run as other users, which must be able to enter their directories.
+	// The embedded Postgres and the sandboxes run as other users, who must be able to enter their directories.
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755)
 	}
@@ -661,8 +661,8 @@ func settings(t *testing.T) server.Config {
 		LogLevel: slog.LevelWarn}
 }
 
-// served is settings on a database that is already migrated, for tests of anything but a first start and the database. It
-// takes a tenth of the time of a database of the server's own.
+// served is like settings, on a database that is already migrated. Use it for tests of anything but a first start and the
+// database. It takes a tenth of the time that the server's own database takes.
 func served(t *testing.T) server.Config {
 	t.Helper()
 	cfg := settings(t)
@@ -685,7 +685,7 @@ func start(t *testing.T, cfg server.Config) *server.Server {
 	return s
 }
 
-// startProcess runs a server in a process of its own, which the test may kill.
+// startProcess runs a server in its own process, which the test may kill.
 func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 	t.Helper()
 	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its reappearance shows that the server serves
@@ -702,7 +702,8 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// A killed server's Postgres still writes for a while. This one stops its own before its directory is deleted.
+		// The Postgres of a killed server still writes for a while. An interrupted server stops its Postgres before the
+		// directory is deleted.
 		cmd.Process.Signal(os.Interrupt)
 		deadline := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 		cmd.Wait()
@@ -817,7 +818,7 @@ func decode[P entry.Payload](t *testing.T, e *arbev1.Entry) P {
 	return p
 }
 
-// browser is a minimal browser: it keeps cookies and follows redirects.
+// browser is a minimal browser that keeps cookies and follows redirects.
 type browser struct {
 	t *testing.T
 	http.Client

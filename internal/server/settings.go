@@ -27,10 +27,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// dataDir is the one setting that the configuration file cannot set, because the file is in that directory.
+// dataDir is the only setting that the configuration file cannot set, because the file is in that directory.
 var dataDir = setting.Text("data_dir", ".arbe", "directory of everything arbe up keeps", func(c *Config) *string { return &c.DataDir })
 
-// Settings lists all settings, in the order in which `arbe config` shows them. Settings of other packages are defined there.
+// Settings lists all settings, in the order in which `arbe config` shows them. Other packages define their own settings.
 var Settings = slices.Concat(
 	[]Setting{
 		address("addr", "127.0.0.1:8420", "address to serve on", func(c *Config) *string { return &c.Addr }),

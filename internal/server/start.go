@@ -40,14 +40,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// start starts the parts of the server in the order in which they need each other. Each registers its end at once, so that a
-// failed start leaves nothing running.
+// start starts the parts of the server in the order in which they need each other. Each part immediately registers how to end
+// it, so that a failed start leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	p := &starting{Server: s}
 	s.metrics = newMetrics()
 	for _, start := range []func(context.Context) error{
 		p.openDirectory,
-		p.startListening, // before anything slow, so that a port in use is reported at once
+		p.startListening, // before anything slow, so that a port in use is reported immediately
 		p.openDatabase,
 		p.openLog,
 		p.openSecrets,
@@ -248,7 +248,7 @@ func (p *starting) openDoors(context.Context) error {
 	return nil
 }
 
-// gitDoor returns the door for git in sandboxes. It reaches only the hosts that they may reach.
+// gitDoor returns the door for git in sandboxes. It reaches only the hosts that the sandboxes may reach.
 func (p *starting) gitDoor() (*gitdoor.Door, error) {
 	private, err := outbound.ParseHosts(p.cfg.Local.PrivateHosts...)
 	if err != nil {
@@ -282,10 +282,10 @@ func (p *starting) welcomeOwner(ctx context.Context) error {
 	return p.welcome(ctx, p.dir, p.auth, p.owner)
 }
 
-// startLimited is Start with limits on clients.
+// startLimited is like Start, with limits on clients.
 func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
 	if limits.MaxBody == 0 {
-		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
+		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that artifacts and not the HTTP server refuse it, with a clear error
 	}
 	limits.Credential = func(h http.Header) string {
 		token, _ := auth.Credential(h)
@@ -301,8 +301,8 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 	return s, nil
 }
 
-// Start starts a server and returns once it serves. Without a DatabaseURL it starts its own Postgres. ctx limits only the
-// start; the server runs until [Server.Stop]. If Start fails, nothing is left running.
+// Start starts a server, and returns once it serves. Without a DatabaseURL, the server starts its own Postgres. ctx limits
+// only the start; the server runs until [Server.Stop]. If Start fails, nothing is left running.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return startLimited(ctx, cfg, httpd.Limits{})
 }

@@ -28,7 +28,7 @@ func TestStrangersHoldNoConnection(t *testing.T) {
 	t.Cleanup(func() { s.Stop() })
 	key := login(t, cfg).Token
 
-	// The beginnings of requests that are never completed, one per door.
+	// The beginnings of requests that never complete, one per door.
 	const unknown = "Authorization: Bearer arbe_unknown\r\n"
 	heads := map[string]string{
 		"nothing":       "",

@@ -19,14 +19,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// deleting is a server whose only sandbox is being deleted, which the tests kill. Locks on rows of its database hold it up
-// where it is to be killed.
+// deleting is a server whose only sandbox is being deleted. The tests kill this server. Locks on rows of its database hold it
+// up at the point where a test kills it.
 type deleting struct {
 	t       *testing.T
 	cfg     server.Config
 	server  *exec.Cmd
-	owner   *pgx.Conn // of the database, as whom the tests lock
-	gate    string    // a file for which the setup of a sandbox waits; every sandbox sees it
+	owner   *pgx.Conn // the owner of the database, whose connection takes the locks
+	gate    string    // a file that the setup of a sandbox waits for; every sandbox sees it
 	thread  string
 	sandbox string
 }
@@ -79,7 +79,7 @@ func newDeleting(t *testing.T) *deleting {
 
 func (d *deleting) client() *arbe.Client { return client(d.t, d.cfg) }
 
-// open lets setups pass, and close lets them wait.
+// open lets setups pass, and close makes them wait.
 func (d *deleting) open() {
 	d.t.Helper()
 	if err := os.WriteFile(d.gate, nil, 0o644); err != nil {
@@ -153,7 +153,7 @@ func (d *deleting) restart() {
 	d.server = startProcess(d.t, d.cfg)
 }
 
-// boxes returns the names of what is on the machine's disk of sandboxes.
+// boxes returns the names on the machine's disk of sandboxes.
 func (d *deleting) boxes() (names []string) {
 	d.t.Helper()
 	list, err := os.ReadDir(filepath.Join(d.cfg.DataDir, "local", "boxes"))
@@ -166,8 +166,8 @@ func (d *deleting) boxes() (names []string) {
 	return names
 }
 
-// A sandbox is deleted, and the server is killed in the middle of that; then it is killed again while the sandbox's replacement is
-// created. Whatever came first, the thread gets its files back, once.
+// The server is killed in the middle of deleting a sandbox, and again while it creates the replacement. Whatever came first,
+// the thread gets its files back, once.
 func TestFilesOutliveAServerThatIsKilledWhileTheirSandboxIsDeleted(t *testing.T) {
 	t.Parallel()
 	for name, killed := range map[string]func(d *deleting){

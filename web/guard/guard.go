@@ -25,7 +25,7 @@ func Run(f func() error) (err error) {
 	return f()
 }
 
-// Group runs functions side by side, each guarded. The first error cancels the group's context.
+// Group runs guarded functions concurrently. The first error cancels the group's context.
 type Group struct{ g *errgroup.Group }
 
 // NewGroup returns a group, and the context for its functions.
@@ -37,10 +37,10 @@ func NewGroup(ctx context.Context) (Group, context.Context) {
 // Go starts a function.
 func (g Group) Go(f func() error) { g.g.Go(func() error { return Run(f) }) }
 
-// Wait waits for all of them and returns the first error.
+// Wait waits for all functions and returns the first error.
 func (g Group) Wait() error { return g.g.Wait() }
 
-// Background runs f guarded in its own goroutine, and sends the result. The channel is buffered, so that the goroutine ends
+// Background runs f, guarded, in its own goroutine, and sends the result. The channel is buffered, so that the goroutine ends
 // even if nobody receives it.
 func Background(f func() error) <-chan error {
 	ended := make(chan error, 1)

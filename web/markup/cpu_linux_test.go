@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is how long the processor worked for f. A machine that is busy with something else does not
-// change it.
+// cpuTime returns how long the processor worked for f. Other work on the machine does not change it.
 func cpuTime(t testing.TB, f func()) time.Duration {
 	t.Helper()
 	runtime.LockOSThread()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is how long f took.
+// cpuTime returns how long f took.
 func cpuTime(t testing.TB, f func()) time.Duration {
 	t.Helper()
 	start := time.Now()

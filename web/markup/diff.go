@@ -19,7 +19,7 @@ type Diff struct {
 
 // DiffFile is what a patch does to one file.
 type DiffFile struct {
-	// Name is its path, and From the path that it had before, if it was renamed or copied.
+	// Name is its path. From is its earlier path, if it was renamed or copied.
 	Name, From string
 	// Change is "added", "deleted", "renamed", "copied" or "changed". Mode describes a change of its permissions, if any.
 	Change, Mode string
@@ -46,7 +46,7 @@ type DiffHunk struct {
 }
 
 // DiffLine is one line. Kind is ' ', '+' or '-', or '\\' for a remark of git. Old and New are its line numbers before and
-// after the change; 0 where it does not exist.
+// after the change, or 0 where the line does not exist.
 type DiffLine struct {
 	Kind     byte
 	Old, New int
@@ -55,7 +55,7 @@ type DiffLine struct {
 
 // DiffLimits limits how much of a patch is shown.
 type DiffLimits struct {
-	// Lines of all files, and of one.
+	// Lines limits the lines of all files together, and FileLines those of one file.
 	Lines, FileLines int
 	// Bytes limits the approximate size on a page of all lines and hunk headers, where an invisible character takes several
 	// bytes; 0 means no limit.
@@ -74,8 +74,8 @@ const (
 )
 
 // ParseDiff reads a patch in git's format, or any unified diff. It never fails: it leaves out parts that it does not
-// understand, because the patch may be damaged or deceptive. Its time and memory grow with the patch, never with what the
-// patch claims: it does not unpack compressed parts, which is why no library is used.
+// understand, because the patch may be damaged or deceptive. Its time and memory grow with the size of the patch, never with
+// the sizes that the patch claims. It does not unpack compressed parts, as libraries do, so it uses none of them.
 func ParseDiff(text string, most DiffLimits) Diff {
 	p := diffParser{most: most}
 	for line := range strings.Lines(text) {
@@ -90,19 +90,19 @@ type diffParser struct {
 	most  DiffLimits
 	shown int // lines
 	count int // files
-	// bytes is the size of the shown part on a page, and names the size of the names.
+	// bytes is the size on a page of the part that is shown, and names is the size of the names.
 	bytes, names int
 
 	file *DiffFile
-	// before and after are the names in the lines --- and +++, and named that the file has a name from a more reliable line.
+	// before and after are the names in the lines --- and +++. named reports that the file has a name from a more reliable line.
 	before   string
 	named    bool
 	old, new int // the numbers of the next line
 	// oldLeft and newLeft are the numbers of lines left in the hunk.
 	oldLeft, newLeft int
-	// lines are those of the file so far, and kept those that are shown.
+	// lines counts the lines of the file so far, and kept those that are shown.
 	lines, kept int
-	// binary reports that a binary patch follows, whose lines mean nothing to a reader.
+	// binary reports that a binary patch follows. Its lines mean nothing to a reader.
 	binary bool
 }
 
@@ -170,7 +170,7 @@ func executable(mode string) string {
 	return "mode " + clipBytes(mode, 20)
 }
 
-// beforeName takes a line "--- a/name". Without git's header it begins a file.
+// beforeName takes a line "--- a/name". Without a git header, the line begins a file.
 func (p *diffParser) beforeName(text string) {
 	if p.file == nil || len(p.file.Hunks) > 0 {
 		p.begin()
@@ -209,7 +209,7 @@ func (p *diffParser) hunk(line string) {
 // lineRange reads "12,4" or "12".
 func lineRange(text string) (from, count int) {
 	first, length, ok := strings.Cut(text, ",")
-	from, _ = strconv.Atoi(first) // 0 if it is not a number: then lines have no numbers
+	from, _ = strconv.Atoi(first) // 0 if it is not a number; the lines then have no numbers
 	if count = 1; ok {
 		count, _ = strconv.Atoi(length)
 	}
@@ -299,8 +299,8 @@ func (p *diffParser) endFile() {
 	p.diff.Files = append(p.diff.Files, *f)
 }
 
-// gitName returns the name in "a/name b/name". Without quotes it is unambiguous only if both are the same; a rename has its
-// names on separate lines.
+// gitName returns the name in "a/name b/name". Without quotes, the text is unambiguous only if both names are the same. A
+// rename has its names on separate lines.
 func gitName(text string) string {
 	if strings.HasPrefix(text, `"`) {
 		_, second := cutQuoted(text)
@@ -323,7 +323,7 @@ func diffName(text, prefix string) string {
 	return strings.ToValidUTF8(clipBytes(strings.TrimPrefix(text, prefix), maxDiffName), "\uFFFD")
 }
 
-// cutQuoted returns a path that git has quoted as in C, and the rest of the text.
+// cutQuoted returns a path that git has quoted like a C string, and the rest of the text.
 func cutQuoted(text string) (name, rest string) {
 	var b strings.Builder
 	for i := 1; i < len(text); i++ {
@@ -339,7 +339,7 @@ func cutQuoted(text string) (name, rest string) {
 		default:
 			i++
 			if at := strings.IndexByte("abtnvfr", text[i]); at >= 0 {
-				b.WriteByte(byte('\a' + at)) // these are consecutive
+				b.WriteByte(byte('\a' + at)) // these letters are consecutive
 			} else {
 				b.WriteByte(text[i])
 			}
@@ -377,7 +377,7 @@ func clipBytes(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// isGeneratedName reports whether files of this name are usually generated and not read.
+// isGeneratedName reports whether files with this name are usually generated and rarely read.
 func isGeneratedName(name string) bool {
 	switch base := path.Base(name); base {
 	case "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "go.sum", "Cargo.lock", "poetry.lock", "uv.lock", "Pipfile.lock",

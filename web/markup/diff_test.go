@@ -8,7 +8,7 @@ import (
 
 var wholeDiff = DiffLimits{Lines: 1000, FileLines: 1000}
 
-// A patch of git says of each file what becomes of it; the lines have the numbers of the files.
+// A patch of git says what happens to each file. Its lines have the line numbers of the files.
 func TestAPatchIsRead(t *testing.T) {
 	t.Parallel()
 	d := ParseDiff(`From 1234 Mon Sep 17 00:00:00 2001
@@ -112,7 +112,7 @@ func TestAPlainDiffIsRead(t *testing.T) {
 	}
 }
 
-// What is too long to be shown is counted all the same.
+// Lines that are too long to show are still counted.
 func TestALongPatchIsCut(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -136,7 +136,7 @@ func TestALongPatchIsCut(t *testing.T) {
 	}
 }
 
-// FuzzDiff: whatever a patch says, reading it neither fails nor shows more than it may.
+// FuzzDiff checks that reading a patch, whatever it says, never fails and never shows more than the limits allow.
 func FuzzDiff(f *testing.F) {
 	f.Add("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n")
 	f.Add("--- a\n+++ b\n@@ -9999999999999999999999,-4 +1,999999999 @@\n+x\n@@ -\n@@ @@ @@\n\\ \n")

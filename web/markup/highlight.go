@@ -1,6 +1,6 @@
-// Package markup converts text of programs, models and people to HTML: Markdown, code, and the output of commands. The HTML
-// is safe to put into a page, whatever the text is, and its time and size are bounded. [ParseDiff] converts patches to data.
-// The package knows nothing about entries or pages.
+// Package markup converts text from programs, models and people to HTML: Markdown, code, and the output of commands. The HTML
+// is safe to put into a page whatever the text is. Its size, and the time to make it, are bounded. [ParseDiff] converts
+// patches to data. The package knows nothing about entries or pages.
 package markup
 
 import (
@@ -25,15 +25,15 @@ const (
 	blockTime = 100 * time.Millisecond
 )
 
-// Effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is
-// shown as plain text, so that a page takes a bounded time. It is not safe for concurrent use.
+// Effort is the remaining budget for formatting. All messages of a page share it. When it is spent, the rest is shown as
+// plain text, so that a page takes a bounded time. It is not safe for concurrent use.
 type Effort struct {
 	// code is the number of bytes of code that may still be highlighted.
 	code int
 	// block limits the highlighting of one block.
 	block time.Duration
 	time  time.Duration
-	// loading is how much of the time for loading lexers is not counted.
+	// loading limits how much of the time for loading lexers is not counted.
 	loading time.Duration
 	// Mentions are shown as links. Defaults to none.
 	Mentions Mentions
@@ -44,7 +44,7 @@ func NewEffort() *Effort {
 	return &Effort{code: 256 << 10, block: blockTime, time: time.Second, loading: time.Second}
 }
 
-// EffortOf returns a budget that ends after a time.
+// EffortOf returns a budget that ends after d.
 func EffortOf(d time.Duration) *Effort {
 	e := NewEffort()
 	e.time = d
@@ -72,7 +72,7 @@ var registry = sync.OnceValue(func() *chroma.LexerRegistry {
 	return r
 })
 
-// lexerOf returns the lexer of a language by its name, an alias or a file extension; nil if there is none.
+// lexerOf returns the lexer of a language by its name, an alias or a file extension, or nil if the language is unknown.
 func lexerOf(language string) chroma.Lexer {
 	if language == "" || len(language) > 30 {
 		return nil
@@ -97,8 +97,9 @@ func (e *Effort) highlight(language, text string) string {
 	return b.String()
 }
 
-// load returns a compiled lexer. Compiling takes long for the first page that needs the lexer, so this time is not counted:
-// otherwise the page's other messages would be plain. Time beyond e.loading is counted, so that a page takes a bounded time.
+// load returns a compiled lexer. Compiling takes long for the first page that needs the lexer. This time is not counted,
+// because otherwise the page's other messages would be plain. Time beyond e.loading is counted, so that a page takes a
+// bounded time.
 func (e *Effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
 	start := time.Now()
 	lexer := lexerOf()

@@ -82,8 +82,8 @@ func TestHighlight(t *testing.T) {
 	})
 }
 
-// interrupted limits the retries of highlighting before a difference counts: a match that takes 250 ms fails, and on a busy
-// machine even a short one may be interrupted for that long.
+// interrupted limits the retries of highlighting before a difference counts. A match that takes 250 ms fails, and a busy
+// machine may interrupt even a short match for that long.
 const interrupted = 20
 
 // The files of the lexers match chroma's own lexers.
@@ -156,7 +156,7 @@ func TestHostileCodeCostsLittle(t *testing.T) {
 			if lexerOf(language) == nil {
 				t.Fatal("it is not coloured")
 			}
-			NewEffort().highlight(language, "") // loads it, which is not measured
+			NewEffort().highlight(language, "") // loads the lexer, which is not measured
 			for name, text := range hostileCode(size) {
 				if took := cpuTime(t, func() { NewEffort().highlight(language, text) }); took > limitOf(3*blockTime) {
 					t.Errorf("%s: took %v", name, took)
@@ -168,7 +168,7 @@ func TestHostileCodeCostsLittle(t *testing.T) {
 
 var tags = regexp.MustCompile(`<[^>]*>`)
 
-// FuzzHighlight feeds code to every language: it is shown as it is, in colours, and soon.
+// FuzzHighlight feeds code to the lexer of every language. The code must be shown unchanged, in colours, and soon.
 func FuzzHighlight(f *testing.F) {
 	languages := registry().Names(false)
 	for i := range languages {
@@ -178,7 +178,7 @@ func FuzzHighlight(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, language uint8, code string) {
 		if !utf8.ValidString(code) || strings.Contains(code, "\r") {
-			return // no log has the one, and the renderer takes away the other
+			return // no log has the first, and the renderer removes the second
 		}
 		name := languages[int(language)%len(languages)]
 		var shown string

@@ -30,8 +30,8 @@ const (
 	maxDepth, maxCells = 40, 5000
 )
 
-// Markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer writes
-// HTML in the text as text and images as links, and the sanitizer allows only what a message needs. A text that is too
+// Markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer shows
+// HTML in the message as text and images as links, and the sanitizer allows only what a message needs. A text that is too
 // expensive to render is shown unformatted.
 func Markdown(text string, effort *Effort) string {
 	if len(text) <= maxFormatted && formattable(text) && effort.time > 0 {
@@ -67,9 +67,9 @@ func formatted(text string, effort *Effort) (shown string, err error) {
 	return effort.Mentions.link(finished.Replace(messagePolicy().Sanitize(b.String()))), nil
 }
 
-// finished adds what a page needs to safe HTML: tables and code get elements that scroll, by keyboard too, and checkboxes get
-// names. Plain replacement is enough, because only the renderer writes the tags that it looks for: HTML that people wrote is
-// text by now.
+// finished completes safe HTML for a page: it puts tables and code into elements that also scroll by keyboard, and names
+// checkboxes. Plain replacement is enough, because only the renderer writes the tags that it looks for. HTML that people
+// wrote is text by now.
 var finished = strings.NewReplacer(
 	"<pre", `<pre tabindex="0"`, "<table>", `<div class="table" tabindex="0"><table>`, "</table>", "</table></div>",
 	`<input checked="" disabled="" type="checkbox"`, `<input checked="" disabled="" type="checkbox" aria-label="Done"`,
@@ -80,8 +80,7 @@ var finished = strings.NewReplacer(
 // rendered, because all pages share the renderer and each has its own effort.
 const colouredCode = "arbe-code"
 
-// limited is a writer that fails once more than left bytes were written, so that rendering stops instead of filling
-// memory.
+// limited is a writer that fails after more than left bytes, so that rendering stops before it fills memory.
 type limited struct {
 	w    io.Writer
 	left int
@@ -94,8 +93,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// formattable reports whether the Markdown parser handles a text in a reasonable time. It does not when quotes and
-// lists are nested deeply, or when tables have many cells, because the parser adds the cells that rows lack.
+// formattable reports whether the Markdown parser handles a text in a reasonable time. Deeply nested quotes and lists take
+// too long, and so do tables with many cells, because the parser adds the cells that rows lack.
 func formattable(text string) bool {
 	columns, cells := 0, 0
 	for line := range strings.Lines(text) {
@@ -107,7 +106,7 @@ func formattable(text string) bool {
 		switch {
 		case rest == "":
 			columns = 0
-		case strings.Trim(rest, "|:- \t") == "": // the row under a table's head
+		case strings.Trim(rest, "|:- \t") == "": // the row below a table's head
 			columns = max(columns, strings.Count(rest, "|")+1)
 		}
 		if cells += columns; cells > maxCells {
@@ -159,7 +158,7 @@ var formatter = sync.OnceValue(func() goldmark.Markdown {
 			extension.Strikethrough, extension.Linkify, extension.TaskList,
 		),
 		goldmark.WithRendererOptions(
-			goldmarkhtml.WithHardWraps(), // people who press Enter expect a line break
+			goldmarkhtml.WithHardWraps(), // people press Enter for a line break
 			renderer.WithNodeRenderers(util.Prioritized(asText{}, 100), util.Prioritized(mentionRenderer{}, 100)),
 		),
 	)
@@ -182,11 +181,11 @@ var messagePolicy = sync.OnceValue(func() *bluemonday.Policy {
 	return p
 })
 
-// asText renders the parts of Markdown that could bring foreign content into a page: HTML as text, and an image as a link
-// to it. Code has been highlighted before.
+// asText renders the parts of Markdown that could bring foreign content into a page: HTML as text, and an image as a link to
+// it. Code has already been highlighted.
 type asText struct{}
 
-// RegisterFuncs replaces goldmark's own renderers of these kinds.
+// RegisterFuncs replaces goldmark's own renderers of these nodes.
 func (asText) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindRawHTML, rawHTML)
 	r.Register(ast.KindHTMLBlock, htmlBlock)

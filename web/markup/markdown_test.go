@@ -65,11 +65,11 @@ func hostileMarkdown(size int) map[string]string {
 	return texts
 }
 
-// A text of the length that a page shows costs little, and the longest formatted one not much.
+// A text of the length that a page shows costs little, and the longest formatted text costs not much more.
 func TestHostileMarkdownCostsLittle(t *testing.T) {
 	t.Parallel()
 	for _, language := range registry().Names(false) {
-		NewEffort().highlight(language, "") // loads it, which is not measured
+		NewEffort().highlight(language, "") // loads the lexer, which is not measured
 	}
 	for name, text := range hostileMarkdown(shownAtOnce) {
 		var shown string
@@ -130,7 +130,7 @@ func TestWhatIsTooMuchForMarkdownIsPlain(t *testing.T) {
 	}
 }
 
-// FuzzMarkdown feeds the message renderer: what comes out is safe HTML, in time and size that the limits bound.
+// FuzzMarkdown feeds texts to the message renderer. The result must be safe HTML, within limits of time and size.
 func FuzzMarkdown(f *testing.F) {
 	for _, text := range hostileMarkdown(500) {
 		f.Add(text)

@@ -13,9 +13,9 @@ import (
 
 // Mentions finds the mentions in a message, such as @arbe, and their links.
 type Mentions struct {
-	// Find returns the ranges of the mentions in a text: the first byte of each, and the one after it.
+	// Find returns the ranges of the mentions in a text: the offset of the first byte of each, and the offset after its last.
 	Find func(text []byte) [][2]int
-	// Address returns the link for a handle, without its @; empty if the handle means nobody.
+	// Address returns the link for a handle without its @, or "" if the handle means nobody.
 	Address func(handle string) string
 }
 
@@ -28,7 +28,7 @@ func (*mention) Kind() ast.NodeKind { return kindMention }
 
 func (m *mention) Dump(source []byte, level int) { ast.DumpHelper(m, source, level, nil, nil) }
 
-// mark puts the mentions of a document into their own nodes. Code, quotes and links mention nobody.
+// mark puts the mentions of a document into their own nodes. It skips code, quotes and links, which mention nobody.
 func (m Mentions) mark(doc ast.Node, source []byte) {
 	if m.Find == nil || m.Address == nil {
 		return
@@ -79,8 +79,9 @@ func (mentionRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 
 var marked = regexp.MustCompile(`<span class="mention">(@([A-Za-z0-9-]+))</span>`)
 
-// link turns the mentions in safe HTML into links. Only the renderer writes such elements, because HTML that people wrote is
-// text. The sanitizer would remove the addresses, because people may not link to the house's own pages by a path.
+// link turns the mentions in safe HTML into links. Only the renderer writes elements for mentions, because HTML that people
+// wrote is text. The links are added after the sanitizer, which would remove them: people may not link to the house's own
+// pages by a path.
 func (m Mentions) link(safe string) string {
 	if m.Address == nil || !strings.Contains(safe, `class="mention"`) {
 		return safe

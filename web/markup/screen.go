@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// screenColumns is the width at which a screen wraps. In HTML, wrapped rows are one line again.
+	// screenColumns is the width at which a screen wraps. In HTML, wrapped rows become one line again.
 	screenColumns = 160
 	// windowRows is how many rows up the cursor can go.
 	windowRows = 100
 	// keptRows is how many rows a screen keeps. It is at least windowRows.
 	keptRows = 200
-	// maxParameters limits how many numbers a control sequence may have, and maxParameter their values. More is never
-	// needed, because no screen is larger.
+	// maxParameters limits how many numbers a control sequence may have, and maxParameter their values. No sequence needs
+	// more, because no screen is larger.
 	maxParameters, maxParameter = 32, 9999
 	// maxCommand limits the length of an operating system command, and with it the address of a link, in bytes.
 	maxCommand = 2048
@@ -36,11 +36,11 @@ type screen struct {
 	// savedX and savedY are the cursor as ESC 7 saved it; savedY counts from the top of the window.
 	savedX, savedY int
 	look           look
-	// links are the addresses that looks refer to, from 1.
+	// links are the addresses that looks refer to, counted from 1.
 	links []string
-	// retired receives the rows that scroll out, oldest first, and must not keep them. If it is nil, they are dropped.
+	// retired receives the rows that scroll out, oldest first, and must not keep them. If it is nil, the rows are dropped.
 	retired func([]screenRow)
-	// origin is the row of the first line of a program that cleared the screen; -1 if none did, or if the row scrolled out.
+	// origin is the row of the first line of a program that cleared the screen, or -1 if no program did or the row scrolled out.
 	origin int
 	// scrolled counts the lines that scrolled out.
 	scrolled int
@@ -59,13 +59,13 @@ type parserState uint8
 
 const (
 	inText parserState = iota
-	// inEscape follows ESC.
+	// inEscape is the state after ESC.
 	inEscape
-	// inCharset follows an escape that takes one more character.
+	// inCharset is the state after an escape that takes one more character.
 	inCharset
-	// inControl follows ESC [.
+	// inControl is the state after ESC [.
 	inControl
-	// inCommand follows ESC ], inString the other introducers of a string that ends with ST.
+	// inCommand is the state after ESC ], and inString after the other introducers of a string that ends with ST.
 	inCommand
 	inString
 )
@@ -87,7 +87,7 @@ type look struct {
 	// extendedColour and a number of the palette.
 	ink, ground uint16
 	flags       lookFlags
-	// link is an index into the screen's links and 1, or 0.
+	// link is an index into the screen's links plus 1, or 0.
 	link uint16
 }
 
@@ -102,7 +102,7 @@ const (
 	underlined
 	blinking
 	struck
-	// inverse changes ink and ground.
+	// inverse swaps ink and ground.
 	inverse
 )
 
@@ -117,7 +117,7 @@ func (s *screen) Write(piece []byte) (int, error) {
 	for len(s.character) > 0 && len(piece) > 0 {
 		s.character, piece = append(s.character, piece[0]), piece[1:]
 		if utf8.FullRune(s.character) {
-			// Only its own bytes are used up, because the last byte may begin the next character if this one is
+			// Consume only the character's own bytes, because the last byte may begin the next character if this one is
 			// invalid.
 			whole := s.character
 			s.character = nil
@@ -255,8 +255,8 @@ func (s *screen) apply(final rune) {
 	}
 }
 
-// place moves the cursor to a row of the terminal, counted from 1. Which row is the first is known only after a program
-// cleared the screen. Otherwise it starts a new row, so that no earlier output is overwritten.
+// place moves the cursor to a row of the terminal, counted from 1. The first row is known only after a program has cleared
+// the screen. Until then place starts a new row, so that it does not overwrite earlier output.
 func (s *screen) place(row int) {
 	if s.origin < s.top() {
 		if len(s.rows[s.y].cells) > 0 {
@@ -308,7 +308,7 @@ func (s *screen) forward() {
 				s.scrolled++
 			}
 		}
-		// The rows change places, so that the memory of the old ones is reused.
+		// Swap the rows, so that the memory of the old ones is reused.
 		kept := append([]screenRow(nil), s.rows[keptRows:]...)
 		copy(s.rows[keptRows:], old)
 		copy(s.rows, kept)
@@ -365,7 +365,7 @@ func (s *screen) eraseScreen(how int) {
 	}
 }
 
-// clearScreen clears the terminal. The next row that is written is its first.
+// clearScreen clears the terminal. The next row to be written is its first.
 func (s *screen) clearScreen() {
 	from := s.origin
 	if from < s.top() {
@@ -433,7 +433,7 @@ func (s *screen) setLook() {
 }
 
 // palette reads the colour at a parameter. It returns the colour's number in the palette of 256, or -1, and the number of
-// parameters that it takes.
+// parameters that the colour takes.
 func (s *screen) palette(i int) (n, used int) {
 	switch s.parameter(i, 0) {
 	case 5:
@@ -447,8 +447,8 @@ func (s *screen) palette(i int) (n, used int) {
 	return -1, 1
 }
 
-// paletteColour converts a number of the palette to a colour of a look. The first sixteen are codes of SGR, which are higher
-// by shift for the ground.
+// paletteColour converts a number of the palette to a colour of a look. The first sixteen are SGR codes. The codes for the
+// ground are higher by shift.
 func paletteColour(n, shift int) uint16 {
 	switch {
 	case n < 8:
@@ -459,14 +459,14 @@ func paletteColour(n, shift int) uint16 {
 	return uint16(extendedColour + n)
 }
 
-// string handles a character of a string: an operating system command, or a string that is ignored. An unterminated string
-// ends with its line, so that it does not hide the rest of the output.
+// string handles a character of a string, which is an operating system command or ignored. An unterminated string ends with
+// its line, so that it does not hide the rest of the output.
 func (s *screen) string(c rune) {
 	switch c {
 	case 0x07:
 		s.endString()
 		s.state = inText
-	case 0x1b: // of ST, which is ESC \, or of the next sequence
+	case 0x1b: // the beginning of ST, which is ESC \, or of the next sequence
 		s.endString()
 		s.state = inEscape
 	case '\n', '\r', 0x18, 0x1a:
@@ -479,7 +479,7 @@ func (s *screen) string(c rune) {
 	}
 }
 
-// linkCommand begins the only operating system command that is not ignored: 8;parameters;address.
+// linkCommand begins the only operating system command that a screen interprets: 8;parameters;address.
 const linkCommand = "8;"
 
 func (s *screen) endString() {
@@ -507,8 +507,8 @@ func (s *screen) endString() {
 	s.look.link = uint16(len(s.links))
 }
 
-// webAddress returns an absolute http or https address in a normal form, or an empty string for any other: an address
-// such as javascript:… must not become a link.
+// webAddress returns an absolute http or https address in normal form. For any other address it returns "", because an
+// address such as javascript:… must not become a link.
 func webAddress(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -612,7 +612,7 @@ func (l look) appendSpan(b *strings.Builder) {
 	}
 	ink, ground := l.ink, l.ground
 	if l.flags&inverse != 0 {
-		// If only one of the two has a colour, the other stays the theme's, because that is legible with every colour.
+		// If only one of the two has a colour, the other keeps the theme's colour, which is legible with every colour.
 		if ink, ground = inkOf(ground), groundOf(ink); ink == 0 && ground == 0 {
 			class("term-inverse", 0)
 		}

@@ -204,9 +204,9 @@ func TestHostileOutputCostsLittle(t *testing.T) {
 	}
 }
 
-// limitOf returns the limit for a test of something that takes at most d of a fast processor. It is larger, because others are
-// slower, and much larger with the race detector. What a test looks for takes minutes, because its time grows with a power of
-// the size.
+// limitOf returns the time limit for a test of something that takes at most d on a fast processor. The limit is larger than
+// d, because other processors are slower, and much larger with the race detector. The defects that tests look for take
+// minutes, because their time grows with a power of the size.
 func limitOf(d time.Duration) time.Duration {
 	if raceEnabled {
 		return 20 * d

@@ -19,13 +19,13 @@ func StablePart(text string) int {
 	return end
 }
 
-// codeBlock is the code block in which a line is; fence is empty if it is in none.
+// codeBlock is the code block that contains a line. fence is empty if the line is outside of code blocks.
 type codeBlock struct {
 	// begin is its first line, and fence the marks of that line.
 	begin, fence string
 }
 
-// next goes on to the place after a line, of which it wants neither the indent nor the end.
+// next moves past a line, which must come without its indent and its end.
 func (c *codeBlock) next(line string) {
 	switch mark := fenceOf(line); {
 	case c.fence == "":
@@ -35,13 +35,13 @@ func (c *codeBlock) next(line string) {
 	}
 }
 
-// beginsBlock reports whether a line after an empty one begins a new block, rather than continuing a list.
+// beginsBlock reports whether a line after an empty line begins a new block, and does not continue a list.
 func beginsBlock(line string) bool {
 	depth, _ := nesting(line)
 	return depth == 0 && line[0] != ' ' && line[0] != '\t'
 }
 
-// fenceOf returns the marks with which a line begins or ends a code block; empty if it does neither.
+// fenceOf returns the marks with which a line begins or ends a code block, or "" if it does neither.
 func fenceOf(line string) string {
 	for _, mark := range []string{"`", "~"} {
 		if n := len(line) - len(strings.TrimLeft(line, mark)); n >= 3 {
@@ -51,7 +51,8 @@ func fenceOf(line string) string {
 	return ""
 }
 
-// OpenBlock returns the line that begins the code block in which a Markdown text ends; empty if it ends in none.
+// OpenBlock returns the line that begins the code block in which a Markdown text ends, or "" if the text ends outside of code
+// blocks.
 func OpenBlock(text string) string {
 	var block codeBlock
 	for line := range strings.Lines(text) {

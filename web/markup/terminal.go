@@ -11,11 +11,11 @@ const (
 	FoldedLines = 24
 	// FailedLines is the same for a failed command. It is larger, because readers want to see the cause.
 	FailedLines = 100
-	// foldedBytes is how much of the end of a large output is interpreted, in bytes. The rest can be skipped, because escape
-	// sequences further up rarely matter.
+	// foldedBytes is how much of the end of a large output is interpreted, in bytes. Skipping the rest is safe enough,
+	// because escape sequences further up rarely matter.
 	foldedBytes = 64 << 10
 	// foldedStyled and wholeStyled are the lengths of HTML after which an output loses its colours and links: for the end of
-	// an output, and for a whole one.
+	// an output, and for a whole output.
 	foldedStyled, wholeStyled = 128 << 10, 4 << 20
 	// wholeShown bounds the HTML of a whole output, in bytes.
 	wholeShown = 8 << 20
@@ -24,7 +24,7 @@ const (
 // Output is terminal output as safe HTML.
 type Output struct {
 	HTML string
-	// Lines is the number of all lines, Hidden the number of those before HTML.
+	// Lines is the number of all lines, and Hidden the number of lines before HTML.
 	Lines, Hidden int
 	// Cut reports that HTML ends before the output does.
 	Cut bool
@@ -41,7 +41,7 @@ func OutputEnd(output string, lines int) Output {
 		}
 	}
 	s := newScreen()
-	_, _ = s.Write([]byte(output)) // a screen accepts any bytes
+	_, _ = s.Write([]byte(output)) // a screen accepts all bytes
 	return s.end(lines, total)
 }
 
@@ -124,7 +124,7 @@ var cubeLevels = [6]int{0, 95, 135, 175, 215, 255}
 // rgb is a colour by its channels, from 0 to 255.
 type rgb [3]int
 
-// paletteRGB is a colour of the palette, from firstCube on.
+// paletteRGB returns a colour of the palette; n is at least firstCube.
 func paletteRGB(n int) rgb {
 	if n >= firstGrey {
 		grey := 8 + 10*(n-firstGrey)
@@ -150,7 +150,7 @@ func nearestColour(red, green, blue int) int {
 	return best
 }
 
-// The background and the text colour of terminals in each theme: --term and --term-ink of the style sheet.
+// The background and text colour of terminals in each theme: --term and --term-ink in the style sheet.
 var (
 	lightGround, lightInk = rgb{0xf3, 0xf3, 0xf0}, rgb{0x24, 0x28, 0x26}
 	darkGround, darkInk   = rgb{0x0e, 0x10, 0x0f}, rgb{0xd5, 0xd9, 0xd6}
@@ -160,9 +160,9 @@ var (
 // legible is the minimum contrast of text under WCAG AA.
 const legible = 4.5
 
-// Palette is the style sheet of these 240 colours. A program chose them for its author's terminal, not for ours. Therefore a
-// text colour is darkened or lightened until it is legible on the theme's background, and a background until the theme's text
-// is legible on it.
+// Palette returns the style sheet of these 240 colours. A program chose them for its author's terminal, not for ours. So
+// Palette darkens or lightens a text colour until it is legible on the theme's background, and a background until the theme's
+// text is legible on it.
 func Palette() string {
 	var b strings.Builder
 	for n := firstCube; n < colours; n++ {
@@ -173,7 +173,7 @@ func Palette() string {
 	return b.String()
 }
 
-// against moves c towards another colour, by as little as makes it legible on other.
+// against moves c towards another colour, just far enough to make it legible on other.
 func (c rgb) against(other, towards rgb) rgb {
 	for step := 0; step <= 20; step++ {
 		var moved rgb

@@ -1,4 +1,4 @@
-// Who will answer the message that is being written. The server decides, as it will when the message is sent.
+// Who will answer the message that is being written. The server decides, with the same code as when the message is sent.
 
 import { $, post, thread, told } from './dom.js'
 
@@ -32,7 +32,7 @@ const soon = () => {
 }
 
 if (composer) {
-  shown = ['', $('#answering')?.dataset.answering, ''].join('\n') // what the page came with
+  shown = ['', $('#answering')?.dataset.answering, ''].join('\n') // the page's first state
   area.addEventListener('input', soon)
   told('patched', soon)
   told('replying', soon)

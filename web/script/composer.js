@@ -42,8 +42,8 @@ for (const form of $$('form[data-draft]')) {
   form.clear = () => { area.value = ''; changed() }
 }
 
-// When a thread was started with the draft of the house's page, its page removes the draft. That is the next page that opens
-// with the focus in the composer. A refused text keeps its draft.
+// When the draft of the house's page has started a thread, the thread's page removes the draft. It is the next page that
+// opens with the focus in the composer. A refused text keeps its draft.
 const starter = $('.starter')
 starter?.addEventListener('submit', () => store.set('starting', starter.dataset.draft))
 if (thread && location.hash === '#composer-text') {
@@ -64,7 +64,7 @@ function takeBack(form) {
   area.focus()
 }
 
-// The others who follow the thread see that somebody writes. Nobody needs to know of a failure.
+// The others who follow the thread see that somebody is writing. A failure is ignored, because nobody needs to know of it.
 const typingEvery = 3_000
 let typed = 0
 $('#composer-text')?.addEventListener('input', event => {
@@ -73,7 +73,7 @@ $('#composer-text')?.addEventListener('input', event => {
   post(`/threads/${thread}/typing`).catch(() => {})
 })
 
-// replyTo makes the next message a reply to the entry with this id; none if it is empty. words say so in the composer.
+// replyTo makes the next message a reply to the entry with this id, or no reply if the id is empty. The composer shows words.
 function replyTo(id, words = '') {
   composer.elements.reply.value = id
   $('#replying').textContent = words
@@ -81,7 +81,7 @@ function replyTo(id, words = '') {
   tell('replying')
 }
 
-// askAgain puts a question into the composer, to be changed and asked again. The page may show only its beginning.
+// askAgain puts a question into the composer, where the reader can change it and ask again. The page may show only its beginning.
 async function askAgain(button) {
   const area = $('#composer-text')
   try {

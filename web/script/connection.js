@@ -1,10 +1,10 @@
-// The one connection of this browser to the server, for all its tabs. It runs as a shared worker; where there are
-// none, a tab runs it for itself. A tab says which topics it shows, with their cursors (web/live.go explains topics); an
-// event of a topic goes to all tabs that show it. An event that arrives twice is harmless, so in case of doubt the
-// connection is made again with the oldest cursor.
+// The one connection of this browser to the server, for all its tabs. It runs as a shared worker. In a browser without shared
+// workers, each tab runs its own. A tab says which topics it shows, with their cursors (web/connection.go explains topics).
+// An event of a topic goes to all tabs that show it. An event that arrives twice is harmless, so in case of doubt the browser
+// connects again from the oldest cursor.
 
 const firstPause = 300, lastPause = 5_000
-// A tab that shows something reports regularly. A tab that has not reported for this long has crashed.
+// A tab that shows something reports regularly. A tab that has not reported for this long is taken to have crashed.
 const tabLasts = 60_000
 
 export class Connection {
@@ -36,15 +36,15 @@ export class Connection {
         changed = true
       } else if (topic.live && name.startsWith('thread/')) {
         // The cursor of a thread is its last entry. Output of a running command, a build, and the thread's head change
-        // without one, and only the server has their present state.
+        // without an entry, and only the server has their present state.
         changed = true
       } else if (topic.live) tab({ t: name })
     }
     if (changed) this.again()
   }
 
-  // leave removes a tab. After the last one the connection ends at once and not by a timer: a browser may freeze a page that
-  // it leaves, and the timers of a frozen page do not run, while its connection stays open.
+  // leave removes a tab. After the last tab, the connection ends at once and not by a timer. A browser may freeze a page that
+  // it leaves: then the page's timers stop, but its connection stays open.
   leave(tab) {
     this.show(tab, {})
     this.#tabs.delete(tab)
@@ -59,7 +59,7 @@ export class Connection {
     for (const [other, heard] of this.#tabs) if (Date.now() - heard > tabLasts) this.leave(other)
   }
 
-  // again makes the connection again after a pause, so that several changes need only one new connection.
+  // again connects again after a pause, so that several changes need only one new connection.
   again(pause = 20) {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => this.#connect(), pause)
@@ -119,7 +119,7 @@ export class Connection {
   }
 }
 
-// older returns the cursor from which two tabs can continue: the lower position, or none if the two are different digests.
+// older returns the cursor from which two tabs can continue: the lower position, or an empty one if the two are different digests.
 function older(a, b) {
   const numbers = /^\d+$/.test(a) && /^\d+$/.test(b)
   return numbers ? String(Math.min(Number(a), Number(b))) : a === b ? a : ''

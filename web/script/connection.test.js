@@ -3,7 +3,7 @@ import { afterEach, test } from 'node:test'
 
 import { Connection } from './connection.js'
 
-// server is a fake of /live: each request waits for what the test sends.
+// server is a fake /live. Each request waits for what the test sends.
 function server() {
   const requests = []
   globalThis.fetch = async (address, { signal }) => {

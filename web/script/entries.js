@@ -35,7 +35,7 @@ document.addEventListener('click', event => {
   }
   for (const menu of $$('details.menu[open]')) if (!menu.contains(event.target)) menu.open = false
 })
-// copyOutput copies a command's output. If the page shows only the end of it, it loads the whole from the server.
+// copyOutput copies a command's output. If the page shows only the end, it loads the whole output from the server.
 async function copyOutput(button) {
   const command = button.closest('.command')
   try {

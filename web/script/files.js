@@ -1,4 +1,4 @@
-// Files: each is uploaded when it is chosen, and waits as a chip, which can be removed, until the message is sent.
+// Files: each is uploaded when it is chosen. It waits as a chip, which the reader can remove, until the message is sent.
 
 import { $, $$, newID, thread } from './dom.js'
 import { store } from './storage.js'
@@ -10,7 +10,7 @@ const uploadTries = 4, firstTry = 500
 // nameOfFile returns the name of a file that is an artifact's id, a space, and a name.
 export const nameOfFile = value => value.slice(value.indexOf(' ') + 1)
 
-// chosenFiles returns the chips of the files that wait.
+// chosenFiles returns the chips of the waiting files.
 export const chosenFiles = () => $$('li', chipList)
 
 // clearFiles removes them.
@@ -19,7 +19,7 @@ export function clearFiles() {
   chipsChanged()
 }
 
-// chipsChanged shows the chips, stores those that are ready, and lets a message with files have no text.
+// chipsChanged shows the chips and stores those that are ready. It allows a message with files to have no text.
 function chipsChanged() {
   const chips = $$('li', chipList)
   chipList.hidden = !chips.length
@@ -51,7 +51,7 @@ export function addChip(name, gone = () => {}) {
   }
 }
 
-// upload stores a file as an artifact of the thread. Its id makes it harmless to try again.
+// upload stores a file as an artifact of the thread. The artifact's id makes it harmless to try again.
 async function upload(file) {
   const left = new AbortController(), chip = addChip(file.name, () => left.abort())
   const name = [...file.name.replace(/\p{C}/gu, '')].slice(-200).join('').trim()

@@ -5,8 +5,8 @@ import { $, $$ } from './dom.js'
 
 // ---- Copying: the values of fields, and code in messages, which gets its button under the pointer.
 
-// copied copies a text and reports whether it could. navigator.clipboard is missing on plain http, so there is a second
-// way: to select the text in a field and to copy the selection.
+// copied copies a text and reports whether it succeeded. navigator.clipboard is missing on plain http. There, copied selects
+// the text in a field and copies the selection.
 async function copied(text) {
   try {
     await navigator.clipboard.writeText(text)
@@ -114,7 +114,7 @@ function menuFor(area) {
     area.setRangeText(name, at.from, end, 'end')
     close()
     area.dispatchEvent(new Event('input', { bubbles: true }))
-    close() // the input event opened it again if another name begins like this one
+    close() // the input event opened it again if another name begins with this one
   }
 
   area.addEventListener('input', update)
@@ -130,7 +130,7 @@ function menuFor(area) {
       Tab: event.shiftKey ? null : accept,
       Escape: () => { dismissed = at.kind + at.from; close() },
     }
-    // A command that is complete already is sent.
+    // A complete command is sent.
     if (event.key === 'Enter' && at.kind === 'command' && at.text === list.children[chosen].dataset.name) return close()
     if (!keys[event.key]) return
     event.preventDefault()

@@ -13,7 +13,7 @@ $('.context-button')?.addEventListener('click', event => {
   document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
-// The title is edited in place, after a click on the pen or a double click on the title.
+// A click on the pen or a double click on the title edits the title in place.
 const renaming = $('#rename')
 function rename() {
   renaming.hidden = false

@@ -41,8 +41,8 @@ document.addEventListener('keydown', event => {
   }
   before = event.key
 })
-// "New" links to the text box of the house's page, so the browser focuses it. On that page the drawer with the link must be
-// closed too.
+// "New" links to the text box of the house's page, so the browser focuses it. On that page, the drawer with the link must
+// close too.
 $('[data-new]')?.addEventListener('click', () => {
   if ($('#starter-text')) $('#places-column:popover-open')?.hidePopover()
 })

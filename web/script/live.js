@@ -1,5 +1,5 @@
-// The connection, which all tabs of the browser share (connection.js). The page tells it which topics it shows, and watches for
-// silence.
+// The connection, which all tabs of the browser share (connection.js). The page tells it which topics the page shows, and
+// watches for silence.
 
 import { $, nextSeq, tell, told } from './dom.js'
 import { put } from './patches.js'
@@ -7,9 +7,9 @@ import { put } from './patches.js'
 const script = $('meta[name=arbe-connection]').content
 let cursors = {} // by topic
 let waiting = new Set() // the topics that are not live yet
-let heard = Date.now(), asked = heard // when the connection said something, and when it was told the topics
+let heard = Date.now(), asked = heard // when the connection was last heard, and when it was last told the topics
 let sendToConnection = null // sends a message to the connection
-let answered = 0, newWorker = null // when the shared worker answered last, and how to begin another one; null without one
+let answered = 0, newWorker = null // when the shared worker last answered, and how to start another one; null without a worker
 
 // wanted returns the topics of this page with their cursors. A page without #live follows nothing.
 function wanted() {
@@ -32,7 +32,7 @@ function show() {
   sendToConnection(names ? { topics } : { leave: true })
 }
 
-let paused = document.hidden // a page may load in a tab that nobody looks at
+let paused = document.hidden // a page may load in a hidden tab
 let leaving = false // the browser is about to show another page
 function pause() {
   paused = true
@@ -84,11 +84,11 @@ function receive(event) {
   }
 }
 
-// connect uses the shared worker. Where there is none, or it does not answer in time, the page has a connection of its own
-// until it does.
+// connect uses the shared worker. If the browser has no shared workers, or the worker does not answer in time, the page uses
+// its own connection until the worker answers.
 const workerAnswers = 5_000, importPause = 5_000
 function connect() {
-  let own = null // gives the page's own connection up
+  let own = null // gives up the page's own connection
   let trying = false
   const use = send => {
     sendToConnection = send
@@ -100,7 +100,7 @@ function connect() {
     trying = true
     let Connection
     for (let tries = 0; !sendToConnection && !Connection; tries++) {
-      // Browsers remember that a module could not be loaded, so each try has another address.
+      // Browsers remember a module that could not be loaded, so each try uses another address.
       try { ({ Connection } = await import(script + (tries ? '#' + tries : ''))) } catch {
         if (!sendToConnection) receive({ lost: true })
         await new Promise(resolve => setTimeout(resolve, importPause))
@@ -117,7 +117,7 @@ function connect() {
       if (data.again) connection.again()
     })
   }
-  // Browsers allow few connections to one server, so this page's must end before the next page needs one.
+  // Browsers allow few connections to one server, so this page's connection must end before the next page needs one.
   addEventListener('beforeunload', () => {
     if (!own) return
     leaving = true
@@ -136,7 +136,7 @@ function connect() {
       own = null
       answered = Date.now()
       newWorker = () => {
-        worker.port.postMessage({ leave: true }) // in case it is only slow
+        worker.port.postMessage({ leave: true }) // in case the worker is only slow
         answered = Date.now()
         share()
       }
@@ -147,18 +147,18 @@ function connect() {
 }
 connect()
 
-// A quiet server sends a beat every twenty seconds, so that two missed ones show a lost connection, which a browser does not
-// report. A hidden tab follows nothing.
-// The worker answers each report, so that a page notices when it has ended, as it does with the last page before this one.
+// A quiet server sends a beat every twenty seconds. Two missed beats mean that the connection is lost, which a browser does
+// not report. A hidden tab follows nothing. The worker answers each report, so that a page notices when the worker has ended.
+// The worker ends with the last page that used it.
 const silence = 45_000, workerSilence = 16_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
-  // Browsers do not report every change of what is visible, for example not that of a page that is still loading.
+  // Browsers do not report every change of visibility. They report none for a page that is still loading, for example.
   if (paused && !leaving && !document.hidden) resume()
   if (paused || !shown) return
   sendToConnection({ alive: true })
   if (newWorker && Date.now() - answered > workerSilence) return newWorker()
-  // A topic that does not become live, although the connection is there, is asked for again.
+  // Ask again for a topic that does not become live although the connection works.
   if (Date.now() - heard > silence || waiting.size && Date.now() - asked > silence) reconnect()
 }, 5_000)
 document.addEventListener('visibilitychange', () => {
@@ -167,7 +167,7 @@ document.addEventListener('visibilitychange', () => {
   else if (paused) resume()
 })
 addEventListener('online', reconnect)
-// A page that the reader leaves may be kept for going back, and would keep its topics.
+// A browser may keep a page that the reader leaves, for the Back button. Without this, the page would keep its topics.
 addEventListener('pagehide', () => { leaving = true; pause() })
 addEventListener('pageshow', event => {
   if (event.persisted && !document.hidden) resume()

@@ -1,5 +1,5 @@
-// What is the reader's own: which threads they have not read, and how many need them. The rows of lists are the same for
-// everyone, so the script adds it to them after each change.
+// The reader's own state: which threads they have not read, and how many need them. The rows of lists are the same for
+// everyone, so the script adds this state to the rows after each change.
 
 import { $, $$, nextSeq, post, thread, told } from './dom.js'
 
@@ -44,7 +44,7 @@ function overlay() {
   }
 }
 
-// see tells the server how far the reader has seen the open thread, at most once a second, and only while they look.
+// see tells the server how far the reader has read the open thread, at most once a second, and only while the page is visible.
 let reported = 0, waiting = false
 function lastSeen() {
   const scroller = $('#scroller')

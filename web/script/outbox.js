@@ -1,5 +1,5 @@
-// The outbox: messages wait here until they are in the log, and survive a reload. Because of their ids it is harmless to
-// send them twice, so each is sent until the server answers, however long that takes.
+// The outbox: messages wait here until they are in the log, and survive a reload. Their ids make it harmless to send them
+// twice, so each is sent until the server answers, however long that takes.
 
 import { $, $$, nextSeq, post, thread, told } from './dom.js'
 import { nameOfFile } from './files.js'
@@ -14,7 +14,7 @@ const stored = () => store.get(outboxKey) ?? []
 const keep = (id, text, reply, files) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text, reply, files }])
 const drop = id => store.set(outboxKey, stored().filter(one => one.id !== id))
 
-// Each of the files is an artifact's id, a space, and a name.
+// Each file is an artifact's id, a space, and a name.
 export function send(id, text, reply = '', files = []) {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
   form.id = 'out-' + id
@@ -46,7 +46,7 @@ async function deliver(form, pause = firstTry) {
     text = await answer.text()
   } catch { /* no answer */ }
   form.posting = false
-  if (!form.isConnected) return // the writer took it back
+  if (!form.isConnected) return // its writer took it back
   if (!answer || text === undefined || answer.status >= 500) {
     form.classList.add('late')
     $('.why', form).textContent = 'Not sent, trying again…'
@@ -61,10 +61,10 @@ async function deliver(form, pause = firstTry) {
   }
 }
 
-// deliverLate sends late messages at once when the server is back.
+// deliverLate sends late messages immediately when the server is back.
 const deliverLate = () => { for (const form of $$('.outgoing.late:not(.refused)', outbox ?? document)) deliver(form) }
 
-// withdraw takes a message out of the outbox, whose writer wants to change it.
+// withdraw takes a message out of the outbox when its writer wants to change it.
 export function withdraw(form) {
   clearTimeout(form.again)
   drop(form.elements.entry.value)

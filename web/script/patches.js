@@ -9,7 +9,7 @@ export function put(patches) {
     if (!$(selector)) continue
     const detail = { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector, mode, elements } }
     document.dispatchEvent(new CustomEvent('datastar-fetch', { detail }))
-    // A tool call whose failure arrives is open, as it is in a page that is loaded later.
+    // Open a tool call whose failure arrives, as in a page that is loaded later.
     if (selector.endsWith('-call-result') && $(selector + ' .error')) $(selector).parentElement.open = true
   }
   if (focused && !document.activeElement?.id) document.getElementById(focused)?.focus({ preventScroll: true })

@@ -1,10 +1,10 @@
-// The list of places: which one is this page, what runs, and how the keyboard moves in it.
+// The list of places: it marks the place of this page, shows what is running, and handles the keyboard.
 
 import { $, $$, thread, told } from './dom.js'
 
 const places = () => $$('#direct .place, #places .place')
 
-// here marks the current place. The server cannot do it in live events, because they are the same for all tabs.
+// here marks the current place. The server cannot do that in live events, because they are the same for all tabs.
 function here() {
   const current = thread ? 'place-' + thread : $('.settings') ? 'place-settings' : $('#search') ? 'place-search' : 'place-house'
   for (const place of places()) place.toggleAttribute('aria-current', place.id === current)
@@ -22,7 +22,7 @@ function showRunning() {
   if (favicon.href !== icon) favicon.href = icon
 }
 
-// Tab stops once at the places, and the arrow keys move between them.
+// Tab stops once at the list of places, and the arrow keys move between them.
 function rove() {
   const all = places(), stop = all.find(p => p === document.activeElement) ?? all.find(p => p.hasAttribute('aria-current')) ?? all[0]
   for (const place of all) place.tabIndex = place === stop ? 0 : -1

@@ -5,7 +5,7 @@ import { notify } from './notice.js'
 
 const me = $('#composer')?.dataset.me, picker = $('#react-picker')
 
-// The rows are the same for all readers: the script marks what the reader did.
+// The rows are the same for all readers, so the script marks the reader's own reactions.
 function mark() {
   for (const button of $$('.reactions [data-agents]')) button.setAttribute('aria-pressed', button.dataset.agents.split(' ').includes(me))
 }
@@ -29,7 +29,7 @@ document.addEventListener('submit', async event => {
   if (!form.matches('.reaction')) return
   event.preventDefault()
   const fields = new FormData(form)
-  // Enter in the field presses the first button, which is not what is meant.
+  // Enter in the field presses the first button, which the reader does not mean.
   if (event.submitter?.name && !(form.elements.other?.value && document.activeElement === form.elements.other)) fields.set('emoji', event.submitter.value)
   else fields.delete('emoji')
   if (picker?.contains(form)) picker.hidePopover()

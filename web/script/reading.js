@@ -1,11 +1,11 @@
-// Reading: follow the end, or keep the reading position whatever is added above or below.
+// Reading: follow the end, or keep the reading position when something is added above or below.
 
 import { $, $$, nextSeq, tell, told } from './dom.js'
 import { markDays } from './days.js'
 import { session } from './storage.js'
 
 const scroller = $('#scroller'), log = $('#log'), jump = $('#jump')
-// The scroller's column is reversed, so that its end is at 0 and everything above it is negative.
+// The scroller's column is reversed: its end is at 0, and every position above it is negative.
 const atEnd = () => scroller.scrollTop > -32 && !$('#newer')
 const toEnd = () => { if (scroller) scroller.scrollTop = 0 }
 let anchor = null, following = true, seen = nextSeq()
@@ -20,7 +20,7 @@ function remember() {
   pill()
 }
 
-// hold restores the reading position after the page has changed, except for what the reader has scrolled since.
+// hold restores the reading position after the page has changed, and keeps what the reader has scrolled since.
 function hold() {
   if (following && atEnd()) toEnd()
   else if (anchor?.element.isConnected) {
@@ -37,8 +37,8 @@ function pill() {
   $('#jump-text').textContent = fresh && seen ? fresh + ' new' : 'Jump to latest'
 }
 
-// prune removes entries far from the reading position once there are many, so that a page that is open or scrolled through for
-// a long time stays fast. They are loaded again when the reader scrolls back.
+// prune removes entries far from the reading position once the page has many. So a page that stays open long, or is scrolled
+// far, stays fast. The entries are loaded again when the reader scrolls back.
 const mostEntries = 600, keptEntries = 300
 function prune() {
   const all = $$('[data-entry]', log)
@@ -60,7 +60,7 @@ function prune() {
   if (at > keptEntries + 50) cut(all.slice(0, at - keptEntries), 'older', seqOf(all[at - keptEntries - 1]) + 1)
 }
 
-// announce reads new entries to screen readers. The log itself is no live region, because they would then read every
+// announce passes new entries to screen readers. The log itself is no live region, because they would then read every
 // repainted line of output.
 function announce(changes) {
   if (!document.documentElement.hasAttribute('data-live')) return
@@ -75,12 +75,12 @@ function announce(changes) {
   }
 }
 
-// reachable makes exactly the elements that scroll sideways reachable with Tab, so that the keyboard can scroll them.
+// reachable lets Tab reach exactly the elements that scroll sideways, so that the keyboard can scroll them.
 function reachable() {
   const regions = $$('.chat pre, .chat .table, .screen', log)
   const wide = regions.map(e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight)
   regions.forEach((e, i) => {
-    // The server makes all of them reachable, because it cannot know which are too wide.
+    // The server makes them all reachable, because it cannot know which are too wide.
     const named = e.hasAttribute('aria-label')
     if (wide[i] ? named : !named && e.tabIndex !== 0) return
     if (wide[i]) {
@@ -91,7 +91,7 @@ function reachable() {
   })
 }
 
-// After a reload the reading position is restored. If it is on an older page, that page is opened.
+// After a reload, restore the reading position. If it is on an older page, open that page.
 const placeKey = 'place:' + location.pathname
 let reloading = performance.getEntriesByType('navigation')[0]?.type === 'reload'
 function comeBack() {
@@ -114,7 +114,7 @@ if (scroller) addEventListener('pagehide', () => {
   session.set(placeKey, following || !anchor?.element.isConnected ? null : { seq: Number(anchor.element.id.slice(1)), offset: anchor.offset })
 })
 
-// arrive scrolls to the entry that the address names, and opens the page that has it if this one does not.
+// arrive scrolls to the entry that the address names. If this page does not have the entry, it opens the page that does.
 function arrive() {
   if (comeBack()) return remember()
   const seq = location.hash.match(/^#e(\d+)$/)?.[1]

@@ -1,4 +1,4 @@
-// Comments on a patch: a click on a line opens a place for one, and what is written stays until it is sent.
+// Comments on a patch: a click on a line opens a field for a comment. Its text stays until it is sent.
 
 import { $, $$, post, unreachable } from './dom.js'
 import { notify } from './notice.js'
@@ -7,7 +7,7 @@ import { store } from './storage.js'
 const form = $('.remarks')
 const key = 'remarks:' + form?.dataset.remarks
 const fields = () => $$('textarea', form)
-let elsewhere = [] // comments on what this page does not show
+let elsewhere = [] // comments on lines that this page does not show
 const written = () => fields().filter(area => area.value.trim())
 
 // nameOf is the name of the field for a line: its file, its hunk, and its number there.
@@ -16,7 +16,7 @@ function nameOf(line) {
   return ['r', hunk.closest('.diff-file').dataset.file, hunk.dataset.hunk, $$('.dl', hunk).indexOf(line)].join('-')
 }
 
-// open returns the field for a line, and makes it if there is none.
+// open returns the field for a line, and creates it if necessary.
 function open(line) {
   const name = nameOf(line)
   const there = fields().find(area => area.name === name)
@@ -40,7 +40,7 @@ function keep() {
   hint.textContent = all.length === 0 ? hint.dataset.empty : all.length === 1 ? '1 comment' : all.length + ' comments, as one message'
 }
 
-// restore shows what was written before the page was left.
+// restore shows the comments that were written before the reader left the page.
 function restore() {
   for (const one of store.get(key) ?? []) {
     const [name, text] = one, [, file, hunk, line] = name.split('-')

@@ -1,12 +1,12 @@
-// Editing and deleting one's own last message. The composer is where it is edited, as it was written.
+// Editing and deleting one's own last message. It is edited where it was written, in the composer.
 
 import { $, $$, newID, post, thread, told, unreachable } from './dom.js'
 import { notify } from './notice.js'
 
 const composer = $('#composer'), me = composer?.dataset.me
-let editing = null // { address, before }: the message that is edited, and what the composer had
+let editing = null // { address, before }: the message being edited, and what the composer had before
 
-// last is the reader's last message, if the page has the end of the log and it is not deleted.
+// last returns the reader's last message, if the page has the end of the log and the message is not deleted.
 function last() {
   if (!me || !$('#live')) return null
   const entry = $$(`#log > .entry[data-author="${CSS.escape(me)}"]`).filter(e => $('.revise', e)).at(-1)
@@ -35,7 +35,7 @@ async function begin(address) {
     if (!answer.ok) return notify(await answer.text())
     editing = { address, before }
     composer.classList.add('editing')
-    composer.elements.reply.value = '' // an edit is no reply, and neither is what is written after it
+    composer.elements.reply.value = '' // an edit is not a reply, and neither is the text after it
     $('#replying').textContent = 'Editing your message'
     $('.replying', composer).hidden = false
     put(await answer.text())
@@ -50,10 +50,10 @@ export function editLast() {
   return Boolean(entry)
 }
 
-// isEditing reports whether the composer has a message that was said.
+// isEditing reports whether the composer holds a message that was already sent.
 export const isEditing = () => Boolean(editing)
 
-// leaveMessage ends the edit, and gives the composer back what it had.
+// leaveMessage ends the edit, and restores what the composer had before.
 export function leaveMessage() {
   if (!editing) return
   const { before } = editing

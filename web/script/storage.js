@@ -1,5 +1,5 @@
-// What survives a reload. Storage may be full, or forbidden by the browser. Then drafts are lost with the page, and it opens at
-// the end.
+// What survives a reload. Storage may be full, or the browser may forbid it. Then drafts are lost with the page, and the page
+// opens at the end.
 
 const kept = (storage, prefix) => ({
   get: key => { try { return JSON.parse(globalThis[storage].getItem(prefix + key)) } catch { return null } },

@@ -1,6 +1,6 @@
 // Times as people read them.
 
-// ago says how long ago something happened, as short as possible.
+// ago says how long ago something happened, as briefly as possible.
 export function ago(date, now = new Date()) {
   const seconds = (now - date) / 1000
   if (seconds < 60) return 'now'
@@ -20,7 +20,7 @@ export function elapsed(milliseconds) {
 // Tools of agents that run a command.
 const shells = ['run_command', 'bash', 'Bash', 'shell', 'exec_command']
 
-// worked says what calls of tools with these names did, and how long they took: "6 commands · 2s". A command has no name.
+// worked describes calls of tools with these names, and how long they took: "6 commands · 2s". A command has no name.
 export function worked(names, milliseconds) {
   const commands = names.every(name => !name || shells.includes(name))
   const what = names.length + (commands ? ' command' : ' tool') + (names.length === 1 ? '' : 's')

@@ -1,11 +1,12 @@
-// Tool calls that follow each other fold behind the first one. Without this script each of them is a line.
+// Consecutive tool calls fold behind the first one. Without this script, each of them is a line.
 
 import { $, $$ } from './dom.js'
 import { worked } from './times.js'
 
 const log = $('#log')
 
-// groups returns the rows of tool calls of one turn or run that follow each other. Anchors between them belong to what is shown elsewhere.
+// groups returns the groups of consecutive rows with tool calls of one turn or run. Anchors between these rows belong to
+// entries that are shown elsewhere.
 function groups() {
   const all = []
   let group = null

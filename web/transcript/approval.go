@@ -11,7 +11,7 @@ import (
 // Approval is a bot's request for a person's approval.
 type Approval struct {
 	Bot, Tool string
-	// Question means that it is a question, not a call that would run.
+	// Question reports that it is a question, not a call that would run.
 	Question bool
 	// Arguments are the complete arguments of the call, and Size their bytes.
 	Arguments []entry.Argument
@@ -25,13 +25,13 @@ func (a Approval) Long() bool { return a.Size > maxShown }
 // ApprovalAnswer is the state of a request: the choices that it offers, or its outcome.
 type ApprovalAnswer struct {
 	Thread, ID string
-	// Open reports that it can be answered, and Question that the answer is text.
+	// Open reports that the request can be answered, and Question that the answer is text.
 	Open, Question bool
 	// Class and Words describe the outcome, and Reason is the person's comment.
 	Class, Words, Reason string
 }
 
-// permissionAsked is a card with everything that would run, and the outcome.
+// permissionAsked shows a card with everything that would run, and the outcome.
 func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.PermissionAsked) Body {
 	v := Approval{Bot: k.named(p.AgentID), Tool: entry.Clip(p.Tool, MaxWord), Question: p.Question, Arguments: entry.Arguments(p.Arguments)}
 	for _, a := range v.Arguments {
@@ -54,7 +54,7 @@ func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.Permiss
 	return v
 }
 
-// permissionAnswered is only a note, because the card shows the answer, too.
+// permissionAnswered shows only a note, because the card shows the answer too.
 func permissionAnswered(_ context.Context, k *known, _ entry.Entry, p entry.PermissionAnswered) Body {
 	v := k.answerOf(p)
 	return note(v.Class, "s-"+v.Class, v.Words+" "+v.Reason)

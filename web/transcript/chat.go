@@ -15,7 +15,7 @@ import (
 type Chat struct {
 	Thread string
 	Seq    int64
-	// Deleted: its author deleted it, and nothing else of it is shown. Edits is how often it was edited.
+	// Deleted reports that its author deleted it. Nothing else of it is shown then. Edits is how often it was edited.
 	Deleted bool
 	Edits   int
 	// HTML is the text. Rest is the number of its bytes that are not shown.
@@ -23,7 +23,7 @@ type Chat struct {
 	Rest  int
 	Files []File
 
-	// ReplyTo is the chat that it replies to, unless that is directly above.
+	// ReplyTo is the chat that it replies to, unless that chat is directly above.
 	ReplyTo *Reply
 	// Turn is the turn, if any, that gave this answer. Summary describes its work, and Cut reports that the answer was cut
 	// off.
@@ -32,20 +32,20 @@ type Chat struct {
 	Cut      bool
 	Question Question
 	Thought  *Thought
-	// Fate tells what happened to it while it waited for a coding agent; nil for other chats.
+	// Fate says what happened to it while it waited for a coding agent. It is nil for other chats.
 	Fate *Fate
 }
 
 // File is a file that belongs to a chat.
 type File struct {
 	Artifact, Name, Size string
-	// Width and Height are the size at which an image is shown; 0 for other files.
+	// Width and Height are the size at which an image is shown, and 0 for other files.
 	Width, Height int
 	// Gone reports that the artifact was deleted.
 	Gone bool
 }
 
-// Reply is the chat that another one replies to. Seq is 0 if its position is not known; it has no text then.
+// Reply is the chat that another one replies to. Seq is 0 if its position is unknown; the reply then has no text.
 type Reply struct {
 	Thread       string
 	Seq          int64
@@ -63,7 +63,7 @@ type Thought struct {
 	Thread string
 	Seq    int64
 	Text   string
-	// Rest is the number of its bytes that are not shown. Open reports that the reader asked for all of it.
+	// Rest is the number of its bytes that are not shown. Open reports that the reader asked to see all of it.
 	Rest int
 	Open bool
 }
@@ -75,7 +75,7 @@ func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
 	}
 	v := Chat{Thread: k.thread, Seq: e.Seq, Files: k.filesOf(ctx, c)}
 	if became.GetText() != "" {
-		c.Text, v.Edits = became.Text, max(int(became.Edits), 1) // a fork does not know how often
+		c.Text, v.Edits = became.Text, max(int(became.Edits), 1) // a fork does not know how often it was edited
 	}
 	text := c.Text
 	long := isLong
@@ -105,7 +105,7 @@ func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
 	return v
 }
 
-// present returns the text of a message as it is now, in short.
+// present returns the present text of a message, shortened.
 func (k *known) present(id, text string) string {
 	switch became := k.states[id]; {
 	case became.GetDeleted():
@@ -124,7 +124,7 @@ func (k *known) questionOf(id string) Question {
 	return q
 }
 
-// thoughtOf describes a model's thinking before an entry; nil if it showed none.
+// thoughtOf describes a model's thinking before an entry, or returns nil if the model showed no thinking.
 func (k *known) thoughtOf(e entry.Entry, text string) *Thought {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -142,10 +142,11 @@ func (k *known) thoughtOf(e entry.Entry, text string) *Thought {
 }
 
 const (
-	// shownWidth and shownHeight limit an image in the log, in pixels, and shownImage the bytes of one that is loaded for it.
+	// shownWidth and shownHeight limit the size of an image in the log, in pixels. shownImage limits the bytes of an image
+	// that a page loads for it.
 	shownWidth, shownHeight, shownImage = 480, 320, 20 << 20
-	// maxLookups is how many artifacts are looked up for a piece of the log, to say which were deleted. Others are taken to be
-	// there; a browser shows the names of images that it cannot load.
+	// maxLookups limits how many artifacts are looked up for a piece of the log, to find out which were deleted. The others
+	// are assumed to exist. A browser shows the names of images that it cannot load.
 	maxLookups = 40
 )
 

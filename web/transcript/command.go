@@ -26,21 +26,21 @@ type Command struct {
 	ResultSeq int64
 	// Outcome describes how it ended.
 	Outcome string
-	// Fork is set when the thread was forked before the command ended. The command then does not show as running,
+	// Fork is set when the thread was forked before the command ended. The page then does not show the command as running,
 	// because only the source gets its result.
 	Fork *arbev1.Origin
-	// Build is the build of the sandbox that the command waited for; nil if the sandbox existed already.
+	// Build is the build of the sandbox that the command waited for. It is nil if the sandbox already existed.
 	Build *entry.EnvironmentPrepared
 	// House and Environment identify the page where the recipe can be changed. Environment is empty if the house's default
 	// applies.
 	House, Environment string
 	// OtherSandbox reports that the command before it ran in another sandbox.
 	OtherSandbox bool
-	// Unfolded shows all of the output that the log has.
+	// Unfolded shows all the output that the log has.
 	Unfolded bool
 }
 
-// Class is the status class of a command's state.
+// Class returns the status class of a command's state.
 func (c Command) Class() string {
 	switch {
 	case c.Result != nil:
@@ -51,7 +51,8 @@ func (c Command) Class() string {
 	return "running"
 }
 
-// End is the end of a finished command's output. It is longer if the command failed, because readers then want to see why.
+// End returns the end of a finished command's output. The end of a failed command is longer, because readers want to see why
+// it failed.
 func (c Command) End() markup.Output {
 	lines := markup.FoldedLines
 	if c.Class() == "failed" {
@@ -73,10 +74,10 @@ func (c Command) BuildFailed() bool {
 	return failed
 }
 
-// CommandEnd is a line that tells how a command further up ended.
+// CommandEnd is a line that says how a command further up ended.
 type CommandEnd struct {
 	Thread string
-	// Seq is the position of the result, and Start the position of the command; 0 if unknown.
+	// Seq is the position of the result. Start is the position of the command, or 0 if it is unknown.
 	Seq, Start           int64
 	Line, Class, Outcome string
 }
@@ -141,7 +142,7 @@ func prepared(_ context.Context, k *known, e entry.Entry, p entry.EnvironmentPre
 	return note("", "box", p.Plain())
 }
 
-// resultClass is the status class of how a command ended.
+// resultClass returns the status class of a command's end.
 func resultClass(r entry.CommandResult) string {
 	switch {
 	case r.Cancelled:

@@ -12,12 +12,12 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// A kind that cannot be shown, to test its effect on a page.
+// This kind cannot be shown. It tests the effect of such a kind on a page.
 func init() {
 	kinds["test.panics"] = kind{said, func(context.Context, *known, entry.Entry) Body { panic("a defect") }}
 }
 
-// nobody knows no agent.
+// nobody is a [People] that knows no agents.
 type nobody struct{}
 
 func (nobody) Address(string) string { return "" }

@@ -15,7 +15,7 @@ type Refused struct {
 // HostAnswer is the state of a refused host.
 type HostAnswer struct {
 	Thread, Environment, Host string
-	// Open reports that it can be allowed. Otherwise Words tells who allowed it; empty if nobody can.
+	// Open reports that the host can be allowed. Otherwise Words says who allowed it, or is empty if nobody can.
 	Open  bool
 	Words string
 }

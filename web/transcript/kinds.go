@@ -10,9 +10,9 @@ import (
 type shape int
 
 const (
-	// said is a row with its author's name, for what a person or a bot said or did.
+	// said is a row with its author's name. It shows what a person or a bot said or did.
 	said shape = iota
-	// noted is one small grey line, for what arbe reports.
+	// noted is one small grey line. It shows what arbe reports.
 	noted
 )
 
@@ -23,7 +23,7 @@ type kind struct {
 	body func(context.Context, *known, entry.Entry) Body
 }
 
-// kinds has all known kinds of entries, by type. An unknown one is shown as JSON.
+// kinds has all known kinds of entries, by type. An unknown kind is shown as JSON.
 var kinds = map[string]kind{
 	"chat":                              show(said, chat),
 	"command":                           show(said, command),

@@ -13,24 +13,24 @@ import (
 	"github.com/arbe-dev/arbe/web/markup"
 )
 
-// Author is an agent as shown on pages.
+// Author is an agent as pages show it.
 type Author struct {
 	Name, Initial string
-	// Bot has a square instead of a disc. System, which is arbe itself, has none.
+	// A Bot has a square instead of a disc. System is arbe, which has neither.
 	Bot, System bool
 	// Left is set for an agent who is no longer in the house.
 	Left bool
-	// Tone is the number of the disc's colour, of eight.
+	// Tone is the number of the disc's colour, out of eight.
 	Tone uint32
 }
 
 // People knows the agents of one house.
 type People interface {
-	// Meet looks up the agents with these ids. It fails if that is not possible now.
+	// Meet looks up the agents with these ids. It fails if it cannot look them up now.
 	Meet(ctx context.Context, ids ...string) error
 	// ByID returns an agent whom Meet has found.
 	ByID(id string) Author
-	// Address returns the page of the person or bot that a handle means; empty if there is none in the house.
+	// Address returns the page of the person or bot that a handle means, or "" if nobody in the house has the handle.
 	Address(handle string) string
 }
 
@@ -56,28 +56,28 @@ const maxLearned = 4 << 20
 type known struct {
 	people    People
 	artifacts Artifacts
-	// thread is its id. origin is its source; nil if it is not a fork.
+	// thread is its id. origin is its source, or nil if it is not a fork.
 	thread string
 	origin *arbev1.Origin
 	// house and environment are the thread's. If environment is empty, the house's default applies.
 	house, environment string
-	// driver is the bot that drives the thread; empty for a chat.
+	// driver is the bot that drives the thread. It is empty for a chat.
 	driver string
 	// unfolded shows entries in full.
 	unfolded bool
-	// children holds the current state of threads that entries of this piece delegated to; nil for deleted ones.
+	// children holds the current state of the threads that entries of this piece delegated to. It is nil for a deleted thread.
 	children map[string]*arbev1.Thread
 
-	// ledger pairs the entries that it has seen. running is the turn, or the run, that the row of the thread says is at work, and
-	// unseen are those of which only deltas arrived; nothing in the ledger may be about them. beats are the last heartbeats of runs.
-	// explained are the turns whose reason a row shows.
+	// ledger pairs the entries that it has seen. running is the turn or run that is at work according to the thread's row.
+	// unseen are those of which only deltas arrived. The ledger may know nothing about either. beats are the last heartbeats
+	// of runs. explained are the turns whose reason a row shows.
 	ledger    entry.Ledger
 	running   turn
 	unseen    map[string]turn
 	beats     map[string]entry.Heartbeat
 	explained map[string]bool
-	// lastChat is the id of the last chat that is no answer of a turn, lastSaid the position of the last row that was not a
-	// note, and lastSandbox the sandbox of the last command with a result.
+	// lastChat is the id of the last chat that is not an answer of a turn. lastSaid is the position of the last row that is
+	// not a note. lastSandbox is the sandbox of the last command with a result.
 	lastChat    string
 	lastSaid    int64
 	lastSandbox string
@@ -90,8 +90,8 @@ type known struct {
 	lookups int
 }
 
-// brief returns what a transcript remembers of an entry's payload: of long texts only the parts that pages show elsewhere. It
-// returns nil for a payload that it remembers completely.
+// brief returns what a transcript remembers of an entry's payload. From a long text, it keeps only the parts that pages show
+// elsewhere. It returns nil for a payload that the transcript remembers completely.
 func brief(p entry.Payload) entry.Payload {
 	switch p := p.(type) {
 	case entry.Chat:
@@ -121,7 +121,7 @@ func brief(p entry.Payload) entry.Payload {
 	return nil
 }
 
-// started returns the position of a command, and the beginning of its line; 0 if unknown.
+// started returns the position of a command, or 0 if it is unknown, and the beginning of its line.
 func (k *known) started(command string) (seq int64, line string) {
 	start := k.ledger.Of(entry.CommandWork, command).Opened()
 	if start == nil {
@@ -141,8 +141,8 @@ func (k *known) ended(command string) (result entry.CommandResult, seq int64, ok
 	return result, end.Seq, ok
 }
 
-// outcome is how a command ended, as [entry.CommandResult.Outcome] says it, with the name of the person or bot who stopped
-// it: "stopped by Ada with SIGINT · exit 130 · 1.2s". The transcript must have met them.
+// outcome returns how a command ended, in the words of [entry.CommandResult.Outcome] with the name of the person or bot who
+// stopped it: "stopped by Ada with SIGINT · exit 130 · 1.2s". The transcript must have met them.
 func (k *known) outcome(r entry.CommandResult) string {
 	words := r.Outcome()
 	if rest, cancelled := strings.CutPrefix(words, "cancelled"); cancelled && r.CancelledBy != "" {
@@ -151,10 +151,10 @@ func (k *known) outcome(r entry.CommandResult) string {
 	return words
 }
 
-// chat returns a chat whose beginning is remembered; nil if it is unknown.
+// chat returns a chat whose beginning is remembered, or nil if the chat is unknown.
 func (k *known) chat(id string) *entry.Seen { return k.ledger.Of(entry.ChatWork, id).Opened() }
 
-// hasStep reports whether the log has a step, so that its deltas are late.
+// hasStep reports whether the log already has a step. Deltas of the step are then late.
 func (k *known) hasStep(id string) bool {
 	return k.ledger.Of(entry.StepWork, id).Completed() != nil
 }
@@ -164,7 +164,7 @@ func (k *known) named(id string) string {
 	return cmp.Or(entry.Clip(k.people.ByID(id).Name, MaxWord), "The bot")
 }
 
-// reasonOf returns why the turn of an entry began, once for the first row of the turn.
+// reasonOf returns why the turn of an entry began. It returns the reason only once, for the first row of the turn.
 func (k *known) reasonOf(e entry.Entry) string {
 	t := k.turn(entry.TurnOf(e.ID))
 	if !t.known() || k.explained[t.ID] || e.Author != t.Agent {
@@ -174,7 +174,7 @@ func (k *known) reasonOf(e entry.Entry) string {
 	return why(t.Reason)
 }
 
-// why tells in a sentence why a turn began.
+// why says in a sentence why a turn began.
 func why(reason string) string {
 	if reason == "" {
 		return ""
@@ -267,21 +267,21 @@ type turn struct {
 	ID, Agent string
 	// Reason is the trigger in one word; empty if the turn's beginning was not seen.
 	Reason string
-	// Began is when it began, or the time of its first entry that was seen.
+	// Began is when the turn began, or the time of the first of its entries that was seen.
 	Began time.Time
-	// Ended reports that it has ended, or that it continues in the thread of which this one is a fork.
+	// Ended reports that it has ended, or that it continues in the thread that this thread was forked from.
 	Ended bool
-	// Does tells what a run is doing, according to its last heartbeat.
+	// Does says what a run is doing, according to its last heartbeat.
 	Does string
-	// Waits tells whom it waits for and why, if it waits. Next is the time of the next try.
+	// Waits says whom it waits for and why, if it waits. Next is the time of the next try.
 	Waits string
 	Next  time.Time
 }
 
-// known reports whether there is such a turn.
+// known reports whether the turn is known.
 func (t turn) known() bool { return t.ID != "" }
 
-// word tells what a turn without any text is doing: whom it waits for, and the time of the next try if that is in the future.
+// word says what a turn without any text is doing: whom it waits for, and the time of the next try if that is in the future.
 func (t turn) word() string {
 	if t.Waits == "" {
 		return cmp.Or(t.Does, "at work")

@@ -15,7 +15,7 @@ import (
 const (
 	// maxScreens limits the number of commands whose output one page shows at the same time.
 	maxScreens = 16
-	// maxWriting limits the turns of one thread that a page shows while they are written.
+	// maxWriting limits the turns of one thread that a page shows while they are being written.
 	maxWriting = 16
 )
 
@@ -50,11 +50,11 @@ type (
 	// Rewritten is a row whose message was edited or deleted, and Reacted one to which somebody reacted.
 	Rewritten struct{ Row }
 	Reacted   struct{ Row }
-	// TurnGone is a turn that has ended. Key is that of its block.
+	// TurnGone is a turn that has ended. Key is the key of its block.
 	TurnGone struct{ Key string }
 )
 
-// Show puts a change into the page. An error says that it cannot be rendered.
+// Show puts a change into the page. It returns an error if it cannot render the change.
 type Show func(Change) error
 
 // Live is a transcript that continues. It also shows what is not in the log yet: the output of running commands and of
@@ -63,7 +63,7 @@ type Live struct {
 	*Transcript
 	of *arbev1.Thread // the thread's row when the page began
 	// screens has the output of running commands and of builds, by the id of the entry that will have it. A nil screen is not
-	// shown. dirty has those that changed since they were painted, and none that is nil.
+	// shown. dirty has the screens that changed since they were painted; it never has nil screens.
 	screens map[string]*markup.LiveOutput
 	dirty   map[string]bool
 	// printed has the screens of commands that were painted.
@@ -84,7 +84,7 @@ func NewLive(from Source, thread *arbev1.Thread) *Live {
 	}
 }
 
-// Take shows the next entry of the log: its row, and by show what it changes further up.
+// Take shows the next entry of the log. It returns the entry's row, and calls show for what the entry changes further up.
 func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) {
 	r, err := l.Learn(ctx, e)
 	if err != nil {
@@ -107,7 +107,8 @@ func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) 
 	return r, l.turnEntry(ctx, e, show)
 }
 
-// revised shows what was said as it is after an entry about it. It is read again, because it may be far up.
+// revised shows a message as it is after an entry about it, such as an edit. It reads the message again, because that may be
+// far up.
 func (l *Live) revised(ctx context.Context, e entry.Entry, show Show) error {
 	seq, reacted := int64(0), false
 	if p, ok := entry.As[entry.ChatEdited](e); ok {
@@ -136,7 +137,7 @@ func (l *Live) revised(ctx context.Context, e entry.Entry, show Show) error {
 	return show(Rewritten{r})
 }
 
-// Learn processes an entry that the page already has, because the rows after it depend on it.
+// Learn processes an entry that the page already has. The rows after it depend on it.
 func (l *Live) Learn(ctx context.Context, e entry.Entry) (Row, error) {
 	defer l.forget()
 	l.begin()
@@ -146,7 +147,7 @@ func (l *Live) Learn(ctx context.Context, e entry.Entry) (Row, error) {
 	return l.row(ctx, e)
 }
 
-// commandEntry shows an entry's changes in the block of a command, which shows its result and its build.
+// commandEntry shows an entry's changes in the block of a command, which shows the command's result and build.
 func (l *Live) commandEntry(e entry.Entry, show Show) error {
 	if result, ok := entry.As[entry.CommandResult](e); ok {
 		l.drop(e.ID)
@@ -256,7 +257,7 @@ func (l *Live) Delta(ctx context.Context, d *arbev1.Delta) {
 	l.dirty[d.EntryId] = true
 }
 
-// write adds a piece of a step that is being written.
+// write adds a piece to a step that is being written.
 func (l *Live) write(step, call string, d *arbev1.Delta) {
 	id := entry.AnswerOf(step)
 	if l.turn(id).Ended || l.hasStep(step) {
@@ -322,8 +323,8 @@ func (l *Live) screenOf(id string) *markup.LiveOutput {
 	return screen
 }
 
-// hasFreeScreen reports whether one more screen is allowed. If there are too many, it drops a build's screen, because a build
-// without steps leaves no entry that would.
+// hasFreeScreen reports whether one more screen is allowed. If all screens are in use, it drops a build's screen, because a
+// build without steps leaves no entry that would drop it.
 func (l *Live) hasFreeScreen() bool {
 	if len(l.screens) < maxScreens {
 		return true
@@ -352,8 +353,8 @@ func (l *Live) Paint(ctx context.Context, show Show) error {
 	return l.paintTurns(ctx, show)
 }
 
-// paintScreen shows a screen. It fails if the log cannot be read. The browser then reconnects: only the server has the output
-// of a build.
+// paintScreen shows a screen. It fails if the log cannot be read. The browser then reconnects, because only the server has
+// the output of a build.
 func (l *Live) paintScreen(ctx context.Context, id string, show Show) error {
 	text, missed := markup.Output{}, int64(0)
 	if err := guard.Run(func() error { text, missed = l.screens[id].Text(), l.screens[id].Missed; return nil }); err != nil {
@@ -389,7 +390,7 @@ func (l *Live) paintScreen(ctx context.Context, id string, show Show) error {
 	return nil
 }
 
-// commandOfBuild returns the oldest open command, which waits for the build. It is empty if no command is known to wait.
+// commandOfBuild returns the oldest open command, which waits for the build. It returns "" if it knows of no command that waits.
 func (l *Live) commandOfBuild(ctx context.Context, id string) (command string, err error) {
 	if err := l.findOpen(ctx, 0); err != nil {
 		return "", err
@@ -399,8 +400,8 @@ func (l *Live) commandOfBuild(ctx context.Context, id string) (command string, e
 		l.hide(id) // the build's entry will show it
 		return "", nil
 	}
-	// Nothing is shown if the thread had this sandbox when the command started. The preview of a build without steps is
-	// still there then, because no entry has ended it.
+	// Show nothing if the thread had this sandbox when the command started. The preview of a build without steps is then
+	// still there, because no entry has ended it.
 	start, _ := entry.SeenAs[entry.Command](l.ledger.Of(entry.CommandWork, command).Opened())
 	if sandbox, _ := entry.PreparedSandbox(id); start.SandboxID == sandbox || l.printed[entry.ResultID(command)] {
 		return "", nil
@@ -418,7 +419,7 @@ func (l *Live) paintTurns(ctx context.Context, show Show) error {
 				return err
 			}
 		}
-		// A browser that connects again gets deltas of steps that the log has by now.
+		// A browser that reconnects gets deltas of steps that are in the log by now.
 		if w := l.writing[id]; t.Ended || w != nil && !w.over && l.hasStep(w.step) {
 			delete(l.writing, id)
 			delete(l.turns, id)
@@ -453,8 +454,8 @@ func (l *Live) findReplied(ctx context.Context, e entry.Entry) error {
 	return nil
 }
 
-// findTurn searches the last entries, and then the thread's row, for a turn that began before this connection. If neither has
-// it, its bot has no name until the step ends.
+// findTurn searches the last entries, and then the thread's row, for a turn that began before this connection. If neither
+// names the turn, its bot has no name until the step ends.
 func (l *Live) findTurn(ctx context.Context, id string) (turn, error) {
 	above, err := l.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})
 	if err != nil {
@@ -472,8 +473,8 @@ func (l *Live) findTurn(ctx context.Context, id string) (turn, error) {
 	return l.turn(id), nil
 }
 
-// dropBuilds drops the screens of builds after a command has ended in a sandbox: the build of that sandbox, and all if no
-// command waits. If one of them still prints, its next piece makes a new screen.
+// dropBuilds drops the screens of builds after a command has ended in a sandbox: the screen of that sandbox's build, or all
+// of them if no command waits. If a build still prints, its next piece makes a new screen.
 func (l *Live) dropBuilds(sandbox string) {
 	for id := range l.screens {
 		built, isBuild := builtSandbox(id)

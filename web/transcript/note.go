@@ -8,7 +8,7 @@ import (
 
 // Note is one small line.
 type Note struct {
-	// Class is the status class of the icon; it may be empty.
+	// Class is the status class of the icon, which may be empty.
 	Class, Icon, Words string
 }
 
@@ -53,8 +53,8 @@ func statusChanged(_ context.Context, k *known, e entry.Entry, s entry.StatusCha
 	return StatusNote{s.To, entry.Clip(s.Plain(), MaxNote)}
 }
 
-// forked links to the source of the fork, if the entry is about this fork. It may be about another, because a fork of a fork
-// has the entries of both.
+// forked links to the source of the fork, if the entry is about this fork. The entry may be about another one, because a fork
+// of a fork has the entries of both.
 func forked(_ context.Context, k *known, _ entry.Entry, f entry.Forked) Body {
 	if k.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
 		return note("", "fork", f.Plain())

@@ -11,9 +11,9 @@ import (
 type Fate struct {
 	// Key is the key of the element that shows it.
 	Key string
-	// Words tells who edited or cancelled it, if anybody.
+	// Words says who edited or cancelled it, if anybody did.
 	Words string
-	// Cancelled means that the agent did not get it.
+	// Cancelled reports that the agent did not get it.
 	Cancelled bool
 }
 
@@ -45,10 +45,10 @@ func queueCancelled(_ context.Context, k *known, e entry.Entry, q entry.QueueCan
 	return note("", "s-cancelled", k.who(e)+" cancelled "+k.quoted(q.EntryID)+"; "+k.namedDriver()+" is not told it")
 }
 
-// queueTaken shows nothing: people expect that the agent gets their messages.
+// queueTaken shows nothing, because people expect that the agent gets their messages.
 func queueTaken(context.Context, *known, entry.Entry, entry.QueueTaken) Body { return nil }
 
-// who returns the name of an entry's author, for the beginning of a sentence, and nameOf that of an agent.
+// who returns the name of an entry's author, and nameOf the name of an agent, for the beginning of a sentence.
 func (k *known) who(e entry.Entry) string {
 	return entry.Clip(cmp.Or(k.people.ByID(e.Author).Name, "Somebody"), MaxWord)
 }

@@ -18,10 +18,10 @@ type Spawned struct {
 // Child is the thread of a delegated task, in its current state.
 type Child struct {
 	Thread string
-	// Row is nil if it was deleted, or if it is unknown.
+	// Row is nil if the thread was deleted or is unknown.
 	Row  *arbev1.Thread
 	Gone bool
-	// Own reports that it is a child of the thread that shows it, and not of one from which that was forked.
+	// Own reports that it is a child of the thread that shows it, and not of a thread that that one was forked from.
 	Own bool
 }
 
@@ -33,28 +33,28 @@ func spawned(_ context.Context, k *known, e entry.Entry, s entry.AgentSpawn) Bod
 	}
 }
 
-// heartbeat shows nothing: the thread shows that it is running.
+// heartbeat shows nothing, because the thread shows that it is running.
 func heartbeat(context.Context, *known, entry.Entry, entry.Heartbeat) Body { return nil }
 
-// runFinished shows nothing: the end of the run shows it.
+// runFinished shows nothing, because the end of the run shows it.
 func runFinished(context.Context, *known, entry.Entry, entry.RunFinished) Body { return nil }
 
-// RunEnd describes how a run ended, and what can be done then.
+// RunEnd describes how a run ended, and what people can do then.
 type RunEnd struct {
 	Thread string
-	// Class is the outcome: "completed", "failed" or "cancelled". What says it in a sentence, with the cause.
+	// Class is the outcome: "completed", "failed" or "cancelled". What describes the outcome in a sentence, with the cause.
 	Class, What string
 	// Next is what to do, and Lines are the last lines of the agent's program.
 	Next, Lines string
 	// Unbegun reports that the agent never began, so that nothing is lost by trying again.
 	Unbegun bool
-	// Took is its duration, if known, and Usage the usage of its model calls; nil if unknown. Patch is the artifact with the
-	// changes of its working tree, and Files the number of files in it.
+	// Took is its duration, if known. Usage is the usage of its model calls, or nil if it is unknown. Patch is the artifact
+	// with the changes of its working tree, and Files is the number of files in it.
 	Took  time.Duration
 	Usage *entry.TurnUsage
 	Patch string
 	Files int
-	// PatchError tells why there is no patch, or what it lacks.
+	// PatchError says why the run has no patch, or what its patch lacks.
 	PatchError string
 }
 
@@ -75,7 +75,7 @@ func runLost(_ context.Context, k *known, e entry.Entry, o entry.SessionOrphaned
 	return v
 }
 
-// runStatus shows the end of a run, unless the previous entry tells why it failed.
+// runStatus shows the end of a run, unless the previous entry says why it failed.
 func runStatus(k *known, e entry.Entry, s entry.StatusChanged) Body {
 	run := k.ledger.Of(entry.RunWork, entry.RunID(s.Epoch))
 	v := k.runEnd(e, s.Epoch)
@@ -124,10 +124,10 @@ func (k *known) namedDriver() string {
 // maxRunLines limits the last lines of a program in a page, in characters.
 const maxRunLines = 4000
 
-// ChildEnd describes how a run of a child thread ended, or that nobody waits for that any more.
+// ChildEnd describes how a run of a child thread ended, or says that nobody waits for it any more.
 type ChildEnd struct {
 	Thread, Class, Words string
-	// Patch is the artifact with the changes of its working tree; empty if there is none.
+	// Patch is the artifact with the changes of its working tree, or "" if it changed nothing.
 	Patch string
 }
 

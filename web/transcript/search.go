@@ -13,7 +13,7 @@ import (
 const (
 	// searchSize limits the entries beyond a piece that are searched for the other half of a command.
 	searchSize = 500
-	// maxSearches limits the number of such searches for one piece, so that a page takes a bounded number of calls.
+	// maxSearches limits the number of such searches for one piece, so that a page makes a bounded number of calls.
 	maxSearches = 4
 	// endOfLog stands for the unknown position of the last entry.
 	endOfLog = math.MaxInt64
@@ -51,7 +51,8 @@ func (s *search) findStart(ctx context.Context, e entry.Entry) error {
 	return nil
 }
 
-// findOpen searches the entries before a position (0 is the end) for commands that have not ended there, unless one is known.
+// findOpen searches the entries before a position (0 is the end) for commands that have not ended there, unless it already
+// knows one.
 func (s *search) findOpen(ctx context.Context, before int64) error {
 	if _, known := s.ledger.OldestOpen(entry.CommandWork); known || s.searches == maxSearches {
 		return nil
@@ -100,7 +101,7 @@ func (s *search) list(ctx context.Context, req *arbev1.ListRequest) ([]entry.Ent
 	return Entries(res.Entries), nil
 }
 
-// applyStates records the edits, deletions and reactions of entries, and forgets those of entries that have none.
+// applyStates records the edits, deletions and reactions of entries. It forgets the state of an entry that has none of them.
 func (k *known) applyStates(wire []*arbev1.Entry) {
 	for _, e := range wire {
 		if e.State != nil {
@@ -111,7 +112,7 @@ func (k *known) applyStates(wire []*arbev1.Entry) {
 	}
 }
 
-// updatesOldest reports whether an entry belongs to the oldest waiting command without naming it.
+// updatesOldest reports whether an entry belongs to the oldest waiting command but does not name it.
 func updatesOldest(e entry.Entry) bool {
 	part, _ := entry.DoesTo(e, entry.CommandWork)
 	return part.Stage == entry.UpdatesOldest

@@ -15,8 +15,8 @@ const (
 	// maxLines limits the lines of a chat that a page shows at first. If a chat exceeds either limit, the page shows at most
 	// foldedText bytes and markup.FoldedLines lines of it.
 	maxLines, foldedText = 200, 2 << 10
-	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded, so that an answer that somebody has
-	// watched does not change.
+	// maxAnswer is the length in bytes up to which a page shows a bot's answer unfolded, so that an answer does not change
+	// after somebody has watched it.
 	maxAnswer = 64 << 10
 	// MaxNote limits the text of a note, and MaxWord a name in it, in bytes.
 	MaxNote, MaxWord = 2 << 10, 200
@@ -48,12 +48,18 @@ func indented(text []byte) (pretty string, ok bool) {
 	if len(text) > maxSize {
 		return "", false
 	}
-	depth := 0
+	depth, quoted, escaped := 0, false, false
 	for _, c := range text {
-		switch c { // brackets in strings count too, because the result only needs to be safe
-		case '[', '{':
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			quoted, escaped = c != '"', c == '\\'
+		case c == '"':
+			quoted = true
+		case c == '[', c == '{':
 			depth++
-		case ']', '}':
+		case c == ']', c == '}':
 			depth--
 		}
 		if depth > maxDepth {

@@ -1,5 +1,5 @@
 // Package transcript arranges the entries of a thread for readers: the rows of a page, their contents, and the changes that
-// an entry or a piece of live output makes to an open page. It has no HTML except from package markup, and no addresses: its
+// an entry or a piece of live output makes to an open page. It has no HTML except from package markup, and no addresses. Its
 // rows are data, which the views of package web render.
 //
 // A kind of entry is one line in kinds.go. Its contents are a [Body]; each family of bodies has a file: chat.go, command.go,
@@ -30,26 +30,26 @@ type Row struct {
 	Noted  bool
 	// Joined rows have no head of their own and continue the row above.
 	Joined bool
-	// FirstOfDay is set for the first row of a day, and of a piece of the log.
+	// FirstOfDay is set for the first row of a day, and for the first row of a piece of the log.
 	FirstOfDay bool
-	// Why tells, in the first row of a turn, why the turn began; otherwise it is empty.
+	// Why says why the turn began. Only the first row of a turn has it.
 	Why string
 	// Work rows show only tool calls of a bot. Pages can fold consecutive ones.
 	Work bool
-	// Reactions are how members react to it.
+	// Reactions are the members' reactions to it.
 	Reactions []Reaction
 	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body Body
 }
 
-// Reaction is an emoji with which members react.
+// Reaction is an emoji that members react with.
 type Reaction struct {
 	Emoji string
-	// Agents are who they are, and Names how they are called.
+	// Agents are the members' ids, and Names their names.
 	Agents, Names []string
 }
 
-// reactionsTo returns how members react to an entry. A deleted message has no reactions.
+// reactionsTo returns the reactions to an entry. A deleted message has no reactions.
 func (k *known) reactionsTo(id string) (list []Reaction) {
 	became := k.states[id]
 	if became.GetDeleted() {
@@ -82,8 +82,8 @@ type Transcript struct {
 	threads Threads
 	logger  *slog.Logger
 
-	// lastAuthor, lastTurn, lastAt and lastVia describe the head of the last row other than notes, and lastDay is the day of the last
-	// visible row.
+	// lastAuthor, lastTurn, lastAt and lastVia describe the head of the last row that is not a note. lastDay is the day of
+	// the last visible row.
 	lastAuthor, lastTurn string
 	lastAt               time.Time
 	lastVia              entry.Via
@@ -110,8 +110,8 @@ func (t *Transcript) Unfold() { t.unfolded = true }
 // ApplyStates records the edits, deletions and reactions of entries, before their rows are made.
 func (t *Transcript) ApplyStates(wire []*arbev1.Entry) { t.applyStates(wire) }
 
-// Rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
-// result is not in the piece has ended if the rest of the log has it.
+// Rows makes the rows of a piece of the log. tail is the position of the log's last entry. A command whose result is not in
+// the piece has ended if the rest of the log has the result.
 func (t *Transcript) Rows(ctx context.Context, piece []entry.Entry, tail int64) ([]Row, error) {
 	t.begin()
 	for _, e := range piece {
@@ -209,8 +209,8 @@ func (t *Transcript) head(r *Row) {
 	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn, t.lastVia = e.Seq, e.Author, e.Time, turn, via
 }
 
-// meet looks up the agents whom entries name. It does so for many entries at once, and before they are shown: if a name
-// cannot be looked up, the page fails, but an entry that cannot be shown does not make it fail.
+// meet looks up the agents whom entries name. It does so for many entries at once, before they are shown. If it cannot look
+// up a name, the page fails. An entry that cannot be shown does not make the page fail.
 func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	ids := []string{t.driver}
 	for _, e := range piece {
@@ -231,11 +231,11 @@ func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	return t.people.Meet(ctx, ids...)
 }
 
-// maxReactors is how many of those who react with an emoji are looked up.
+// maxReactors limits how many of the members who react with an emoji are looked up.
 const maxReactors = 50
 
-// maxChildren limits the children of a thread that are looked up for a piece of its log at once. Some others are looked up
-// one by one, and the state of the rest is not shown.
+// maxChildren limits the children of a thread that are looked up for a piece of its log at once. Some of the others are
+// looked up one by one. The state of the rest is not shown.
 const maxChildren = 200
 
 // findChildren looks up the threads of delegated tasks, all at once for a piece of the log.
@@ -300,8 +300,8 @@ func (t *Transcript) AtWork(ctx context.Context, thread *arbev1.Thread) (list []
 	return list, nil
 }
 
-// LastOf returns the position of the last entry that a page shows together with e: the result of a command that has ended, and
-// otherwise e.
+// LastOf returns the position of the last entry that a page shows together with e: the result if e is a command that has
+// ended, and otherwise e.
 func (t *Transcript) LastOf(ctx context.Context, e entry.Entry) (int64, error) {
 	if err := t.findEnds(ctx, []entry.Entry{e}, endOfLog); err != nil {
 		return 0, err

@@ -27,7 +27,7 @@ type Step struct {
 	// Folded reports that a text is not fully shown. MoreCalls is the number of calls that are not shown.
 	Folded    bool
 	MoreCalls int
-	// Note says that it is incomplete.
+	// Note says that the step is incomplete.
 	Note string
 }
 
@@ -56,14 +56,14 @@ type CallResult struct {
 	Text   string
 	Failed bool
 	Took   time.Duration
-	// Diff is the change of a file, and Artifact has all of it if it is cut. Instructions are the workspace's, which the model
-	// read with this result.
+	// Diff is the change to a file. If it is cut, Artifact has all of it. Instructions are the workspace's instructions,
+	// which the model read with this result.
 	Diff, Artifact, Instructions string
-	// Whole is how long the text is of which this has only a part, and which Artifact has; 0 if this has all.
+	// Whole is the length of the complete text, which Artifact has, if this is only a part of it. It is 0 if this is all.
 	Whole int64
 }
 
-// Word is the state as a word.
+// Word returns the state as a word.
 func (c Call) Word() string {
 	switch c.Class {
 	case "completed":
@@ -84,12 +84,12 @@ type TurnEnd struct {
 	Thread, House string
 	End           entry.TurnEnded
 	Class, What   string
-	// Why tells why the turn began, if no row does.
+	// Why says why the turn began, if no row says so.
 	Why      string
 	Question Question
 }
 
-// step shows a step. A step that has only calls of commands is shown by their blocks.
+// step shows a step. If a step has only calls of commands, the blocks of the commands show it.
 func step(_ context.Context, k *known, e entry.Entry, a entry.PiAssistant) Body {
 	v := Step{Thread: k.thread, Seq: e.Seq}
 	calls := 0
@@ -138,7 +138,7 @@ func isWork(e entry.Entry, b Body) bool {
 	return false
 }
 
-// block shows one part of a step. call is its number, if it is a call. ok is false for a part that is not shown here.
+// block shows one part of a step. call is the part's number if it is a call. ok is false for a part that is not shown here.
 func (k *known) block(v *Step, e entry.Entry, b entry.PiBlock, call int) (shown Block, ok bool) {
 	switch b.Type {
 	case entry.PiTextBlock:
@@ -204,7 +204,7 @@ func compaction(_ context.Context, k *known, _ entry.Entry, c entry.PiCompaction
 	return Compaction{markup.Markdown(text, k.effort)}
 }
 
-// turnStarted shows nothing: the first row of the turn tells why it began.
+// turnStarted shows nothing, because the first row of the turn says why it began.
 func turnStarted(context.Context, *known, entry.Entry, entry.TurnStarted) Body { return nil }
 
 func turnSteered(_ context.Context, k *known, _ entry.Entry, s entry.TurnSteered) Body {
@@ -246,8 +246,8 @@ func callResult(r entry.PiToolResult) (v *CallResult, class string) {
 	return v, "completed"
 }
 
-// argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character. Otherwise
-// people could read a different call from the one that runs.
+// argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character, because
+// otherwise people could read a different call from the one that runs.
 func argumentsText(arguments json.RawMessage) (summary, text string) {
 	if len(arguments) > maxArguments || !json.Valid(arguments) {
 		text = entry.Literal(entry.Clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// maxBlocks limits the parts of an unfinished step that are shown, and maxWritten the unfinished end of each, in bytes:
-	// for example of a long block of code. Twice as much is still rendered as Markdown.
+	// maxBlocks limits the parts of an unfinished step that are shown. maxWritten limits the unfinished end of each part,
+	// such as a long block of code, in bytes. Twice as much is still rendered as Markdown.
 	maxBlocks, maxWritten = 64, 12 << 10
 	// pieceSize is roughly how much of a text is rendered at once.
 	pieceSize = 16 << 10
-	// freeTail is how much each paint may send. After a larger paint, the next one is later.
+	// freeTail is how much each paint may send. After a larger paint, the next one comes later.
 	freeTail = 8 << 10
-	// maxFinished is roughly how much finished HTML of a part a page gets at once, and keeps before its beginning is removed.
-	// Otherwise a model that writes very fast would freeze the browsers of all watchers.
+	// maxFinished is roughly how much finished HTML of a part a page gets at once, and how much it keeps before the beginning
+	// is removed. Otherwise a model that writes very fast would freeze the browsers of all watchers.
 	maxFinished = 128 << 10
 	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
 	maxChunk = 64 << 10
-	// PaintEvery is the shortest time between two previews of a running command's output. Otherwise fast output would
-	// be rendered for every piece of it.
+	// PaintEvery is the shortest time between two previews of a running command's output. Without it, every piece of fast
+	// output would be rendered.
 	PaintEvery = 120 * time.Millisecond
 	// paintTime limits the rendering of one preview. What is not rendered by then is shown by the next ones.
 	paintTime = 60 * time.Millisecond
@@ -50,11 +50,11 @@ type TurnAtWork struct {
 
 // WrittenBlock is a part of an unfinished step.
 type WrittenBlock struct {
-	// Key is its id in the page. Kind is "text", "thinking", "call", or empty if nothing of it has arrived.
+	// Key is its id in the page. Kind is "text", "thinking", "call", or empty if nothing has arrived yet.
 	Key, Kind string
 	// HTML is the finished part of a text and End its end. A page keeps the HTML that it has, and replaces End.
 	HTML, End string
-	// Text is thinking, which is not interpreted: what was added to it.
+	// Text is the new part of a model's thinking. It is plain text, not Markdown.
 	Text string
 	Call Call
 }
@@ -62,17 +62,17 @@ type WrittenBlock struct {
 // TurnChange is the difference between a turn in progress and the page's version of it.
 type TurnChange struct {
 	TurnAtWork
-	// New reports that the page does not have the block, so that the other fields do not matter.
+	// New reports that the page does not have the block. The other fields then do not matter.
 	New                    bool
 	WordChanged, CutChange bool
 	// Changes has one element for each of the Blocks.
 	Changes []BlockChange
 }
 
-// BlockChange is the difference in one part: it is New, Replaced, or something was added to it.
+// BlockChange is the difference in one part: the part is New or Replaced, or something was added to it.
 type BlockChange struct {
 	New, Replaced bool
-	// Trimmed reports that the page removes the beginning of the part, and EndChanged that its end differs.
+	// Trimmed reports that the page must remove the beginning of the part, and EndChanged that the end differs.
 	Trimmed, EndChanged bool
 }
 
@@ -119,7 +119,7 @@ func (v *TurnAtWork) show(i int, b *writtenBlock, effort *markup.Effort) {
 
 func turnKey(turn string) string { return "w" + blockKey(turn) }
 
-// written is the unfinished step of a turn, as far as its deltas have arrived. It is not safe for concurrent use.
+// written is the unfinished step of a turn, as far as its deltas arrived. It is not safe for concurrent use.
 type written struct {
 	// step is the id of the step's entry, and call the part of the deltas' id that differs from call to call of the model.
 	step, call string
@@ -130,13 +130,13 @@ type written struct {
 	skip bool
 	// missed reports that a part before the blocks did not arrive.
 	missed bool
-	// over reports that the log has the step.
+	// over reports that the log already has the step.
 	over bool
-	// retry tells whom the turn waits for, until the answer continues.
+	// retry says whom the turn waits for, until the answer continues.
 	retry  string
 	blocks []writtenBlock
-	// painted reports that the page has the turn's block, with word as what it does and cut as whether something is left
-	// out. The next paint then sends what differs.
+	// painted reports that the page has the turn's block. word is what the block says that the turn is doing, and cut reports
+	// whether the block leaves something out. The next paint then sends only what differs.
 	painted bool
 	word    string
 	cut     bool
@@ -214,7 +214,7 @@ func (w *written) chunk(line []byte) {
 	}
 }
 
-// isNowIn ends the preview of a step that the log has. The step is kept, because deltas of it may still be on their way.
+// isNowIn ends the preview of a step that the log has. It keeps the step's ids, because more deltas may still arrive.
 func (w *written) isNowIn() { *w = written{step: w.step, call: w.call, offset: w.offset, over: true} }
 
 // change returns the difference between v and the last paint.
@@ -251,17 +251,17 @@ func (w *written) paint(v TurnAtWork) {
 	w.pausedUntil = time.Now().Add(PaintEvery * time.Duration(size/freeTail))
 }
 
-// writtenBlock is one part of the step. What the page has for good is not kept: a paint takes time and bytes for what was
-// added, however long the text is.
+// writtenBlock is one part of the step. It does not keep the HTML that the page has for good. So the time and bytes of a
+// paint depend on what was added, not on the length of the text.
 type writtenBlock struct {
 	kind string // "text", "thinking" or "call"
-	// text is what is not finished: of a text, what may still change; of thinking, what was not sent; of a call, its
-	// arguments.
+	// text is the unfinished part. In a text, this part may still change. In thinking, it was not sent yet. In a call, it is
+	// the arguments.
 	text string
 	name string
 	// cut reports that a part of the text is left out.
 	cut bool
-	// finished is final HTML that was not yet sent, and end the HTML of text.
+	// finished is final HTML that was not yet sent, and end is the HTML of text.
 	finished, end string
 	// onPage is about how much finished HTML the page has, in bytes. If trim is set, the next paint removes its beginning.
 	onPage int
@@ -271,7 +271,7 @@ type writtenBlock struct {
 	rendered        bool
 }
 
-// add adds text. If too much of it is unfinished, the beginning of that is dropped.
+// add adds text. If too much of the text is unfinished, add drops the beginning of the unfinished part.
 func (b *writtenBlock) add(text string) {
 	b.rendered = false
 	b.text += strings.ToValidUTF8(text, "\uFFFD")

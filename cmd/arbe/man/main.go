@@ -1,6 +1,6 @@
-// The program writes arbe's manual pages from what arbe help --json --all says: one page for each verb and group of verbs in man1, and one for
-// each topic in man7. make release packs them. The text of help is for terminals of any width and not for roff, so that it becomes
-// paragraphs that man fills, and lines that are indented stay as they are.
+// Command man writes arbe's manual pages from the output of arbe help --json --all: one page for each verb and group of verbs
+// in man1, and one for each topic in man7. make release packs them. The text of help is made for terminals of any width and
+// not for roff. So its paragraphs become paragraphs that man fills, and indented lines stay as they are.
 package main
 
 import (
@@ -25,10 +25,10 @@ type page struct {
 
 type option struct{ Name, Short, Type, Default, Usage string }
 
-// manual is the whole of all pages.
+// manual is all pages together.
 type manual struct {
 	arbe, out, version, date string
-	// general are the flags of every verb, which only the page of arbe itself describes.
+	// general are the flags that every verb has. Only the page of arbe describes them.
 	general map[string]bool
 }
 
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// write writes the pages about all verbs and topics. That of arbe itself comes first.
+// write writes the pages about all verbs and topics. The page of arbe comes first.
 func (m *manual) write() error {
 	text, err := exec.Command(m.arbe, "help", "--json", "--all").Output()
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *manual) write() error {
 	}
 }
 
-// nameOf is the name of a page: arbe-thread-list.
+// nameOf returns the name of a page: arbe-thread-list.
 func nameOf(words []string) string { return strings.Join(append([]string{"arbe"}, words...), "-") }
 
 func (m *manual) roff(about page, words []string, section int) string {
@@ -114,7 +114,7 @@ func (m *manual) roff(about page, words []string, section int) string {
 	return b.String()
 }
 
-// options describes the flags of a page. Those of every verb are on the page of arbe itself.
+// options describes the flags of a page. The page of arbe has the flags of every verb.
 func (m *manual) options(line func(string, ...any), about page, whole bool) {
 	if len(about.Flags) == 0 {
 		return
@@ -138,7 +138,7 @@ func (m *manual) options(line func(string, ...any), about page, whole bool) {
 	}
 }
 
-// related are the pages around one: what is above it, what is below it, and for arbe itself the topics.
+// related returns the pages around a page: those above and below it and, for the page of arbe, the topics.
 func related(about page, words []string) (pages []string) {
 	for i := range words {
 		pages = append(pages, nameOf(words[:i])+"(1)")
@@ -152,7 +152,7 @@ func related(about page, words []string) (pages []string) {
 	return pages
 }
 
-// paragraphs is text for a terminal as roff.
+// paragraphs converts text for a terminal to roff.
 func paragraphs(text string) string {
 	var b strings.Builder
 	for paragraph := range strings.SplitSeq(strings.Trim(text, "\n"), "\n\n") {
@@ -174,7 +174,8 @@ func verbatim(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// escape makes text safe in roff: nothing in it is a request or an escape, and a hyphen is the one that can be typed.
+// escape makes text safe in roff: roff takes nothing in it for a request or an escape, and a hyphen stays a hyphen that
+// people can type.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -1,7 +1,7 @@
 // Command lexers writes the lexers that markup uses into separate files in the current directory.
 //
-// Package markup does not import chroma's package of lexers, because that loads all of its 250 lexers at every start of the
-// program. This takes longer than everything else in the start of a command, and nearly all of them are never used. Instead,
+// Package markup does not import chroma's package of lexers, because that loads all of its 250 lexers whenever the program
+// starts. Loading them takes longer than everything else in the start of a command, and most of them are never used. Instead,
 // markup reads these files when it first needs them.
 package main
 
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// sorted orders the states of a lexer, because chroma writes them in the random order of a map.
+// sorted sorts the states of a lexer, because chroma writes them in the random order of a map.
 func sorted(text string) string {
 	const end = "    </state>\n"
 	head, states, _ := strings.Cut(text, "  <rules>\n")
@@ -57,7 +57,7 @@ func fileName(language string) string {
 	return strings.NewReplacer(" ", "-", "#", "-sharp", "+", "p").Replace(strings.ToLower(language)) + ".xml"
 }
 
-// regexLexer takes a lexer out of one that only prepares its text, as the lexer of Markdown does.
+// regexLexer unwraps a lexer that another one, such as that of Markdown, wraps only to prepare its text.
 func regexLexer(lexer chroma.Lexer) *chroma.RegexLexer {
 	if l, ok := lexer.(*chroma.RegexLexer); ok || lexer == nil {
 		return l
@@ -70,7 +70,7 @@ func regexLexer(lexer chroma.Lexer) *chroma.RegexLexer {
 	return l
 }
 
-// withPlainStrings is the lexer of Go without templates in its raw strings, which a file cannot express.
+// withPlainStrings returns the lexer of Go without templates in raw strings, because a file cannot express them.
 func withPlainStrings(lexer *chroma.RegexLexer) *chroma.RegexLexer {
 	rules := lexer.MustRules().Clone()
 	for i, r := range rules["root"] {

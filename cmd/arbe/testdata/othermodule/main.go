@@ -1,6 +1,6 @@
-// Command othermodule is a program as others write it against arbe's Go client: in a module of its own, because the
-// client's promise is to other modules. It creates a thread, writes lines to it, and prints what it reads from it, even
-// if the server is killed meanwhile.
+// Command othermodule uses arbe's Go client as other people's programs do: from its own module, because the client is a
+// promise to other modules. It creates a thread, writes lines to it, and prints what it reads from it, even if the server is
+// killed meanwhile.
 package main
 
 import (
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// say writes each line until the server has accepted it. That is harmless, because a repeated line has the same id.
+// say writes each line until the server accepts it. Repeating a line is harmless, because the line keeps its id.
 func say(ctx context.Context, c *arbe.Client, thread string, lines int) {
 	for n := 1; n <= lines; {
 		line := &arbev1.AppendRequest{
