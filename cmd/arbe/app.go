@@ -12,6 +12,13 @@ import (
 
 	"golang.org/x/term"
 
+	"context"
+	"sync"
+
+	"bytes"
+	"os/exec"
+	"sync/atomic"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
@@ -158,3 +165,47 @@ func printable(text string) string {
 func oneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
 }
+
+// signals handles each Ctrl-C and SIGTERM that the process gets. The first signal ends the verb's context, unless the verb
+// has taken the signals over. The next one ends the process, because the verb then waits for something that does not end with
+// its context. The last signal decides the exit code. A nil *signals never gets any.
+type signals struct {
+	end  context.CancelFunc // ends the verb's context
+	exit func(code int)
+
+	mu    sync.Mutex
+	last  os.Signal
+	ended bool
+	taker chan<- os.Signal // nil if no verb has taken them over
+}
+
+// pager is the stdout of a verb on a terminal. It keeps output that fits on the screen, and prints it at the end. Longer
+// output goes to a program, which then gets the keys of the terminal.
+type pager struct {
+	app           *app
+	screen        *os.File
+	program       string
+	columns, rows int
+
+	kept    bytes.Buffer
+	running *exec.Cmd
+	in      io.WriteCloser
+	left    bool // the person has left the program and wants no more
+	// giveBack returns the signals.
+	giveBack   func()
+	terminated atomic.Bool
+}
+
+// target is a server and the credential for it.
+type target struct {
+	// Host is the address to call, and URL the address for browsers.
+	Host, URL string
+	Token     string
+	// Profile is the profile that both come from, if any.
+	Profile string
+	// Why says what chose the server. Credential says where the token comes from, and is empty without a token.
+	Why, Credential string
+}
+
+// exitInterrupted is the exit code of a program that Ctrl-C ended. A verb that returns it exits with 143 if SIGTERM ended it.
+const exitInterrupted = 130

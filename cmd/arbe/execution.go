@@ -251,3 +251,13 @@ func argv0(req *arbev1.RunCommandRequest) string {
 func asksForTerminal(program string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "zsh", "fish", "ash", "python", "python3", "node", "irb", "psql", "sqlite3", "bc", "cat"}, program)
 }
+
+// runDetached runs a command without waiting for it.
+func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCommandRequest) error {
+	started, err := c.Threads.RunCommand(ctx, req)
+	if err != nil {
+		return err
+	}
+	id := started.GetEntry().GetId()
+	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
+}

@@ -16,9 +16,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// exitInterrupted is the exit code of a program that Ctrl-C ended. A verb that returns it exits with 143 if SIGTERM ended it.
-const exitInterrupted = 130
-
 // exitCode is the error of a verb that has already reported everything and exits with this code.
 type exitCode int
 

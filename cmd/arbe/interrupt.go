@@ -5,22 +5,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 )
-
-// signals handles each Ctrl-C and SIGTERM that the process gets. The first signal ends the verb's context, unless the verb
-// has taken the signals over. The next one ends the process, because the verb then waits for something that does not end with
-// its context. The last signal decides the exit code. A nil *signals never gets any.
-type signals struct {
-	end  context.CancelFunc // ends the verb's context
-	exit func(code int)
-
-	mu    sync.Mutex
-	last  os.Signal
-	ended bool
-	taker chan<- os.Signal // nil if no verb has taken them over
-}
 
 // watchSignals begins to handle signals. It also returns the context that they end.
 func watchSignals() (*signals, context.Context) {

@@ -10,6 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -104,4 +106,13 @@ func unusableInvite(err error) error {
 		return err
 	}
 	return fault.New(fault.NotFound, e.Message(), "ask an owner of the house for a new link").Because(err)
+}
+
+// loggedIn is the result of logging in: a credential, its expiry if it is a session, the person, and the house, if any, that
+// they were invited to.
+type loggedIn struct {
+	token   string
+	expires *timestamppb.Timestamp
+	agent   *arbev1.Agent
+	house   *arbev1.House
 }

@@ -12,7 +12,6 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -162,15 +161,6 @@ func (a *app) showLogin(in loggedIn, host, profileName string) error {
 	}
 	a.say("arbe profile use %s switches back to the server of this machine", localProfile)
 	return err
-}
-
-// loggedIn is the result of logging in: a credential, its expiry if it is a session, the person, and the house, if any, that
-// they were invited to.
-type loggedIn struct {
-	token   string
-	expires *timestamppb.Timestamp
-	agent   *arbev1.Agent
-	house   *arbev1.House
 }
 
 // holder returns the holder of an API key, or an error if the server does not accept the key.

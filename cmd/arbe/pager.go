@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"unicode/utf8"
 
@@ -70,23 +67,6 @@ func (a *app) pagerProgram() string {
 		return ""
 	}
 	return "less"
-}
-
-// pager is the stdout of a verb on a terminal. It keeps output that fits on the screen, and prints it at the end. Longer
-// output goes to a program, which then gets the keys of the terminal.
-type pager struct {
-	app           *app
-	screen        *os.File
-	program       string
-	columns, rows int
-
-	kept    bytes.Buffer
-	running *exec.Cmd
-	in      io.WriteCloser
-	left    bool // the person has left the program and wants no more
-	// giveBack returns the signals.
-	giveBack   func()
-	terminated atomic.Bool
 }
 
 // errLeftPager reports that the person has seen enough.

@@ -98,3 +98,46 @@ func clipLine(text string) string {
 	}
 	return text
 }
+
+// shownArguments limits how much of a call's arguments is printed while following a thread.
+const shownArguments = 4 << 10
+
+// argumentLines returns the arguments of a call as lines. Each line of a text is indented, so that it cannot pass for another
+// argument. A limit in bytes leaves out further lines, and the last line then says how many bytes they have.
+func argumentLines(text json.RawMessage, limit int) (lines []string) {
+	used := 0
+	for _, p := range entry.Arguments(text) {
+		for i, line := range strings.Split(p.Value, "\n") {
+			if i == 0 && p.Name != "" {
+				line = p.Name + ": " + line
+			} else {
+				line = "    " + line
+			}
+			lines = append(lines, "  "+line)
+		}
+	}
+	if limit == 0 {
+		return lines
+	}
+	for i, line := range lines {
+		if used += len(line); used > limit {
+			left := 0
+			for _, line := range lines[i:] {
+				left += len(line)
+			}
+			return append(lines[:i:i], fmt.Sprintf("  … %d more bytes in %d lines, not shown here", left, len(lines)-i))
+		}
+	}
+	return lines
+}
+
+// askedLines returns a request for approval, with the commands that answer it.
+func askedLines(p entry.PermissionAsked, bot string) []string {
+	if p.Question {
+		lines := append([]string{bot + " has a question:"}, argumentLines(p.Arguments, shownArguments)...)
+		return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s YOUR ANSWER", p.Expires().UTC().Format(time.RFC3339), p.ApprovalID))
+	}
+	lines := append([]string{bot + " asks whether it may call " + p.Tool + ":"}, argumentLines(p.Arguments, shownArguments)...)
+	return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s, or: arbe deny %s (arbe approval show %s shows it whole)",
+		p.Expires().UTC().Format(time.RFC3339), p.ApprovalID, p.ApprovalID, p.ApprovalID))
+}

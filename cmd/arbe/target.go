@@ -18,17 +18,6 @@ import (
 // defaultHost is the default address of arbe up.
 const defaultHost = "http://127.0.0.1:8420"
 
-// target is a server and the credential for it.
-type target struct {
-	// Host is the address to call, and URL the address for browsers.
-	Host, URL string
-	Token     string
-	// Profile is the profile that both come from, if any.
-	Profile string
-	// Why says what chose the server. Credential says where the token comes from, and is empty without a token.
-	Why, Credential string
-}
-
 // calls returns the function of a verb that calls the server.
 func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {

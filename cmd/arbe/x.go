@@ -168,16 +168,6 @@ func (a *app) commandEnvironment(ctx context.Context, c *arbe.Client, req *arbev
 	return nil
 }
 
-// runDetached runs a command without waiting for it.
-func (a *app) runDetached(ctx context.Context, c *arbe.Client, req *arbev1.RunCommandRequest) error {
-	started, err := c.Threads.RunCommand(ctx, req)
-	if err != nil {
-		return err
-	}
-	id := started.GetEntry().GetId()
-	return a.show(id, viewEntry(started.GetEntry()), func() string { return id })
-}
-
 // hasInput reports whether in may have input for a command. A terminal does not count, because the person types commands
 // there. The null device does not count either, because it has no data.
 func hasInput(in io.Reader) bool {
