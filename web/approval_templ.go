@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// approvalCard shows all that would run. Nothing of it is left out of the page.
+// approvalCard shows everything that would run. The page leaves nothing out.
 func approvalCard(v transcript.Approval) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

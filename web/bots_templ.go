@@ -1154,7 +1154,7 @@ func botLimit(name, label, help string, v botView) templ.Component {
 	})
 }
 
-// modelList has what the field of a model proposes.
+// modelList lists the proposals of a model's field.
 func modelList(models []string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -303,7 +303,7 @@ func diffPiece(v diffView) templ.Component {
 	})
 }
 
-// useChanges is what can be done with what a run has changed.
+// useChanges offers what people can do with the changes of a run.
 func useChanges(v diffView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -959,7 +959,7 @@ func diffHunk(i, j int, f markup.DiffFile, h markup.DiffHunk, remarks bool) temp
 	})
 }
 
-// diffCount is how many lines are added and removed.
+// diffCount shows how many lines are added and removed.
 func diffCount(added, removed int) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -30,7 +30,7 @@ func viaOf(r row) string {
 
 func wordingsID(seq int64) string { return "wordings" + decimal(seq) }
 
-// wordingList is what a message said before it was edited.
+// wordingList lists what a message said before it was edited.
 func wordingList(seq int64, list []*arbev1.Wording) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

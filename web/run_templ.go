@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// spawnedCard says that a task was delegated, to whom, and the state of the thread that does it.
+// spawnedCard says that a task was delegated and to whom, and shows the state of the thread that does it.
 func spawnedCard(v transcript.Spawned) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -870,7 +870,7 @@ func runChanges(v transcript.RunEnd) templ.Component {
 	})
 }
 
-// continueRun lets the coding agent of a thread that rests go on, in its sandbox or in a fresh one.
+// continueRun lets the resting coding agent of a thread go on, in its sandbox or in a fresh one.
 func continueRun(t *arbev1.Thread, fresh bool, word string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

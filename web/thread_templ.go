@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// moreExpression loads the entries that data-from names. Datastar tries again by itself while the server is away.
+// moreExpression loads the entries that data-from names. Datastar keeps trying while the server is away.
 const moreExpression = "@get(el.dataset.from, {retryMaxWait: 5000, retryMaxCount: 1000})"
 
 // threadPage is a thread. The composer comes before the log, which has many links, so that it takes few presses of Tab to reach

@@ -676,7 +676,7 @@ func compactionBody(c transcript.Compaction) templ.Component {
 	})
 }
 
-// whyLine is a quiet line whose reason opens.
+// whyLine is a quiet line that opens to show its reason.
 func whyLine(n transcript.WhyNote) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1787,7 +1787,7 @@ func writtenMore(text string) templ.Component {
 	})
 }
 
-// writingPlace has the turns at work.
+// writingPlace holds the turns at work.
 func writingPlace(list []transcript.TurnAtWork) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -108,7 +108,7 @@ var jsonCalls = []struct {
 	{line: "thread reopen {thread}"},
 	{line: "say {thread} hello"},
 	{line: "say {thread} --edit hullo"},
-	{line: "say {thread} --delete"},
+	{line: "say {thread} --delete --yes"},
 	{line: "say {thread} hello"},
 	{line: "thread entries create {thread} hello", keep: "chat=id"},
 	{line: "thread react {thread} {chat} 👍"},

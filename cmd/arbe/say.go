@@ -54,6 +54,7 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin a new direct message")
 	cmd.Flags().BoolVar(&f.edit, "edit", false, "change your last message to TEXT instead")
 	cmd.Flags().BoolVar(&f.remove, "delete", false, "delete your last message instead")
+	destroys(cmd, &f.yes, "delete")
 	cmd.MarkFlagsMutuallyExclusive("edit", "delete")
 	for _, other := range []string{"reply-to", "literal", "file", "new"} {
 		cmd.MarkFlagsMutuallyExclusive("edit", other)
@@ -69,6 +70,8 @@ type sayFlags struct {
 	another bool
 	// edit and remove change the last message.
 	edit, remove bool
+	// yes deletes without a question.
+	yes bool
 }
 
 // revise changes or deletes the caller's last message in the thread of the arguments, and prints its position.
@@ -86,6 +89,9 @@ func (f *sayFlags) revise(ctx context.Context, a *app, c *arbe.Client, args []st
 	}
 	var e *arbev1.Entry
 	if f.remove {
+		if err := a.confirm(ctx, f.yes, "Delete your last message in thread %s?", thread); err != nil {
+			return err
+		}
 		var res *arbev1.DeleteResponse
 		res, err = c.Entries.Delete(ctx, &arbev1.DeleteRequest{ThreadId: thread, Id: f.req.Id})
 		e = res.GetEntry()

@@ -41,7 +41,10 @@ func TestATerminalInASandbox(t *testing.T) {
 		s.shows("^C")
 		s.types("echo st'ill' there\r")
 		s.shows("still there\r\n")
-		s.types("(exit 7)\r\x04") // Ctrl-D
+		s.types("(echo sev''en; exit 7)\r")
+		s.shows("seven\r\n")
+		s.shows("$ ") // a Ctrl-D before the prompt would not be read by the shell
+		s.types("\x04")
 		s.exits(7)
 	})
 	t.Run("a full-screen program", func(t *testing.T) {

@@ -25,7 +25,7 @@ type bench struct {
 	bot     string
 }
 
-func setup(t *testing.T) *bench {
+func setup(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{Database: dbtest.New(t)}
 	err := b.Owner(t).QueryRow(t.Context(), `

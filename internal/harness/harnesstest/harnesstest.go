@@ -130,7 +130,7 @@ func (b *box) run(prompt string, stop <-chan struct{}) harness.Outcome {
 	if s.Session != "" {
 		b.session = s.Session
 	}
-	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.Argv[0], s.Argv[1:]...)
 	cmd.Dir, cmd.Env = b.job.Dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.job.Dir}
