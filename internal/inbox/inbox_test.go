@@ -278,9 +278,9 @@ func TestHandlesOfPeople(t *testing.T) {
 func BenchmarkInbox(b *testing.B) {
 	w := setup(b)
 	const threads, entries = 10_000, 100
+	w.exec(b, "insert into streams (house_id, name) select $1, 'arbe-thread-thread' || lpad(n::text, 6, '0') from generate_series(1, $2::int) n", w.ada.House, threads)
 	w.exec(b, `insert into threads (id, house_id, stream_id, name, active_at) select 'thread' || lpad(n::text, 6, '0'), $1, 'arbe-thread-thread' || lpad(n::text, 6, '0'), 'thread ' || n, now() + n * interval '1 second'
 		from generate_series(1, $2::int) n`, w.ada.House, threads)
-	w.exec(b, "insert into streams (house_id, name) select house_id, stream_id from threads where id like 'thread%' on conflict do nothing")
 	w.exec(b, `insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
 		select s.id, n, s.house_id, 'e' || n, $2, case when n % 4 = 0 then 'chat' else 'pi.tool_result' end, '{"text":"hello"}', now() + interval '1 second'
 		from streams s, generate_series(1, $3::int) n where s.name like 'arbe-thread-thread%' and s.house_id = $1`, w.ada.House, w.bot.Agent, entries)

@@ -14,8 +14,8 @@ func BenchmarkFind(b *testing.B) {
 	w := setup(b)
 	owner := w.Owner(b)
 	for _, statement := range []string{
+		"insert into streams (house_id, name) select id, 'arbe-thread-thread' || lpad(n::text, 6, '0') from houses, generate_series(1, 10000) n",
 		`insert into threads (id, house_id, stream_id, name) select 'thread' || lpad(n::text, 6, '0'), id, 'arbe-thread-thread' || lpad(n::text, 6, '0'), 'thread ' || n from houses, generate_series(1, 10000) n`,
-		"insert into streams (house_id, name) select house_id, stream_id from threads where id like 'thread%' on conflict do nothing",
 		`create temp table words as select s.house_id, t.id as thread_id, s.id as stream_id, n as seq, now() - random() * interval '100 days' as ts,
 			(select array_agg('w' || exp(random() * ln(20000))::int) from generate_series(1, 12 + n * 0) g) as words
 			from streams s join threads t on t.house_id = s.house_id and t.stream_id = s.name, generate_series(1, 100) n where s.name like 'arbe-thread-thread%'`,
