@@ -62,7 +62,7 @@ func newCounters(t *testing.T) *counters {
 	t.Helper()
 	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run needs one
 	t.Setenv("ARBE_MODEL", "anthropic/plain")
-	cfg := served(t)
+	cfg := settings(t)
 	cfg.Local.Grace = 2 * time.Minute
 	c := &counters{t: t, cfg: cfg, server: startProcess(t, cfg)}
 	got, err := c.client().Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c.client())})
