@@ -15,6 +15,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
+// maxSaved limits the saved size of one folder, in bytes.
+const maxSaved = 64 << 20
+
 const (
 	// maxArchived limits the files of an archive, and maxEntries all its entries, including those left out.
 	maxArchived, maxEntries = 50_000, 200_000

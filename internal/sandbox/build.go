@@ -312,3 +312,13 @@ func (b *builds) logTx(ctx context.Context, tx pgx.Tx, threadID, id string, step
 	_, err = b.log.AppendTx(ctx, tx, th.Stream(), prepared)
 	return err
 }
+
+// cached returns the use of cached environments for a new box.
+func (b *builds) cached(d Driver, env Environment, restored *restoring) cached {
+	layered, ok := d.(Layered)
+	states, said := d.(Stating)
+	if !ok || !said || !states.Guarantees().Layers || restored != nil {
+		return cached{}
+	}
+	return cached{layers: layered, rebuilds: env.rebuilds, logger: b.logger}
+}

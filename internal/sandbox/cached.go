@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os/exec"
 	"regexp"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -36,32 +34,11 @@ const (
 	refsTimeout = time.Minute
 )
 
-// cached is the use of the cached environment in the preparation of one box. The zero value uses none.
-type cached struct {
-	layers   Layered // nil: the driver does not keep layers, or none may be used
-	rebuilds int32
-	logger   *slog.Logger
-
-	// key is the key of the layer; empty if the commits are not known. refs are the repositories' answers, by folder.
-	key  string
-	refs map[string]string
-}
-
 // layerNote is the note of a layer.
 type layerNote struct {
 	Key string `json:"key"`
 	// Commits are the cloned commits, by folder.
 	Commits map[string]string `json:"commits"`
-}
-
-// cached returns the use of cached environments for a new box.
-func (b *builds) cached(d Driver, env Environment, restored *restoring) cached {
-	layered, ok := d.(Layered)
-	states, said := d.(Stating)
-	if !ok || !said || !states.Guarantees().Layers || restored != nil {
-		return cached{}
-	}
-	return cached{layers: layered, rebuilds: env.rebuilds, logger: b.logger}
 }
 
 // cacheable reports whether building a box of the recipe takes more than creating it.
@@ -271,28 +248,4 @@ func ago(d time.Duration) string {
 		}
 	}
 	return "less than a minute ago"
-}
-
-// sweepLayers drops layers that are too old, and layers of environments that no longer exist. A layer may contain
-// secrets that have been revoked.
-func (r *Reaper) sweepLayers(ctx context.Context, name string, driver Driver) {
-	layered, ok := driver.(Layered)
-	if !ok {
-		return
-	}
-	list, err := layered.Layers(ctx, Labels{Installation: r.installation})
-	if err != nil {
-		r.logger.Warn("cannot list the cached environments of a driver", "driver", name, "error", err)
-	}
-	for _, l := range list {
-		if !l.Old {
-			_, err := r.trees.environments.Environment(ctx, db.Scope{House: l.Labels.House}, l.Labels.Environment)
-			if fault.CodeOf(err) != fault.NotFound {
-				continue
-			}
-		}
-		if err := layered.DropLayer(ctx, l.ID); err != nil {
-			r.logger.Warn("cannot delete the cached files of an environment", "driver", name, "environment", l.Labels.Environment, "error", err)
-		}
-	}
 }

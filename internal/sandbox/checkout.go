@@ -16,34 +16,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Repository is a git repository that is cloned into a new box.
-type Repository struct {
-	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the
-	// server.
-	URL string `json:"url"`
-	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
-	Ref string `json:"ref,omitempty"`
-	// Depth is how many commits of the history are cloned. Defaults to all.
-	Depth int `json:"depth,omitempty"`
-	// Folder is where it is cloned, below the working tree. Defaults to the working tree itself if it is the only one,
-	// otherwise to the last part of its URL.
-	Folder string `json:"folder,omitempty"`
-}
-
-// GitCredential is a secret of the house that gives access to repositories at a host. Git in a box uses it through the
-// server, and never sees it.
-type GitCredential struct {
-	// Host is a host, or host:port, which is reached by https or, with a key, by ssh.
-	Host string `json:"host"`
-	// Secret is the name of the secret with the password, the token or the private key.
-	Secret string `json:"secret"`
-	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one, and by ssh to git.
-	User string `json:"user,omitempty"`
-	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may present by ssh. Defaults to the keys of
-	// well-known hosts that the server knows.
-	HostKeys []string `json:"host_keys,omitempty"`
-}
-
 // The defaults of [GitCredential].User.
 const DefaultGitUser, DefaultSSHUser = "x-access-token", "git"
 

@@ -18,28 +18,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Check is one step of a diagnosis.
-type Check struct {
-	Name     string
-	Result   CheckResult
-	Duration time.Duration
-	// Message describes the result, and Next the remedy. Output is the end of a script's output. Each may be
-	// empty.
-	Message, Next, Output string
-}
-
-// CheckResult is the result of a step of a diagnosis.
-type CheckResult string
-
-// The results. A warning does not keep the environment from building sandboxes. A step is skipped if there is nothing
-// to do, or if one before it failed.
-const (
-	CheckOK      CheckResult = "ok"
-	CheckWarning CheckResult = "warning"
-	CheckFailed  CheckResult = "failed"
-	CheckSkipped CheckResult = "skipped"
-)
-
 // The time limits of steps. Scripts have the limit of every preparation.
 const (
 	checkShort  = 30 * time.Second

@@ -444,3 +444,13 @@ const (
 	Gone    Liveness = "gone"
 	Unknown Liveness = "unknown"
 )
+
+// Refusal is a connection of a box that its policy does not allow.
+type Refusal struct {
+	egress.Refusal
+	// Ref is the box.
+	Ref string
+	// Launch is the id of the launched command whose process it is; empty if that is not known. Program is the name of
+	// the process. The box chooses it, so it can be anything.
+	Launch, Program string
+}

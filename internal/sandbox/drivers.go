@@ -8,6 +8,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // drivers are this server's drivers by name. It is safe for concurrent use.
@@ -110,4 +111,32 @@ func (d *drivers) egress(r Recipe) egress.Policy {
 		return egress.Policy{Mode: egress.Open}
 	}
 	return r.egress()
+}
+
+// Account describes how a house brings its own key to a driver's provider. A house that has the secret has its boxes
+// in its own account, instead of the operator's. A key is tried by listing the boxes of its account.
+type Account struct {
+	// Secret is the name of the secret with the key, such as DAYTONA_API_KEY.
+	Secret string
+	// Open returns a driver for the account of a key. It does not ask the provider. The driver connects only to the
+	// operator's address or to public addresses, never to a host in the operator's network that the account names. It
+	// is not [Gated], and its boxes are not bound to a machine.
+	Open func(key string) (Driver, error)
+}
+
+// accounts are the houses' own accounts at providers. The key is read for each use, so a new key works at once, and a
+// deleted one is not kept. It is safe for concurrent use.
+type accounts struct {
+	of      map[string]Account // by the driver's name
+	secrets *secret.Secrets
+
+	mu     sync.Mutex
+	opened map[accountKey]openedAccount
+}
+
+type accountKey struct{ house, driver string }
+
+type openedAccount struct {
+	revision int64 // of the secret
+	driver   Driver
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,16 +16,6 @@ import (
 
 // maxEnvironmentName is the longest name of an environment, in characters.
 const maxEnvironmentName = 100
-
-// Environment is a named recipe of a house, from which sandboxes are built.
-type Environment struct {
-	ID, House, Name string
-	Recipe          Recipe
-	CreatedAt       time.Time
-
-	// rebuilds counts how often somebody had it rebuilt from the beginning.
-	rebuilds int32
-}
 
 // Environments stores the recipes of houses. A stored recipe names an existing driver and asks for no more than the
 // operator allows. It is safe for concurrent use.

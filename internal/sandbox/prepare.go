@@ -1,17 +1,11 @@
 package sandbox
 
 import (
-	"context"
-	"fmt"
 	"io"
-	"maps"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 const (
@@ -21,45 +15,6 @@ const (
 	// because git clones only into an empty directory.
 	bundlePath = Home + "/.arbe-repo.bundle"
 )
-
-// preparation prepares a new box for its first command: it clones a repository into it and runs a setup script. It is
-// safe for concurrent use.
-type preparation struct {
-	repositories repositories
-	stepTime     time.Duration // limits each step
-	refusals     *refusals
-}
-
-// shared is a writer for the output of a step and for notices of refused hosts. It is safe for concurrent use.
-type shared struct {
-	mu    sync.Mutex
-	w     io.Writer
-	hosts map[string]bool
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
-}
-
-// maxRefused limits the notices of refused hosts in an output.
-const maxRefused = 20
-
-// refused writes a notice of a refused host to the output, once per host.
-func (s *shared) refused(r Refusal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	host := entry.HostPort(r.Host, r.Port)
-	if s.hosts[host] || len(s.hosts) == maxRefused {
-		return
-	}
-	if s.hosts == nil {
-		s.hosts = map[string]bool{}
-	}
-	s.hosts[host] = true
-	_, _ = fmt.Fprintf(s.w, "arbe: this was kept from %s, which the environment does not allow\n", host) // fails as the output does
-}
 
 // run prepares the box as the recipe says, and shows the output to watchers. The scripts receive secrets, which are
 // removed from their output. The steps are those that were done, even if run fails. A failed step is the last one, and
@@ -77,74 +32,6 @@ func (p *preparing) run() error {
 		p.cached.keep(p)
 	}
 	return p.start()
-}
-
-// preparing is the preparation of one box.
-type preparing struct {
-	preparation
-	ctx      context.Context
-	driver   Driver
-	ref      string
-	recipe   Recipe
-	watch    *progress
-	received secret.Received
-	// restoring has the files that the box begins with; nil if it begins with the recipe's only.
-	restoring *restoring
-	// cached is the use of a cached environment, whose files another box prepared.
-	cached cached
-
-	// steps are the recipe's steps, and boot all steps.
-	steps, boot []entry.PreparationStep
-	// commits are the commits that were cloned, by their folders.
-	commits map[string]string
-}
-
-// script is the command of one step.
-type script struct {
-	name     string
-	argv     []string
-	dir      string
-	env      map[string]string
-	received secret.Received
-}
-
-// do runs one step.
-func (p *preparing) do(s script) error {
-	var out tail
-	p.watch.step(s.name)
-	whole := s.received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // neither it nor watch ever fails
-	live := s.received.Redactor.Live(func(b []byte) { _, _ = p.watch.Write(b) })
-	both := &shared{w: io.MultiWriter(whole, live)}
-	defer p.refusals.during(p.ref, both.refused)()
-	env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
-	maps.Copy(env, s.env)
-	maps.Copy(env, s.received.Env)
-	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: s.argv, Dir: s.dir, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
-	both.mu.Lock() // a refusal may still arrive
-	whole.Flush()
-	live.Flush()
-	both.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	step := entry.PreparationStep{Name: s.name, ExitCode: result.ExitCode, DurationMS: result.Duration.Milliseconds(), Output: out.String()}
-	p.steps, p.boot = append(p.steps, step), append(p.boot, step)
-	if result.ExitCode != 0 {
-		return fault.Newf(fault.Precondition, "correct the environment, then run the command again",
-			"the sandbox could not be prepared: %s failed with exit code %d\n%s", s.name, result.ExitCode, out.String())
-	}
-	return nil
-}
-
-// quiet runs a small command that is not a step, and fails like [preparing.do].
-func (p *preparing) quiet(what string, argv ...string) error {
-	var out tail
-	result, err := p.driver.Exec(p.ctx, p.ref, Command{Argv: argv, Stdout: &out, Merged: true, Timeout: p.stepTime})
-	if err == nil && result.ExitCode != 0 {
-		err = fault.Newf(fault.Precondition, "correct the environment, then run the command again",
-			"the sandbox could not be prepared: %s failed with exit code %d\n%s", what, result.ExitCode, out.String())
-	}
-	return err
 }
 
 // configureGit makes git use the server's door where the recipe has credentials.

@@ -13,6 +13,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
+const (
+	// tendedMost is how many sandboxes one look finds.
+	tendedMost = 10_000
+	// longestRest limits how long a sandbox is left alone after a failure.
+	longestRest = 15 * time.Minute
+)
+
 // Reaper destroys sandboxes: on request, when no thread uses them, when their box is gone, and when a crash left work
 // half done. It marks the record dead before it destroys the box, so that no thread uses a box that is being destroyed,
 // and destroys no box whose record is not dead. It is safe for concurrent use.
@@ -151,8 +158,8 @@ func (r *Reaper) leaveToMachine(ctx context.Context, scope db.Scope, machine str
 
 const (
 	// askedAtOnce is roughly how many sandboxes this server asks providers about concurrently, because houses share
-	// the operator's account. askedMost limits the sandboxes of one house, and askTimeout the time for them.
-	askedAtOnce, askedMost, askTimeout = 8, 1000, 30 * time.Second
+	// the operator's account. askTimeout limits the time for those of one house.
+	askedAtOnce, askTimeout = 8, 30 * time.Second
 )
 
 // Reconciled is the provider's answer about a sandbox.
@@ -351,4 +358,70 @@ func (r *Reaper) discardUnfinished(ctx context.Context, driver Driver, b Box, bo
 		}
 		return r.sandboxes.deleteTx(ctx, tx, box.ID)
 	})
+}
+
+// sweepLayers drops layers that are too old, and layers of environments that no longer exist. A layer may contain
+// secrets that have been revoked.
+func (r *Reaper) sweepLayers(ctx context.Context, name string, driver Driver) {
+	layered, ok := driver.(Layered)
+	if !ok {
+		return
+	}
+	list, err := layered.Layers(ctx, Labels{Installation: r.installation})
+	if err != nil {
+		r.logger.Warn("cannot list the cached environments of a driver", "driver", name, "error", err)
+	}
+	for _, l := range list {
+		if !l.Old {
+			_, err := r.trees.environments.Environment(ctx, db.Scope{House: l.Labels.House}, l.Labels.Environment)
+			if fault.CodeOf(err) != fault.NotFound {
+				continue
+			}
+		}
+		if err := layered.DropLayer(ctx, l.ID); err != nil {
+			r.logger.Warn("cannot delete the cached files of an environment", "driver", name, "environment", l.Labels.Environment, "error", err)
+		}
+	}
+}
+
+// complain logs a problem of a sandbox, unless it equals the last one of its kind.
+func (r *Reaper) complain(ctx context.Context, id, what string, err error) {
+	if last, _ := r.named.Swap(id+"\x00"+what, err.Error()); last == err.Error() || ctx.Err() != nil {
+		return
+	}
+	r.logger.WarnContext(ctx, what, "sandbox", id, "error", fault.From(err).Detail())
+}
+
+// rests are pauses after failures. Each pause is twice as long as the last. The zero value has none. It is safe for
+// concurrent use.
+type rests struct {
+	mu   sync.Mutex
+	each map[string]rest
+}
+
+type rest struct {
+	length time.Duration
+	until  time.Time
+}
+
+func (r *rests) begin(name string, first time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.each == nil || len(r.each) >= tendedMost { // it also has entries of sandboxes that are gone
+		r.each = map[string]rest{}
+	}
+	length := min(max(first, 2*r.each[name].length), longestRest)
+	r.each[name] = rest{length, time.Now().Add(length)}
+}
+
+func (r *rests) over(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !time.Now().Before(r.each[name].until)
+}
+
+func (r *rests) end(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.each, name)
 }

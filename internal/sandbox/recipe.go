@@ -1,18 +1,12 @@
 package sandbox
 
 import (
-	"cmp"
-	"encoding/json"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/arbe-dev/arbe/internal/egress"
-	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -87,61 +81,49 @@ func (r Recipe) commandTimeout() time.Duration {
 	return r.CommandTimeout
 }
 
-// encode returns the recipe's stored form, or a [fault.Invalid] if the recipe itself is invalid.
-func (r Recipe) encode() (json.RawMessage, error) {
-	config, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, each written as two, are removed first,
-	// because \\u0000 is not a NUL byte.
-	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
-		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
-	}
-	return config, cmp.Or(r.checkRepositories(), r.checkGit(), r.checkRest(), checkSecrets(r.Secrets), r.egress().Check())
-}
-
 // maxLabels, maxLabelName and maxLabelValue limit the labels of a recipe.
 const maxLabels, maxLabelName, maxLabelValue = 50, 63, 200
-
-// checkRest validates the scripts' directory and the labels.
-func (r Recipe) checkRest() error {
-	if !localFolder(r.Directory) {
-		return fault.New(fault.Invalid, "directory: it is not a folder below the working tree", "give a relative path without .., such as web")
-	}
-	if len(r.Labels) > maxLabels {
-		return fault.Newf(fault.Invalid, "remove some", "labels: more than %d", maxLabels)
-	}
-	for name, value := range r.Labels {
-		if name == "" || len(name) > maxLabelName || len(value) > maxLabelValue || strings.ContainsFunc(name+value, unicode.IsControl) {
-			return fault.Newf(fault.Invalid, "shorten it", "labels: %q has no name, is longer than a label may be, or has control characters", entry.Clip(name, maxLabelName))
-		}
-	}
-	return nil
-}
-
-// ownVariables are the environment variables that each command has from its box.
-var ownVariables = []string{"PATH", "HOME", "USER", "LANG", "TERM", "GIT_TERMINAL_PROMPT"}
-
-// checkSecrets validates the secrets that a recipe binds.
-func checkSecrets(bindings []secret.Binding) error {
-	seen := map[string]bool{}
-	for _, b := range bindings {
-		switch err := secret.CheckName(b.Name); {
-		case err != nil:
-			return fault.New(fault.Invalid, "secrets: "+strings.TrimPrefix(fault.From(err).Message, "name: "), fault.From(err).Next)
-		case slices.Contains(ownVariables, b.Name):
-			return fault.Newf(fault.Invalid, "give the secret another name", "secrets: %s is an environment variable of each command", b.Name)
-		case seen[b.Name]:
-			return fault.Newf(fault.Invalid, "name it once", "secrets: %s is there twice", b.Name)
-		}
-		seen[b.Name] = true
-	}
-	return nil
-}
 
 // localRepo reports whether a repository is a directory of this machine, and returns its path.
 func localRepo(repo string) (path string, local bool) {
 	path, _ = strings.CutPrefix(repo, "file://")
 	return path, filepath.IsAbs(path)
+}
+
+// Environment is a named recipe of a house, from which sandboxes are built.
+type Environment struct {
+	ID, House, Name string
+	Recipe          Recipe
+	CreatedAt       time.Time
+
+	// rebuilds counts how often somebody had it rebuilt from the beginning.
+	rebuilds int32
+}
+
+// Repository is a git repository that is cloned into a new box.
+type Repository struct {
+	// URL is its address, such as https://host/path, ssh://git@host/path or git@host:path, or an absolute path on the
+	// server.
+	URL string `json:"url"`
+	// Ref is the branch, tag or commit. Defaults to the repository's default branch.
+	Ref string `json:"ref,omitempty"`
+	// Depth is how many commits of the history are cloned. Defaults to all.
+	Depth int `json:"depth,omitempty"`
+	// Folder is where it is cloned, below the working tree. Defaults to the working tree itself if it is the only one,
+	// otherwise to the last part of its URL.
+	Folder string `json:"folder,omitempty"`
+}
+
+// GitCredential is a secret of the house that gives access to repositories at a host. Git in a box uses it through the
+// server, and never sees it.
+type GitCredential struct {
+	// Host is a host, or host:port, which is reached by https or, with a key, by ssh.
+	Host string `json:"host"`
+	// Secret is the name of the secret with the password, the token or the private key.
+	Secret string `json:"secret"`
+	// User is the user name. Defaults to x-access-token, which hosts accept if they do not need one, and by ssh to git.
+	User string `json:"user,omitempty"`
+	// HostKeys are the fingerprints (SHA256:…) of the keys that the host may present by ssh. Defaults to the keys of
+	// well-known hosts that the server knows.
+	HostKeys []string `json:"host_keys,omitempty"`
 }

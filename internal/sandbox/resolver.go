@@ -20,6 +20,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
+const (
+	// defaultSaveAfter is how long after its last use the working tree of a sandbox is saved.
+	defaultSaveAfter = 2 * time.Minute
+	// tendedAtOnce is how many houses are tended concurrently.
+	tendedAtOnce = 8
+)
+
 // Config configures a [Resolver] and everything that it uses.
 type Config struct {
 	DB      *db.DB
@@ -364,6 +371,41 @@ func (r *Resolver) insertTx(ctx context.Context, tx pgx.Tx, threadID, environmen
 func changedIfGone(err error) error {
 	if fault.CodeOf(err) == fault.NotFound {
 		return errChanged
+	}
+	return err
+}
+
+// gated returns the driver of a sandbox, after applying the policy of its environment.
+func (r *Resolver) gated(ctx context.Context, box Sandbox, env Environment) (Driver, error) {
+	driver, err := r.drivers.of(ctx, box)
+	if gated, ok := driver.(Gated); ok && err == nil {
+		// If the box is gone, the caller finds out by using it.
+		if err = gated.SetEgress(ctx, box.Ref, r.maxima.egress(env.Recipe.egress())); fault.CodeOf(err) == fault.NotFound {
+			err = nil
+		}
+	}
+	return driver, err
+}
+
+// start runs the start script of a box, unless it has run since the box started.
+func (r *Resolver) start(ctx context.Context, p Handle) error {
+	if p.recipe.Start == "" {
+		return nil
+	}
+	var received secret.Received
+	if len(p.recipe.Secrets) > 0 {
+		var err error
+		if received, err = r.builds.secrets.Receive(ctx, p.House, p.recipe.Secrets); err != nil {
+			return err
+		}
+	}
+	var out tail
+	redacted := received.Redactor.Stream(func(b []byte) { _, _ = out.Write(b) }) // never fails
+	result, err := p.Exec(ctx, Command{Argv: startArgv(p.recipe), Dir: p.recipe.directory(), Stdout: redacted, Merged: true, Env: received.Env, Timeout: r.builds.preparation.stepTime})
+	redacted.Flush()
+	if err == nil && result.ExitCode != 0 {
+		err = fault.Newf(fault.Precondition, "correct the environment's start script, then run the command again",
+			"the start script failed with exit code %d\n%s", result.ExitCode, out.String())
 	}
 	return err
 }

@@ -16,15 +16,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// restoring restores the working tree of a sandbox in its replacement, during the preparation. This happens before the
-// setup script, which therefore finds the files of its last run.
-type restoring struct {
-	from Tree
-	open func(ctx context.Context, artifactID string) (io.ReadCloser, error)
-	// parts says how the restore of each part ended.
-	parts []entry.TreePart
-}
-
 // restore returns the files that a replacement begins with; nil for a sandbox that replaces none. It first saves a
 // live predecessor, if this server reaches it.
 func (t *trees) restore(ctx context.Context, box Sandbox) (*restoring, error) {

@@ -24,8 +24,6 @@ import (
 )
 
 const (
-	// maxSaved limits the saved size of one folder, in bytes.
-	maxSaved = 64 << 20
 	// saveTimeout limits the saving of one folder.
 	saveTimeout = 3 * time.Minute
 )

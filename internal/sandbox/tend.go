@@ -15,20 +15,14 @@ import (
 )
 
 const (
-	// defaultSaveAfter is how long after its last use the working tree of a sandbox is saved.
-	defaultSaveAfter = 2 * time.Minute
 	// maxTendEach is the longest time between two looks for unused sandboxes.
 	maxTendEach = time.Minute
 	// sweepEach is the time between two sweeps of the boxes of this machine.
 	sweepEach = 5 * time.Minute
 	// machineSweepTime limits such a sweep. It can be long, because nobody waits for it.
 	machineSweepTime = 30 * time.Minute
-	// tendedMost is how many sandboxes one look finds, and tendedAtOnce how many houses are tended concurrently.
-	tendedMost, tendedAtOnce = 10_000, 8
 	// tendTime limits the time that a look spends on one house, and treeTime the time that it spends on one sandbox.
 	tendTime, treeTime = 3 * time.Minute, 10 * time.Minute
-	// longestRest limits how long a sandbox is left alone after a failure.
-	longestRest = 15 * time.Minute
 )
 
 // Tend saves the working trees of sandboxes that are no longer used, deletes ephemeral ones that no thread needs, and
@@ -214,46 +208,4 @@ func (r *Reaper) tendHouse(ctx context.Context, house string, ids []string, fail
 		r.complain(ctx, ids[0], failed, err)
 		r.rests.begin(failed+ids[0], min(maxTendEach, r.quiet))
 	}
-}
-
-// complain logs a problem of a sandbox, unless it equals the last one of its kind.
-func (r *Reaper) complain(ctx context.Context, id, what string, err error) {
-	if last, _ := r.named.Swap(id+"\x00"+what, err.Error()); last == err.Error() || ctx.Err() != nil {
-		return
-	}
-	r.logger.WarnContext(ctx, what, "sandbox", id, "error", fault.From(err).Detail())
-}
-
-// rests are pauses after failures. Each pause is twice as long as the last. The zero value has none. It is safe for
-// concurrent use.
-type rests struct {
-	mu   sync.Mutex
-	each map[string]rest
-}
-
-type rest struct {
-	length time.Duration
-	until  time.Time
-}
-
-func (r *rests) begin(name string, first time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.each == nil || len(r.each) >= tendedMost { // it also has entries of sandboxes that are gone
-		r.each = map[string]rest{}
-	}
-	length := min(max(first, 2*r.each[name].length), longestRest)
-	r.each[name] = rest{length, time.Now().Add(length)}
-}
-
-func (r *rests) over(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !time.Now().Before(r.each[name].until)
-}
-
-func (r *rests) end(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.each, name)
 }

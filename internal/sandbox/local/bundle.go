@@ -326,3 +326,6 @@ func (b bundle) rlimits() []specs.POSIXRlimit {
 	}
 	return limits
 }
+
+// resolvConf is the content of /etc/resolv.conf in a box with a network.
+const resolvConf = "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n"

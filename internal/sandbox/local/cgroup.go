@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -253,4 +255,49 @@ func (c cgroups) limitsMemory() bool {
 	}
 	controllers, _ := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
 	return strings.Contains(string(controllers), "memory")
+}
+
+// cpuPeriod is the period of the kernel's processor quotas, in microseconds.
+const cpuPeriod = 100_000
+
+// limit creates a group with limits on all groups below it together.
+func (c cgroups) limit(group string, l sandbox.Limits) error {
+	memory, pids, quota := int64(l.MemoryMB)<<20, int64(l.PIDs), int64(l.CPUs*cpuPeriod)
+	if c.unified {
+		// The runtime would do this too, but only when it creates the first group below.
+		if err := errors.Join(c.delegate(""), makeGroup(c.dir("", group))); err != nil {
+			return err
+		}
+		return errors.Join(
+			c.set("", group, "memory.max", memory), c.set("", group, "pids.max", pids),
+			c.set("", group, "cpu.max", fmt.Sprintf("%d %d", quota, cpuPeriod)), c.delegate(group),
+		)
+	}
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		if err := makeGroup(c.dir(controller, group)); err != nil {
+			return err
+		}
+	}
+	_ = c.set("memory", group, "memory.use_hierarchy", 1) // always on in newer kernels, which refuse to set it
+	return errors.Join(
+		c.set("memory", group, "memory.limit_in_bytes", memory), c.set("pids", group, "pids.max", pids),
+		c.set("cpu", group, "cpu.cfs_period_us", cpuPeriod), c.set("cpu", group, "cpu.cfs_quota_us", quota),
+	)
+}
+
+// delegate lets the groups below a group of version 2 have limits.
+func (c cgroups) delegate(group string) error {
+	return c.set("", group, "cgroup.subtree_control", "+memory +pids +cpu")
+}
+
+func makeGroup(dir string) error {
+	if err := os.Mkdir(dir, 0o755); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// set writes one of a group's files.
+func (c cgroups) set(controller, group, file string, value any) error {
+	return os.WriteFile(filepath.Join(c.dir(controller, group), file), fmt.Append(nil, value), 0)
 }

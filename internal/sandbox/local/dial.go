@@ -8,17 +8,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
-
-// dialPatience is how long a program of a box may take to accept a connection.
-const dialPatience = 5 * time.Second
 
 // Asleep reports whether a box does not run; see [sandbox.Dialer].
 func (d *Driver) Asleep(_ context.Context, ref string) (bool, error) {
@@ -73,23 +68,6 @@ func dialInside(ctx context.Context, pid int, port uint16) (conn *net.TCPConn, e
 		return err
 	})
 	return conn, err
-}
-
-// dialLoopback connects to a port in the network namespace of the calling thread. It also tries ::1, because many
-// Node.js servers listen only there.
-func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	dialer := net.Dialer{Timeout: dialPatience}
-	conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-	if errors.Is(err, unix.ECONNREFUSED) {
-		var failed error
-		if conn, failed = dialer.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(int(port)))); failed == nil {
-			err = nil
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.TCPConn), nil
 }
 
 // boxConn is a connection to a box. Its traffic keeps the box from being idle.

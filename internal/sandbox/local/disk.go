@@ -17,8 +17,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // A box's disk is a file with an ext4 file system, mounted through a loop device. This is the only quota, for bytes and
@@ -76,12 +74,6 @@ func (d *Driver) newDisk(ctx context.Context, image string, megabytes int) error
 		}
 	}
 	return errors.Join(err, f.Close())
-}
-
-// block is a piece of a file.
-type block struct {
-	at   int64
-	data []byte
 }
 
 // makeEmptyDisk creates a disk of the default size, and returns its non-zero parts, about 200 KiB.
@@ -148,40 +140,6 @@ func giveBack(target string) error {
 	return nil
 }
 
-// room fails if the data directory's disk would have too little free space after size more bytes. It removes cached
-// environments to make room.
-func (d *Driver) room(size int64) error {
-	for {
-		free, err := d.free()
-		if err != nil || free-size >= d.floor() {
-			return err
-		}
-		if !d.layers.yield("") {
-			return d.noRoom(size, free)
-		}
-	}
-}
-
-// free returns the free space of the data directory's disk, and floor how much of it must stay free.
-func (d *Driver) free() (int64, error) {
-	var st unix.Statfs_t
-	err := unix.Statfs(d.cfg.Dir, &st)
-	return int64(st.Bavail) * st.Bsize, err
-}
-
-func (d *Driver) floor() int64 { return int64(d.cfg.FreeMB) << 20 }
-
-// Short returns why no box can be created at the moment, or nil if no reason is known.
-func (d *Driver) Short() error { return d.room(0) }
-
-func (d *Driver) noRoom(size, free int64) error {
-	return fault.Newf(fault.Exhausted, "try again when other commands have ended, use smaller disks and images, or ask the operator to free space on the disk",
-		"this machine's disk has %d MiB of free space, of which %d MiB must stay free; %d MiB are needed", free>>20, d.cfg.FreeMB, size>>20)
-}
-
-// hostPath is where this package looks for the machine's tools.
-const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 // mountDisk mounts a disk image. The loop device is freed with the last unmount.
 func mountDisk(image, target string) error {
 	var err error
@@ -243,55 +201,51 @@ func attachLoop(image string) (*os.File, error) {
 	return device, nil
 }
 
-// unmount unmounts a target. It waits for the last user, so that a following mount or removal does not meet a live file
-// system. A mount that stays in use is detached after a while, and ends with its user.
-func unmount(target string) error {
-	var err error
-	for deadline := time.Now().Add(dying); ; time.Sleep(10 * time.Millisecond) {
-		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
-		if !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		if time.Now().After(deadline) {
-			err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-			break
+// loopOf returns the loop device that shows an image; empty if none does.
+func loopOf(image string) string {
+	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range backing {
+		if shown, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(shown)) == image {
+			return "/dev/" + strings.Split(file, "/")[3]
 		}
 	}
-	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // not a mount, or no longer
-		return nil
-	}
-	return fmt.Errorf("unmount %s: %w", target, err)
+	return ""
 }
 
-// unmountBelow unmounts everything under a directory, so that its contents can be removed. It checks twice, because
-// removing the contents of a mounted disk would remove somebody's work.
-func unmountBelow(dir string) error {
-	mounts, err := mountsBelow(dir)
-	for _, target := range mounts {
-		err = errors.Join(err, unmount(target))
+// releaseHeld releases the space of a disk that the host holds but that was never written. The disk must not be in use.
+func releaseHeld(image string) error {
+	if loopOf(image) != "" {
+		return errors.New("the disk is in use")
 	}
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
-		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
-	}
-	return nil
+	defer f.Close()
+	return eachExtent(f, 0, func(x extent) error {
+		if !x.unwritten {
+			return nil
+		}
+		return punch(f, x.logical, x.size)
+	})
 }
 
-// mountsBelow returns the mounts under a directory, deepest first, because a mount cannot be unmounted before those on
-// it.
-func mountsBelow(dir string) ([]string, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
+// holding reports whether the host holds more than 8 MiB of a disk that were never written.
+func holding(image string) bool {
+	f, err := os.Open(image)
 	if err != nil {
-		return nil, err
+		return false
 	}
-	var found []string
-	for line := range strings.Lines(string(table)) {
-		fields := strings.Fields(line)
-		if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
-			found = append([]string{fields[4]}, found...)
+	defer f.Close()
+	var sum int64
+	err = eachExtent(f, 0, func(x extent) error {
+		if x.unwritten {
+			sum += x.size
 		}
-	}
-	return found, nil
+		if sum > 8<<20 {
+			return errEnough
+		}
+		return nil
+	})
+	return errors.Is(err, errEnough) // also false where the host cannot tell
 }

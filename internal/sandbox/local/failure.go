@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
@@ -92,4 +93,17 @@ func (f *failure) reason() reason {
 	default:
 		return unknownReason
 	}
+}
+
+// noSpace reports whether an error means that a disk is full, also if a program reported it as text.
+func noSpace(err error) bool {
+	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(fault.From(err).Detail(), "No space left on device"))
+}
+
+// diskFull returns the error for a full disk; nil for any other error.
+func diskFull(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fault.New(fault.Exhausted, "the sandbox's disk is full", "delete files in it, or raise the environment's disk limit").Because(err)
+	}
+	return nil
 }

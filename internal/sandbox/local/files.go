@@ -215,16 +215,3 @@ func fileError(ctx context.Context, err error, done, name string) error {
 	}
 	return readable(ctx, err, name+" could not be "+done)
 }
-
-// noSpace reports whether an error means that a disk is full, also if a program reported it as text.
-func noSpace(err error) bool {
-	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(fault.From(err).Detail(), "No space left on device"))
-}
-
-// diskFull returns the error for a full disk; nil for any other error.
-func diskFull(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fault.New(fault.Exhausted, "the sandbox's disk is full", "delete files in it, or raise the environment's disk limit").Because(err)
-	}
-	return nil
-}

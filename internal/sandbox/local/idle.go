@@ -3,12 +3,10 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -17,14 +15,6 @@ import (
 // A box runs only while it is needed. It is stopped when it has been idle for a while, or earlier if another box needs
 // its slot or the space that is held for it. Its files stay, and its next use starts it again. A box is not idle while
 // someone waits for a command.
-
-func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
-
-// idle returns how long the box has been unused.
-func (b *box) idle() time.Duration { return time.Since(time.Unix(0, b.used.Load())) }
-
-// busy reports whether a container must not be stopped.
-func (c *container) busy() bool { return c.commands.foreground() > 0 }
 
 // background reports whether a container may have background processes.
 func (d *Driver) background(c *container) bool {
@@ -36,46 +26,6 @@ func (d *Driver) background(c *container) bool {
 		return err != nil || len(pids) > 0 // process 1 is in a group of its own
 	default:
 		return len(descendants(c.process.Pid, processes())) > 1
-	}
-}
-
-// watchIdle starts to stop boxes that are idle for long, and to widen the windows of running boxes.
-func (d *Driver) watchIdle() {
-	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		// Check more often for a short IdleStop, because a box would otherwise run up to a minute longer.
-		tick := time.NewTicker(min(time.Minute, d.cfg.IdleStop/4))
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				d.stopIdle(ctx)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	watch.Go(func() { d.watchWindows(ctx) })
-	d.endIdling = func() { cancel(); watch.Wait() }
-}
-
-// stopIdle stops every box that has been idle for long enough, and removes layers that are too old.
-func (d *Driver) stopIdle(ctx context.Context) {
-	if err := d.layers.makeSpace("", 0); err != nil {
-		d.cfg.Log.Warn("cached environments that are too old or too many cannot be removed", "error", err)
-	}
-	for _, b := range d.running() {
-		d.narrowBox(b)
-		b.stopIf(ctx, func(c *container) bool {
-			// The idle time begins with the end of a command instead of its start.
-			if c.busy() {
-				b.touch()
-				return false
-			}
-			limit := cmp.Or(b.Limits.Idle, d.cfg.IdleStop)
-			return b.idle() >= d.cfg.BackgroundStop || b.idle() >= limit && !d.background(c)
-		})
 	}
 }
 
@@ -109,19 +59,6 @@ func (b *box) stopIf(ctx context.Context, may func(*container) bool) bool {
 	return true
 }
 
-// running returns the boxes that run or are about to.
-func (d *Driver) running() (boxes []*box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for b := range d.slots {
-		boxes = append(boxes, b)
-	}
-	return boxes
-}
-
-// Running returns how many boxes run or are about to.
-func (d *Driver) Running() int { return len(d.running()) }
-
 // admit gives a slot to a box that is about to run, and stops an idle box if necessary. Callers hold b.mu.
 func (d *Driver) admit(ctx context.Context, b *box) error {
 	b.touch()
@@ -135,12 +72,6 @@ func (d *Driver) admit(ctx context.Context, b *box) error {
 		d.slots[b] = true
 		return nil
 	})
-}
-
-func (d *Driver) vacate(b *box) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.slots, b)
 }
 
 // makeRoom calls do until it no longer fails with [fault.Exhausted]. After each failure it makes room: first it

@@ -63,3 +63,6 @@ func freeBlock(dir string, taken func(block uint32) bool) (uint32, bool) {
 	}
 	return 0, false
 }
+
+// asRoot reports whether the server has root's rights.
+func asRoot() bool { return os.Geteuid() == 0 }

@@ -3,13 +3,10 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,66 +39,6 @@ func newInstallation(runs, name, runtimeCommand string, ownKernel bool, log *slo
 		p.group = "/arbe-" + name
 	}
 	return p
-}
-
-// takeOver takes over the installation for this driver, and cleans up what an earlier driver left in it. It also cleans
-// up every other installation on the machine whose server was killed. Otherwise an installation would keep its mounts
-// forever if its data directory is gone or never used again.
-//
-// With a grace, boxes that an earlier server left running continue.
-func (p *installation) takeOver(ctx context.Context, grace time.Duration) error {
-	runs := filepath.Dir(p.run)
-	// Everyone may pass, because the user ids of a box must reach their own files.
-	if err := os.MkdirAll(runs, 0o711); err != nil {
-		return err
-	}
-	// Only one driver at a time may clean up, so that two do not clean up the same installation.
-	all, err := lockFile(filepath.Join(runs, lockName), true)
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	places, err := os.ReadDir(runs)
-	if err != nil {
-		return err
-	}
-	var others sync.WaitGroup
-	for _, entry := range places {
-		if entry.IsDir() && entry.Name() != filepath.Base(p.run) {
-			other := newInstallation(runs, entry.Name(), p.runtime.command, p.runtime.ownKernel, p.log)
-			others.Go(func() { other.sweepAbandoned(ctx) })
-		}
-	}
-	others.Wait()
-	if err := p.sweep(ctx, grace > 0); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(p.run, 0o711); err != nil {
-		return err
-	}
-	if grace > 0 {
-		if err := os.WriteFile(filepath.Join(p.run, graceName), nil, 0o600); err != nil {
-			return err
-		}
-	}
-	p.lock, err = lockFile(filepath.Join(p.run, lockName), true)
-	return err
-}
-
-// sweepAbandoned cleans up the installation of a server that no longer runs.
-func (p *installation) sweepAbandoned(ctx context.Context) {
-	held, err := lockFile(filepath.Join(p.run, lockName), false)
-	if err != nil {
-		return // its server runs, or it is not an installation
-	}
-	defer held.Close()
-	_, err = os.Stat(filepath.Join(p.run, graceName))
-	if len(p.survivors()) > 0 && err == nil {
-		return // its boxes wait for the next server of their directory
-	}
-	if err := p.sweep(ctx, false); err != nil {
-		p.log.Warn("cannot remove what a killed server left of its sandboxes", "directory", p.run, "cause", err)
-	}
 }
 
 // lockFile locks a file until it is closed or its holder ends. With wait it creates the file and waits for the lock;

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"path/filepath"
+	"slices"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -30,9 +30,6 @@ var _ sandbox.Launcher = (*Driver)(nil)
 // followPatience is the longest time that Follow waits before it checks whether more output can come. Unlocking a
 // record causes no event, because the kernel closes the files of a process that ends before it unlocks them.
 const followPatience = time.Second
-
-// validLaunch is the form of a command's id. It is also a file name, so it must not be able to leave its directory.
-var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 // killSession kills the processes that an ended command left in its session, on machines without control groups. The
 // session's number may belong to another session by now. If the first process of that session runs, nothing of the
@@ -337,30 +334,6 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 	}
 }
 
-// launchedCommand returns a launched command by its process, if the command or a process that it left runs. It returns
-// nil if the command is unknown.
-func (b *box) launchedCommand(l launched) *supervised {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if b.running == nil {
-		return nil
-	}
-	c := &b.running.commands
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for run := range c.waited {
-		if s, ok := run.(*supervised); ok && s.recorded && s.pid == l.pid && s.started == l.started {
-			return s
-		}
-	}
-	for s := range c.leaving {
-		if s.recorded && s.pid == l.pid && s.started == l.started {
-			return s
-		}
-	}
-	return nil
-}
-
 // outOfMemorySince reports whether the box ran out of memory since a command began in it.
 func (b *box) outOfMemorySince(l launched) bool {
 	b.mu.RLock()
@@ -380,16 +353,17 @@ func (d *Driver) Forget(ctx context.Context, ref, id string) error {
 	return nil
 }
 
-// findLaunch returns the box and the record of a launched command.
-func (d *Driver) findLaunch(ref, id string) (*box, string, error) {
-	b, err := d.find(ref)
-	if err == nil && !validLaunch.MatchString(id) {
-		err = fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 64 characters", "%q is not a command's id", id)
+// attend guards a launched command until it has ended.
+func (d *Driver) attend(c *container, s *supervised) {
+	c.guard(d.cgroups, s) // returns when the command has ended
+	c.commands.leave(s)
+	if s.conn != nil {
+		s.close()
 	}
-	if err != nil {
-		return nil, "", err
+	if s.input != nil {
+		s.input.Close() // ends a caller that is still writing to it
 	}
-	return b, filepath.Join(b.dir, "records", id), nil
+	c.endAttackers(s)
 }
 
 // inheritLaunched registers the launched commands that an earlier server left running in a container.
@@ -426,17 +400,4 @@ func (b *box) inheritLaunched(c *container) error {
 		go b.d.attend(c, s)
 	}
 	return nil
-}
-
-// attend guards a launched command until it has ended.
-func (d *Driver) attend(c *container, s *supervised) {
-	c.guard(d.cgroups, s) // returns when the command has ended
-	c.commands.leave(s)
-	if s.conn != nil {
-		s.close()
-	}
-	if s.input != nil {
-		s.input.Close() // ends a caller that is still writing to it
-	}
-	c.endAttackers(s)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,34 +18,11 @@ import (
 // they can, they are ended so that the box can serve the next command. This file finds and ends such processes, and
 // leaves others alone.
 
-// command is a command that was started in a container.
-type command interface {
-	ended() <-chan struct{}
-	exitCode() int // valid after ended
-	kill()         // ends everything that the command started
-	forget()       // releases its resources on the machine
-}
-
-// commands are the commands of one container.
-type commands struct {
-	mu      sync.Mutex
-	waited  map[command]bool     // someone waits for their end, or this server or a later one will
-	leaving map[*supervised]bool // nobody waits, and their control groups may still have processes
-
-	guarded, tidied atomic.Int64 // when guards last did this for all of them, in nanoseconds since 1970
-}
-
 // due reports whether it is time to repeat something that one of many callers does for all, and records that it is
 // done.
 func due(last *atomic.Int64, every time.Duration) bool {
 	then, now := last.Load(), time.Now().UnixNano()
 	return now-then >= int64(every) && last.CompareAndSwap(then, now)
-}
-
-func (l *commands) foreground() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waited)
 }
 
 // outlive reports whether a command is running that outlives this server.

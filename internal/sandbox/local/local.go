@@ -26,17 +26,20 @@
 // If the server is root, <run> is below /run. The data directory may be closed to everyone else (0700 below /root), but
 // the user ids of a box must be able to reach the box's files. A box never sees <Dir> itself.
 //
-// The files, from bottom to top: cgroup.go, total.go, disk.go, window.go, ids.go, idmap.go, inotify.go, seccomp.go,
-// network.go, network_user.go, tree.go, watch.go, remove.go and pid1.go each wrap one part of the kernel. base.go,
+// The files, from bottom to top: cgroup.go, total.go, mount.go, extents.go, disk.go, ids.go, idmap.go, inotify.go, seccomp.go,
+// rules.go, network_user.go, tree.go, watch.go, remove.go and pid1.go each wrap one part of the kernel. base.go,
 // image.go and registry.go create root file systems. bundle.go turns all of this into an OCI configuration, and
-// runtime.go starts process 1 from it. orphans.go waits for process 1, and program.go embeds its program. supervised.go
-// talks to process 1, output.go moves the output of commands, and leftovers.go ends leftover processes that harm other
-// commands. installation.go holds a driver's resources on the machine, and remains.go cleans up containers that have
-// run. gvisor.go has the differences for gVisor. layers.go keeps the disks of prepared boxes for other boxes, and
-// houses.go measures and limits the disk space of houses. container.go is a running box, idle.go stops unused boxes,
-// quarantine.go keeps unknown ones, and box.go manages a box over its whole life. exec.go, launch.go, files.go and
-// dial.go implement [sandbox.Launcher] and [sandbox.Dialer], with failure.go for errors. config.go and install.go
-// configure and install the driver.
+// runtime.go starts process 1 from it. orphans.go waits for process 1, and program.go embeds its program.
+//
+// driver.go has what the other files share: the driver, its boxes and their containers. supervised.go talks to process 1,
+// output.go moves the output of commands, and leftovers.go ends leftover processes that harm other commands.
+// installation.go holds a driver's resources on the machine, and remains.go cleans up containers that have run.
+// gvisor.go has the differences for gVisor. room.go, view.go and window.go give disks their space. layers.go keeps the
+// disks of prepared boxes for other boxes (layered.go), and houses.go measures and limits the disk space of houses.
+// stop.go and idle.go stop boxes, network.go connects them, container.go runs them, quarantine.go keeps unknown ones, and
+// box.go manages a box over its whole life. launched.go, launch.go, exec.go, terminal.go, files.go and dial.go implement
+// [sandbox.Launcher] and [sandbox.Dialer], with failure.go for errors. survivors.go continues to use what an earlier
+// server left running. local.go opens and closes a driver, and config.go and install.go configure and install it.
 //
 // Treat everything that a box can write (a path, a link, a file's content, an output) as written by an attacker. The
 // server accesses it only in ways that the kernel confines: with openat2 within the box's root, through pipes on which
@@ -57,9 +60,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -67,36 +71,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/setting"
 )
-
-// Driver is the [sandbox.Driver] of this machine.
-type Driver struct {
-	cfg Config
-	installation
-	// instance names cfg.Dir in the refs of its boxes.
-	instance string
-	start    string // names this start of the driver
-	caps     Capabilities
-	base     rootfs
-	images   *images
-	layers   *layers
-
-	emptyDisk func() ([]block, error) // created once; see newDisk
-
-	reserving      sync.Mutex // held while disk space is being reserved
-	claiming       sync.Mutex // held while a box claims space of its house
-	warnOverbooked sync.Once
-	warnInotify    sync.Once
-	onRefusal      atomic.Pointer[func(sandbox.Refusal)]
-	changes        watcher
-
-	endIdling func() // stops the watch for idle boxes and waits until it has ended
-
-	mu     sync.Mutex
-	boxes  map[string]*box
-	slots  map[*box]bool // the boxes that run or are about to
-	blocks map[uint32]bool
-	closed bool
-}
 
 var (
 	_ sandbox.Bound    = (*Driver)(nil)
@@ -222,9 +196,6 @@ func prepare(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// asRoot reports whether the server has root's rights.
-func asRoot() bool { return os.Geteuid() == 0 }
-
 // findRuntime finds the runtime's executable.
 func findRuntime(name string) (string, error) {
 	if name == "" {
@@ -236,23 +207,6 @@ func findRuntime(name string) (string, error) {
 			"install it (apt-get install runc), or name another with the setting sandbox_runtime").Because(err)
 	}
 	return filepath.Abs(path)
-}
-
-// fill sets the zero fields of limits to the defaults.
-func fill(limits, defaults sandbox.Limits) sandbox.Limits {
-	if limits.MemoryMB == 0 {
-		limits.MemoryMB = defaults.MemoryMB
-	}
-	if limits.DiskMB == 0 {
-		limits.DiskMB = defaults.DiskMB
-	}
-	if limits.PIDs == 0 {
-		limits.PIDs = defaults.PIDs
-	}
-	if limits.CPUs == 0 {
-		limits.CPUs = defaults.CPUs
-	}
-	return limits
 }
 
 // setUp creates the directories and the base root file system.
@@ -446,4 +400,44 @@ func (d *Driver) close(ctx context.Context, leave bool) error {
 		return d.lock.Close()
 	}
 	return errors.Join(d.clear(), d.lock.Close())
+}
+
+// watchIdle starts to stop boxes that are idle for long, and to widen the windows of running boxes.
+func (d *Driver) watchIdle() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		// Check more often for a short IdleStop, because a box would otherwise run up to a minute longer.
+		tick := time.NewTicker(min(time.Minute, d.cfg.IdleStop/4))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				d.stopIdle(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	watch.Go(func() { d.watchWindows(ctx) })
+	d.endIdling = func() { cancel(); watch.Wait() }
+}
+
+// stopIdle stops every box that has been idle for long enough, and removes layers that are too old.
+func (d *Driver) stopIdle(ctx context.Context) {
+	if err := d.layers.makeSpace("", 0); err != nil {
+		d.cfg.Log.Warn("cached environments that are too old or too many cannot be removed", "error", err)
+	}
+	for _, b := range d.running() {
+		d.narrowBox(b)
+		b.stopIf(ctx, func(c *container) bool {
+			// The idle time begins with the end of a command instead of its start.
+			if c.busy() {
+				b.touch()
+				return false
+			}
+			limit := cmp.Or(b.Limits.Idle, d.cfg.IdleStop)
+			return b.idle() >= d.cfg.BackgroundStop || b.idle() >= limit && !d.background(c)
+		})
+	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"time"
+
 	"github.com/arbe-dev/arbe/internal/egress"
 )
 
@@ -234,3 +236,23 @@ func canOpenNetworkAsUser(ctx context.Context) error {
 	s, err := runOpener(cmd)
 	return errors.Join(err, s.Close())
 }
+
+// dialLoopback connects to a port in the network namespace of the calling thread. It also tries ::1, because many
+// Node.js servers listen only there.
+func dialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
+	dialer := net.Dialer{Timeout: dialPatience}
+	conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		var failed error
+		if conn, failed = dialer.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(int(port)))); failed == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// dialPatience is how long a program of a box may take to accept a connection.
+const dialPatience = 5 * time.Second

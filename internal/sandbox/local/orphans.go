@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"context"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -186,4 +188,41 @@ func belowOurNamespace(pid int) bool {
 		}
 	}
 	return false
+}
+
+// call is one call of the runtime that starts a process.
+type call struct {
+	ctx           context.Context // not the caller's, because a call is not interrupted; see patience
+	cancel        func()
+	dir, pid, log string // files through which the runtime answers
+}
+
+// follow waits for the end of a process that may not be our child. Its exit code is unknown, because only the parent
+// gets it.
+func follow(pid int) (*child, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "process")
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	c := &child{process: process, done: make(chan struct{})}
+	go func() {
+		defer f.Close()
+		defer close(c.done)
+		_ = raw.Read(func(fd uintptr) bool { // if it cannot be waited for, treat it as dead
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0
+		})
+	}()
+	return c, nil
 }

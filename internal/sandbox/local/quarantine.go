@@ -13,9 +13,6 @@ import (
 // box is stopped and its directory is moved; its first use moves it back. Its block of user ids stays reserved. Only
 // the operator or [Driver.Destroy] deletes it.
 
-// quarantine is the directory of quarantined boxes.
-func (d *Driver) quarantine() string { return filepath.Join(d.cfg.Dir, "quarantine") }
-
 // loadQuarantined finds the quarantined boxes of earlier servers.
 func (d *Driver) loadQuarantined() error {
 	dirs, err := os.ReadDir(d.quarantine())

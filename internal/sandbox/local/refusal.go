@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -26,17 +24,6 @@ const (
 	// its processes that are checked for one connection. A box may fill both.
 	maxSocketTable, maxDescriptors = 4 << 20, 20_000
 )
-
-// perSecond counts events in the current second. It is safe for concurrent use.
-type perSecond struct{ second, n atomic.Int64 }
-
-// take counts an event. It reports whether this second has had no more than most events.
-func (p *perSecond) take(most int64) bool {
-	if now := time.Now().Unix(); p.second.Swap(now) != now {
-		p.n.Store(0)
-	}
-	return p.n.Add(1) <= most
-}
 
 // OnRefusal sets a function that is called for refused connections of boxes; see [sandbox.Gated].
 func (d *Driver) OnRefusal(f func(sandbox.Refusal)) { d.onRefusal.Store(&f) }

@@ -18,12 +18,6 @@ import (
 // box creates a new container with its own name, control group and directory, so a dead container is in nobody's way.
 // Its directory stays until a later cleanup finds it and can remove it.
 
-// dying is how long to wait for something that was killed.
-const dying = time.Second
-
-// errDying reports that a container was killed and has not ended yet.
-var errDying = errors.New("it was killed but has not ended yet")
-
 // containers returns the containers of a box, or all if box is empty: the directories of the installation with a dot in
 // their name; see [box.start].
 func (p *installation) containers(box string) (ids []string) {
@@ -136,4 +130,64 @@ func (p *installation) clear() error {
 		}
 	}
 	return err
+}
+
+// takeOver takes over the installation for this driver, and cleans up what an earlier driver left in it. It also cleans
+// up every other installation on the machine whose server was killed. Otherwise an installation would keep its mounts
+// forever if its data directory is gone or never used again.
+//
+// With a grace, boxes that an earlier server left running continue.
+func (p *installation) takeOver(ctx context.Context, grace time.Duration) error {
+	runs := filepath.Dir(p.run)
+	// Everyone may pass, because the user ids of a box must reach their own files.
+	if err := os.MkdirAll(runs, 0o711); err != nil {
+		return err
+	}
+	// Only one driver at a time may clean up, so that two do not clean up the same installation.
+	all, err := lockFile(filepath.Join(runs, lockName), true)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	places, err := os.ReadDir(runs)
+	if err != nil {
+		return err
+	}
+	var others sync.WaitGroup
+	for _, entry := range places {
+		if entry.IsDir() && entry.Name() != filepath.Base(p.run) {
+			other := newInstallation(runs, entry.Name(), p.runtime.command, p.runtime.ownKernel, p.log)
+			others.Go(func() { other.sweepAbandoned(ctx) })
+		}
+	}
+	others.Wait()
+	if err := p.sweep(ctx, grace > 0); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.run, 0o711); err != nil {
+		return err
+	}
+	if grace > 0 {
+		if err := os.WriteFile(filepath.Join(p.run, graceName), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	p.lock, err = lockFile(filepath.Join(p.run, lockName), true)
+	return err
+}
+
+// sweepAbandoned cleans up the installation of a server that no longer runs.
+func (p *installation) sweepAbandoned(ctx context.Context) {
+	held, err := lockFile(filepath.Join(p.run, lockName), false)
+	if err != nil {
+		return // its server runs, or it is not an installation
+	}
+	defer held.Close()
+	_, err = os.Stat(filepath.Join(p.run, graceName))
+	if len(p.survivors()) > 0 && err == nil {
+		return // its boxes wait for the next server of their directory
+	}
+	if err := p.sweep(ctx, false); err != nil {
+		p.log.Warn("cannot remove what a killed server left of its sandboxes", "directory", p.run, "cause", err)
+	}
 }

@@ -156,13 +156,6 @@ func inMemory(content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// call is one call of the runtime that starts a process.
-type call struct {
-	ctx           context.Context // not the caller's, because a call is not interrupted; see patience
-	cancel        func()
-	dir, pid, log string // files through which the runtime answers
-}
-
 func (r *ociRuntime) begin(ctx context.Context) (*call, error) {
 	dir, err := os.MkdirTemp(r.scratch, "call-")
 	if err != nil {
@@ -233,3 +226,12 @@ func (s streams) Close() error {
 	}
 	return err
 }
+
+// hostPath is where this package looks for the machine's tools.
+const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// dying is how long to wait for something that was killed.
+const dying = time.Second
+
+// errDying reports that a container was killed and has not ended yet.
+var errDying = errors.New("it was killed but has not ended yet")

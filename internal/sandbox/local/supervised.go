@@ -13,7 +13,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,12 +27,6 @@ import (
 
 // socketName is the supervisor's socket in a container's directory, which only the server may enter.
 const socketName = "supervisor"
-
-// door is a container's directory with the socket of its process 1.
-type door struct {
-	mu  sync.RWMutex
-	dir *os.File // nil if it is closed
-}
 
 func openDoor(dir string) (*door, error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -134,27 +127,6 @@ func hear(c *net.UnixConn, kinds ...byte) (kind byte, value uint32, files []int,
 		unix.Close(fd)
 	}
 	return 0, 0, nil, fmt.Errorf("process 1 said %q", text[:n])
-}
-
-// supervised is a command that process 1 of its box has started.
-type supervised struct {
-	c       *container
-	cgroups cgroups
-	conn    *net.UnixConn
-	control *os.File // our end of its control socket until it runs
-	pid     int      // on this machine
-	started uint64   // when the process started, if recorded, because pids are reused
-	pidfd   int      // the stub's, until it has become the command; 0 if there is none
-	group   string   // its control group; empty if there are none
-
-	recorded bool     // it outlives its server
-	launch   string   // its id, if it was launched
-	input    *os.File // our end of its standard input; nil if it has none or an earlier server had it
-
-	done      chan struct{}
-	status    syscall.WaitStatus // valid after done, when reported
-	reported  bool
-	killedFor atomic.Bool // the server killed it
 }
 
 // executions numbers control groups; series distinguishes them from those of earlier servers, because a box that
@@ -401,14 +373,6 @@ func (s *supervised) exitCode() int {
 		return 128 + int(unix.SIGKILL)
 	}
 	return exitCodeOf(s.status)
-}
-
-// exitCodeOf returns a wait status in a shell's form.
-func exitCodeOf(status syscall.WaitStatus) int {
-	if status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return status.ExitStatus()
 }
 
 // killedByOthers reports whether the command was killed, but not by the server.

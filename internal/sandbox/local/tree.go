@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"syscall"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -130,4 +132,12 @@ func descendants(pid int, table map[int]process) []int {
 		list = append(list, id)
 	}
 	return list
+}
+
+// exitCodeOf returns a wait status in a shell's form.
+func exitCodeOf(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
 }

@@ -8,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -29,89 +27,14 @@ import (
 // When a box stops, the host releases the space that was held but never written.
 
 const (
-	// window is the free space of a running box. It is widened when less than windowLow is left. A program writes about
-	// 100 MiB between two checks.
-	window, windowLow = 384 << 20, 256 << 20
 	// windowLook is the interval between two checks of the free space of running boxes.
 	windowLook = 25 * time.Millisecond
-	// maxStep is the maximum by which a window is widened at once. Each step is twice the last one, if that was less
-	// than a second ago.
-	maxStep = 1 << 30
 	// windowWide is the maximum free space of a box that has deleted files. If it has more, a part becomes ballast
 	// again.
 	windowWide = 4 * window
 	// ballastName is the name of the ballast, which is next to the directories that boxes see.
 	ballastName = "ballast"
 )
-
-// extent is a contiguous part of a file.
-type extent struct {
-	logical, physical, size int64
-	unwritten               bool // the file system holds it, and it reads as zeros
-}
-
-// maxExtents is the maximum number of extents of the ballast. A box can fragment its free space without limit. In this
-// case, the host holds all of it, and none of it becomes ballast.
-const maxExtents = 8192
-
-var errTorn = errors.New("the free space of the disk is torn into too many pieces")
-
-// extents returns the extents of a file from an offset on, in order. If there are more than maxExtents, the error is
-// errTorn.
-func extents(f *os.File, from int64) (list []extent, err error) {
-	err = eachExtent(f, from, func(x extent) error {
-		if list = append(list, x); len(list) > maxExtents {
-			return errTorn
-		}
-		return nil
-	})
-	return list, err
-}
-
-// eachExtent calls do with the extents of a file from an offset on, in order, until do fails. It first writes the
-// cached data of the file to disk.
-func eachExtent(f *os.File, from int64, do func(extent) error) error {
-	const (
-		fiemap      = 0xc020660b
-		syncFirst   = 1
-		last        = 1
-		isUnwritten = 0x800
-	)
-	type entry struct {
-		logical, physical, length uint64
-		_                         [2]uint64
-		flags                     uint32
-		_                         [3]uint32
-	}
-	for {
-		var request struct {
-			start, length        uint64
-			flags, mapped, count uint32
-			_                    uint32
-			extents              [128]entry
-		}
-		request.start, request.length, request.flags, request.count = uint64(from), uint64(1<<62), syncFirst, uint32(len(request.extents))
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fiemap, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return errno
-		}
-		for _, e := range request.extents[:request.mapped] {
-			x := extent{int64(e.logical), int64(e.physical), int64(e.length), e.flags&isUnwritten != 0}
-			if before := from - x.logical; before > 0 {
-				x.logical, x.physical, x.size = from, x.physical+before, x.size-before
-			}
-			if err := do(x); err != nil {
-				return err
-			}
-			from = x.logical + x.size
-			if e.flags&last != 0 {
-				return nil
-			}
-		}
-		if request.mapped == 0 {
-			return nil
-		}
-	}
-}
 
 // disk is the mounted disk of a box.
 type disk struct {
@@ -226,20 +149,6 @@ func (d *disk) hold(list []extent, size int64, room func(int64) error) error {
 		}
 	}
 	return nil
-}
-
-// allocate makes the file system allocate a part of a file.
-func allocate(f *os.File, at, size int64) error {
-	for {
-		if err := unix.Fallocate(int(f.Fd()), 0, at, size); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// punch releases a part of a file, which then reads as zeros.
-func punch(f *os.File, at, size int64) error {
-	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, size)
 }
 
 // openWindow gives a mounted disk that nothing uses yet its window. If the host lacks the space, the error is a
@@ -401,121 +310,4 @@ func (b *box) withDisk(do func(*disk) error) error {
 	}
 	defer disk.close()
 	return do(disk)
-}
-
-// releaseHeld releases the space of a disk that the host holds but that was never written. The disk must not be in use.
-func releaseHeld(image string) error {
-	if loopOf(image) != "" {
-		return errors.New("the disk is in use")
-	}
-	f, err := os.OpenFile(image, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return eachExtent(f, 0, func(x extent) error {
-		if !x.unwritten {
-			return nil
-		}
-		return punch(f, x.logical, x.size)
-	})
-}
-
-// holding reports whether the host holds more than 8 MiB of a disk that were never written.
-func holding(image string) bool {
-	f, err := os.Open(image)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var sum int64
-	err = eachExtent(f, 0, func(x extent) error {
-		if x.unwritten {
-			sum += x.size
-		}
-		if sum > 8<<20 {
-			return errEnough
-		}
-		return nil
-	})
-	return errors.Is(err, errEnough) // also false where the host cannot tell
-}
-
-var errEnough = errors.New("that is enough")
-
-// loopOf returns the loop device that shows an image; empty if none does.
-func loopOf(image string) string {
-	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	for _, file := range backing {
-		if shown, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(shown)) == image {
-			return "/dev/" + strings.Split(file, "/")[3]
-		}
-	}
-	return ""
-}
-
-// view is the server's watch over a box's window. It is safe for concurrent use.
-type view struct {
-	mu       sync.Mutex
-	files    string // where the disk is mounted; empty if there is nothing to widen
-	busy     bool
-	resting  time.Time // the window is not widened before this time
-	widened  time.Time
-	lastStep int64
-}
-
-// watch starts to watch a disk that is mounted at files. If files is empty, it stops.
-func (v *view) watch(files string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.files, v.resting = files, time.Time{}
-}
-
-// low reports whether the box has little free space.
-func (v *view) low() bool {
-	v.mu.Lock()
-	files := v.files
-	if v.busy || time.Now().Before(v.resting) {
-		files = ""
-	}
-	v.mu.Unlock()
-	var st unix.Statfs_t
-	return files != "" && unix.Statfs(files, &st) == nil && int64(st.Bfree)*st.Bsize < windowLow
-}
-
-// begin reports whether the caller may widen the window; end must follow.
-func (v *view) begin() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.busy {
-		return false
-	}
-	v.busy = true
-	return true
-}
-
-func (v *view) end() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.busy = false
-}
-
-// rest prevents the window from being widened for a second.
-func (v *view) rest() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.resting = time.Now().Add(time.Second)
-}
-
-// step returns the number of bytes by which to widen the window now.
-func (v *view) step() int64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if time.Since(v.widened) < time.Second {
-		v.lastStep = min(2*v.lastStep, maxStep)
-	} else {
-		v.lastStep = window
-	}
-	v.widened = time.Now()
-	return v.lastStep
 }
