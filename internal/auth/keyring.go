@@ -31,7 +31,7 @@ func newKeyring(from query.DBTX, s db.Sealer) *keyring {
 	return &keyring{q: query.New(), from: from, sealer: s, keys: map[string][]byte{}, reading: make(chan struct{}, 1)}
 }
 
-// get returns the key with this id; nil if there is none. It reads the database for a key that another server created
+// get returns the key with this id, or nil if the id is unknown. It reads the database for a key that another server created
 // recently, at most once per [readKeysEvery] for all callers together, however many made-up ids arrive.
 func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 	came := time.Now()
@@ -67,7 +67,7 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 	return k.keys[id], k.read
 }
 
-// newest reads the keys and returns the one that signs, with its id; nil if there is none yet.
+// newest reads the keys and returns the one that signs, with its id. The key is nil before the first one is created.
 func (k *keyring) newest(ctx context.Context) (key []byte, id string, err error) {
 	// Before the query, because a key that is added meanwhile may be missing.
 	began := time.Now()

@@ -82,7 +82,7 @@ func (p Principal) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// PrincipalFrom returns the principal of a context. The error is a [fault.Unauthenticated] if there is none.
+// PrincipalFrom returns the principal of a context. The error is a [fault.Unauthenticated] if nobody is logged in.
 func PrincipalFrom(ctx context.Context) (Principal, error) {
 	if p, ok := ctx.Value(principalKey{}).(Principal); ok {
 		return p, nil
@@ -150,7 +150,7 @@ func notLoggedIn(what string) *fault.Error {
 	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login, or use an API key that is valid")
 }
 
-// ended returns the error for a session or key with this status; an empty status means that there is none.
+// ended returns the error for a session or key with this status; an empty status means that the credential is unknown.
 func ended(status string) error {
 	if status == "" {
 		status = "not known"

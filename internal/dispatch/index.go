@@ -36,7 +36,7 @@ const (
 // which moves in the transaction that adds the words, so a killed server leaves nothing half done. Only one server at a time
 // works on a thread.
 //
-// Like the decider, it is told only of this server's entries, and finds those of killed servers by checking all cursors.
+// Like the decider, it is notified only of this server's entries, and finds those of killed servers by checking all cursors.
 type indexer struct {
 	db     *db.DB
 	logger *slog.Logger

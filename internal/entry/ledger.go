@@ -106,7 +106,7 @@ func Latest[P Payload](p *Progress) (payload P, ok bool) {
 	return SeenAs[P](p.latest[payload.Type()])
 }
 
-// Seen returns the latest entry of a type among those that update the work or are notes about it; nil if there is none.
+// Seen returns the latest entry of a type among those that update the work or are notes about it, or nil if the work has no such entry.
 func (p *Progress) Seen(kind string) *Seen {
 	if p == nil {
 		return nil
