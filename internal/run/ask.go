@@ -18,8 +18,8 @@ import (
 )
 
 // This file handles questions that coding agents ask people. A runner posts a question as an entry. In the same
-// transaction it becomes a request for approval, like those of turns. The answer is an entry too, which the runner
-// reads from the log. A run that ends withdraws its questions.
+// transaction it becomes a request for approval, like those of turns. The answer is an entry too (answer.go), which the
+// runner reads from the log. A run that ends withdraws its questions.
 
 // asker identifies a run as the one that asks.
 func asker(th thread.Thread) approval.By {
@@ -113,29 +113,6 @@ func (r *Runs) askTx(ctx context.Context, tx pgx.Tx, th thread.Thread, d entry.D
 		return nil, nil
 	}
 	return []entry.Draft{*asked}, nil
-}
-
-// Answer records an answer of the scope's agent to a coding agent's question. Errors: those of [approval.AnswerTx].
-func (r *Runs) Answer(ctx context.Context, scope db.Scope, a approval.Answer) (answered approval.Approval, err error) {
-	if th, err := r.config.Threads.Get(ctx, scope, a.Thread); err == nil {
-		r.Fresh(ctx, scope, th) // a dead agent cannot be answered
-	}
-	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := r.config.Threads.LockTx(ctx, tx, a.Thread)
-		if err != nil {
-			return err
-		}
-		var d *entry.Draft
-		answered, d, err = approval.AnswerTx(ctx, tx, scope.Agent, a, func(by approval.By) (bool, error) {
-			return th.Status == thread.Running && th.Run.Epoch == by.Epoch, nil
-		})
-		if err != nil || d == nil {
-			return err
-		}
-		_, err = r.config.Log.AppendTx(ctx, tx, th.Stream(), *d)
-		return err
-	})
-	return answered, err
 }
 
 // expire ends the questions of a thread's run that nobody has answered in time.

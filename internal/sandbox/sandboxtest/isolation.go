@@ -13,11 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	sharedHost   = "boxes share the test's machine"
-	sharedKernel = "boxes share the machine's kernel"
-)
-
 // hostReads: nothing of the host is readable outside the documented read-only base.
 func hostReads(s *suite, t *testing.T) {
 	need(t, s.guarantees.SharedHost, sharedHost)
