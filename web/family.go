@@ -81,6 +81,3 @@ func (f *family) since(old *family) []patch {
 func goneChild(selector string) patch {
 	return patch{Selector: selector, Mode: "inner", HTML: `<span class="quiet gone">` + childGoneWords + `</span>`}
 }
-
-// childGoneWords says that the thread of a card was deleted.
-const childGoneWords = "Its thread was deleted."

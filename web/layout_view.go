@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"google.golang.org/protobuf/proto"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // layout is the frame of every page of a house.
@@ -276,3 +277,14 @@ const inSettings = "settings"
 
 // isOwner reports whether the reader is an owner of the house.
 func (f layout) isOwner() bool { return f.House.Role == "owner" }
+
+// calm returns 0 for a thread that works or waits, 1 for a failed one, and 2 for any other.
+func calm(t *arbev1.Thread) int {
+	switch stateOf(t).Class {
+	case "running", "waiting", "idle":
+		return 0
+	case "failed":
+		return 1
+	}
+	return 2
+}

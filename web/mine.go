@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -67,35 +66,6 @@ func (m *mine) since(before view) []patch {
 		patches = append(patches, patch{Selector: "#direct", HTML: m.direct})
 	}
 	return patches
-}
-
-// unreadOf returns the numbers of unread messages by thread, in the form that the script reads. It leaves out muted threads.
-func unreadOf(i *arbev1.Inbox) string {
-	unread := map[string]int32{}
-	for _, r := range i.GetReadings() {
-		if r.Unread > 0 && !r.Muted {
-			unread[r.ThreadId] = r.Unread
-		}
-	}
-	return jsonText(unread)
-}
-
-func mutedOf(i *arbev1.Inbox) string {
-	muted := []string{}
-	for _, r := range i.GetReadings() {
-		if r.Muted {
-			muted = append(muted, r.ThreadId)
-		}
-	}
-	return jsonText(muted)
-}
-
-func jsonText(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return "null"
-	}
-	return string(text)
 }
 
 // markRead records how far the reader has seen a thread. The script calls it.

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"encoding/json"
+
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -65,4 +67,33 @@ func counted(f layout, name string) string {
 		return "(" + strconv.Itoa(int(n)) + ") " + name
 	}
 	return name
+}
+
+// unreadOf returns the numbers of unread messages by thread, in the form that the script reads. It leaves out muted threads.
+func unreadOf(i *arbev1.Inbox) string {
+	unread := map[string]int32{}
+	for _, r := range i.GetReadings() {
+		if r.Unread > 0 && !r.Muted {
+			unread[r.ThreadId] = r.Unread
+		}
+	}
+	return jsonText(unread)
+}
+
+func mutedOf(i *arbev1.Inbox) string {
+	muted := []string{}
+	for _, r := range i.GetReadings() {
+		if r.Muted {
+			muted = append(muted, r.ThreadId)
+		}
+	}
+	return jsonText(muted)
+}
+
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "null"
+	}
+	return string(text)
 }

@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/guard"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
-
-// maxHere limits the names of people who have the thread open; the others are counted.
-const maxHere = 3
 
 // watchPresence shows the reader as present in the thread. The channel receives the present agents after each change. Errors are only
 // logged, because the thread is useful without presence.
@@ -88,22 +84,4 @@ func (l *liveThread) withoutPresence(ctx context.Context, err error) error {
 	}
 	l.app.log.InfoContext(ctx, "web: cannot show who has a thread open", "thread", l.thread.Id, "error", err)
 	return nil
-}
-
-// presenceText returns a sentence such as "Ada and Bob are here".
-func presenceText(others []transcript.Author) string {
-	var names []string
-	for _, a := range others {
-		names = append(names, clip(cmp.Or(a.Name, "Somebody"), 40))
-	}
-	switch n := len(names); {
-	case n == 0:
-		return ""
-	case n == 1:
-		return names[0] + " is here"
-	case n > maxHere:
-		return strings.Join(names[:maxHere], ", ") + " and " + decimal(n-maxHere) + " more are here"
-	default:
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are here"
-	}
 }

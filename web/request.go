@@ -47,3 +47,16 @@ func parseForm(r *http.Request) error {
 	}
 	return nil
 }
+
+// doneInThread answers a form whose effect arrives with the live tail.
+func (a *app) doneInThread(w http.ResponseWriter, r *http.Request, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case fromScript(r):
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		http.Redirect(w, r, threadPath(r.PathValue("thread")), http.StatusSeeOther)
+	}
+	return nil
+}

@@ -47,21 +47,6 @@ func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 	return l.follow(ctx, after)
 }
 
-// liveThread is one browser watching one thread.
-type liveThread struct {
-	app    *app
-	conn   *liveConn
-	topic  topic
-	thread *arbev1.Thread
-	people *people
-	log    *transcript.Live
-	typing *typists
-	// me is the reader's id, which is looked up when it is first needed. accompanied reports that the page shows others who
-	// are here, and greeted that it was told who is here.
-	me                   string
-	accompanied, greeted bool
-}
-
 // follow sends what happens after a position until the reader leaves or the log ends.
 func (l *liveThread) follow(ctx context.Context, after int64) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -194,18 +179,6 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	// A page without #live follows nothing. Only the element at this place is removed, because the page may have created
 	// another one in the meantime.
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
-}
-
-// reader returns the id of the reader.
-func (l *liveThread) reader(ctx context.Context) (string, error) {
-	if l.me == "" {
-		res, err := l.app.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
-		if err != nil {
-			return "", err
-		}
-		l.me = res.GetAgent().GetId()
-	}
-	return l.me, nil
 }
 
 // typed shows that somebody is writing, if that is a member other than the reader.

@@ -12,9 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// maxForks limits the forks of a thread that its page lists, and maxKids the children. The list shows shownKids of the
-// children, and folds the rest.
-const maxForks, maxKids, shownKids = 20, 100, 8
+// maxForks limits the forks of a thread that its page lists.
+const maxForks = 20
 
 // thread shows a thread: its last entries, or those that ?at, ?before or ?after ask for.
 func (a *app) thread(w http.ResponseWriter, r *http.Request) error {
@@ -247,17 +246,4 @@ func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
 		return a.patch(w, r, "#newer", newerRows(piece))
 	}
 	return a.patch(w, r, "#older", olderRows(piece))
-}
-
-// doneInThread answers a form whose effect arrives with the live tail.
-func (a *app) doneInThread(w http.ResponseWriter, r *http.Request, err error) error {
-	switch {
-	case err != nil:
-		return err
-	case fromScript(r):
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		http.Redirect(w, r, threadPath(r.PathValue("thread")), http.StatusSeeOther)
-	}
-	return nil
 }

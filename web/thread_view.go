@@ -8,6 +8,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
+// maxKids limits the children of a thread that its page lists. The list shows shownKids of them, and folds the rest.
+const maxKids, shownKids = 100, 8
+
 // threadView is a thread's page.
 type threadView struct {
 	Layout    layout
@@ -62,17 +65,6 @@ func (k *relatives) withChildren(children []*arbev1.Thread) {
 	if k.Children = children; len(children) > maxKids {
 		k.Children, k.MoreChildren = children[:maxKids], true
 	}
-}
-
-// calm returns 0 for a thread that works or waits, 1 for a failed one, and 2 for any other.
-func calm(t *arbev1.Thread) int {
-	switch stateOf(t).Class {
-	case "running", "waiting", "idle":
-		return 0
-	case "failed":
-		return 1
-	}
-	return 2
 }
 
 func pinWord(t *arbev1.Thread) string {

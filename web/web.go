@@ -24,9 +24,6 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxForm limits a request's body, in bytes. It leaves room for the longest chat text even if a form encodes every character.
-const maxForm = 4 << 20
-
 // Config configures the web app.
 type Config struct {
 	// HTTPClient carries the calls to the services, in memory when they are in this process.
@@ -170,25 +167,4 @@ func (a *app) threadRoutes() []route {
 		{"POST /threads/{thread}/hosts", a.page(a.allowHost)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
 	}
-}
-
-// policy restricts what a page may do.
-const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
-	"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-
-// hardened limits the size of requests and sets the policy of pages.
-func hardened(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		// Datastar compiles the expressions in attributes, and needs 'unsafe-eval' for that. So no expression contains text
-		// that people wrote.
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "same-origin")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		next.ServeHTTP(w, r)
-	})
 }
