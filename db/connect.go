@@ -151,3 +151,8 @@ func (a attempt) unreached(err error) *fault.Error {
 	}
 	return is("check that a PostgreSQL listens there, and the host and the port in DATABASE_URL", "the connection to %s broke off", a.server())
 }
+
+func unreachable(err error) error {
+	return fault.New(fault.Unavailable, "the database cannot be reached",
+		"try again in a moment; if it stays, ask the operator to check DATABASE_URL and that Postgres runs").WithReason(fault.DatabaseDown).Because(err)
+}

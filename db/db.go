@@ -250,12 +250,27 @@ func State(err error) string {
 	return ""
 }
 
-func unreachable(err error) error {
-	return fault.New(fault.Unavailable, "the database cannot be reached",
-		"try again in a moment; if it stays, ask the operator to check DATABASE_URL and that Postgres runs").WithReason(fault.DatabaseDown).Because(err)
-}
-
 func badURL(err error) error {
 	return fault.New(fault.Invalid, "DATABASE_URL is not a Postgres URL",
 		"write it as postgres://user:password@host:5432/database").Because(err)
+}
+
+// OnPermission calls f with the permission changes of each transaction of [DB.In], as the words that the database
+// sends to [PermissionChannel]. It calls f after the commit and before In returns, and possibly for a transaction
+// that failed. f must be quick and safe for concurrent use.
+func (d *DB) OnPermission(f func(words []string)) (stop func()) {
+	p := &d.permissions
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listeners == nil {
+		p.listeners = map[int]func([]string){}
+	}
+	id := p.next
+	p.next++
+	p.listeners[id] = f
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.listeners, id)
+	}
 }

@@ -30,26 +30,6 @@ type permissions struct {
 	listeners map[int]func(words []string)
 }
 
-// OnPermission calls f with the permission changes of each transaction of [DB.In], as the words that the database
-// sends to [PermissionChannel]. It calls f after the commit and before In returns, and possibly for a transaction
-// that failed. f must be quick and safe for concurrent use.
-func (d *DB) OnPermission(f func(words []string)) (stop func()) {
-	p := &d.permissions
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listeners == nil {
-		p.listeners = map[int]func([]string){}
-	}
-	id := p.next
-	p.next++
-	p.listeners[id] = f
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.listeners, id)
-	}
-}
-
 func (p *permissions) notify(words []string) {
 	p.mu.Lock()
 	// The functions run without the lock, because one that stops listening takes it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,15 +19,6 @@ const (
 	// binariesSetting is the setting that errors recommend. It becomes Config.Binaries.
 	binariesSetting = "ARBE_POSTGRES_BINARIES"
 )
-
-// binaries is one installation of PostgreSQL.
-type binaries struct {
-	dir     string
-	version string // "15.18"
-	major   int
-}
-
-func (b binaries) path(program string) string { return filepath.Join(b.dir, program) }
 
 // findBinaries chooses the installation for a cluster of a major version. If major is 0, there is no cluster yet, and
 // the first installation that is new enough is chosen.
@@ -82,31 +72,6 @@ func mismatch(dir string, major int, have binaries) *fault.Error {
 		major, major, binariesSetting, have.major)
 	return fault.Newf(fault.Precondition, next, "the database in %s was created by PostgreSQL %d, and the one in %s is version %s",
 		dir, major, have.dir, have.version)
-}
-
-var versionLine = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
-
-// probe asks the binaries in a directory for their version.
-func probe(ctx context.Context, dir string) (binaries, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return binaries{}, err
-	}
-	b := binaries{dir: dir}
-	if _, err := os.Stat(b.path("initdb")); err != nil {
-		return binaries{}, err
-	}
-	out, err := exec.CommandContext(ctx, b.path("postgres"), "--version").Output()
-	if err != nil {
-		return binaries{}, fmt.Errorf("asking %s for its version: %w", b.path("postgres"), err)
-	}
-	m := versionLine.FindStringSubmatch(string(out))
-	if m == nil {
-		return binaries{}, fmt.Errorf("%s does not report its version but %q", b.path("postgres"), out)
-	}
-	b.version = m[1]
-	b.major, err = strconv.Atoi(m[2])
-	return b, err
 }
 
 // installedIn lists the directories where PostgreSQL may be installed, the best first.

@@ -27,41 +27,12 @@ import (
 )
 
 const (
-	// superuser owns the cluster and the database.
-	superuser = "postgres"
-	// database is the name in [Server.URL].
-	database = "arbe"
 	// readyTimeout limits a start whose context has no deadline. It is long because crash recovery of a busy cluster
 	// takes time.
 	readyTimeout = 60 * time.Second
 	// portAttempts is how often a start chooses another port because someone took the last one.
 	portAttempts = 5
-	// cutOffTimeout is how long each step of a forced shutdown waits before the next, harder one.
-	cutOffTimeout = 5 * time.Second
 )
-
-// Config describes the database to start. Only Dir is required.
-type Config struct {
-	// Dir holds the cluster and its files. It is created (mode 0700) if necessary. One process at a time may use it.
-	Dir string
-	// Binaries is the directory with `postgres` and `initdb`, version 15 or later. Defaults to searching the usual
-	// places (PATH first), and then fetching them.
-	Binaries string
-	// Cache keeps fetched binaries, for all clusters. Defaults to "arbe" in the user's cache directory, and
-	// to /var/cache/arbe for root, because PostgreSQL then runs as a user who cannot enter root's home.
-	Cache string
-	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
-	Repository string
-	// Fast trades safety against power loss for speed, and allows more connections. It is for tests only.
-	Fast bool
-	// KeepTrying is how long [Keep] tries to start a database again. Defaults to 15 minutes.
-	KeepTrying time.Duration
-	// Log logs slow steps and unusual events. Defaults to [slog.Default].
-	Log *slog.Logger
-
-	// port overrides the last used port; 0 means to reuse that port.
-	port int
-}
 
 // Server is a running PostgreSQL. Its methods may be called concurrently.
 type Server struct {

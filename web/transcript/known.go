@@ -306,3 +306,7 @@ func turnOfEntry(e entry.Entry) string {
 	run, _ := entry.DoesTo(e, entry.RunWork)
 	return cmp.Or(entry.AnswerOf(e.ID), part.ID, run.ID)
 }
+
+func (k *known) nameOf(agent string) string {
+	return entry.Clip(cmp.Or(k.people.ByID(agent).Name, "somebody"), MaxWord)
+}

@@ -6,12 +6,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// Note is one small line.
-type Note struct {
-	// Class is the status class of the icon, which may be empty.
-	Class, Icon, Words string
-}
-
 // StatusNote reports a change of the thread's status.
 type StatusNote struct{ To, Words string }
 
@@ -26,9 +20,6 @@ type ForkedFrom struct {
 
 // Generic shows any entry: its type, and its payload.
 type Generic struct{ Type, Text string }
-
-// note returns a Note with limited text.
-func note(class, icon, words string) Note { return Note{class, icon, entry.Clip(words, MaxNote)} }
 
 // plainly returns a note with its entry's own plain text.
 func plainly[P entry.Payload](icon string) func(context.Context, *known, entry.Entry, P) Body {

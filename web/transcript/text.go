@@ -70,3 +70,12 @@ func indented(text []byte) (pretty string, ok bool) {
 	err := json.Indent(&b, text, "", "  ")
 	return b.String(), err == nil
 }
+
+// Note is one small line.
+type Note struct {
+	// Class is the status class of the icon, which may be empty.
+	Class, Icon, Words string
+}
+
+// note returns a Note with limited text.
+func note(class, icon, words string) Note { return Note{class, icon, entry.Clip(words, MaxNote)} }

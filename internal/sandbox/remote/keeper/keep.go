@@ -19,9 +19,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
 
-// keepArgument makes the program act as the process that stays with a command. It reads the request from its standard input.
-const keepArgument = "keep"
-
 // Its inherited files: the locked lock file of the record, and a pipe for the reply.
 const lockDescriptor, replyDescriptor = 3, 4
 

@@ -166,3 +166,6 @@ func dial(path string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), controlFile), nil
 }
+
+// keepArgument makes the program act as the process that stays with a command. It reads the request from its standard input.
+const keepArgument = "keep"

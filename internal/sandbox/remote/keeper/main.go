@@ -11,17 +11,14 @@
 //	launch.go   starting that process, and asking it
 //	files.go    reading and writing files
 //	first.go    process 1 of a box
+//	disk.go     reading and writing small files for the others
 //	dial.go     passing a connection to a port of the box on
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
@@ -100,53 +97,4 @@ func answer(r protocol.Request) protocol.Reply {
 		return fetch(r)
 	}
 	return protocol.Reply{Reason: protocol.BadRequest, Detail: string(r.Op)}
-}
-
-// failed returns the reply for a system error.
-func failed(err error) protocol.Reply {
-	reply := protocol.Reply{Reason: protocol.Failed, Detail: err.Error()}
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		reply.Errno = int(errno)
-	}
-	return reply
-}
-
-// inboxName returns the path of a file in the inbox.
-func inboxName(name string) string { return filepath.Join(protocol.Inbox, filepath.Base(name)) }
-
-// decodeJSON reads a file that [writeJSON] wrote.
-func decodeJSON(name string, value any) error {
-	text, err := os.ReadFile(name)
-	if err == nil {
-		err = json.Unmarshal(text, value)
-	}
-	return err
-}
-
-// writeJSON writes a file so that it appears completely or not at all.
-func writeJSON(name string, value any) error {
-	text, err := json.Marshal(value)
-	if err == nil {
-		err = os.WriteFile(name+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(name+".new", name)
-	}
-	return err
-}
-
-// oomKills returns how often the kernel killed a process because the box was out of memory, if the box reveals it.
-func oomKills() int {
-	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
-			if number, ok := strings.CutPrefix(line, "oom_kill "); ok {
-				return atoi(strings.TrimSpace(number))
-			}
-		}
-	}
-	return 0
 }

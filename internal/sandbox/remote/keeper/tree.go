@@ -71,3 +71,19 @@ func signalAll(pids []int, signal syscall.Signal) {
 		_ = syscall.Kill(pid, signal)
 	}
 }
+
+// oomKills returns how often the kernel killed a process because the box was out of memory, if the box reveals it.
+func oomKills() int {
+	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if number, ok := strings.CutPrefix(line, "oom_kill "); ok {
+				return atoi(strings.TrimSpace(number))
+			}
+		}
+	}
+	return 0
+}
