@@ -16,13 +16,6 @@ import (
 // lateBy is how long after the deadline the runner waits for the server to say that nobody has answered.
 const lateBy = 2 * time.Minute
 
-// asking is an open question.
-type asking struct {
-	harness.Ask
-	// until is when the runner stops waiting if the server says nothing.
-	until time.Time
-}
-
 // askEarly posts the questions whose calls have been written. With all, it posts the others too, because the calls of
 // a subagent are never written.
 func (r *run) askEarly(all bool) {

@@ -13,12 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/harness"
 )
 
-// Limits of posts, in bytes.
-const (
-	// maxRecord is below the door's limit for an entry.
-	maxRecord = 3 << 20
-	maxText   = 30 << 10
-)
+// maxText limits a report's error and its last lines of output, each in bytes.
+const maxText = 30 << 10
 
 // add posts a message.
 func (r *run) add(p entry.Payload) {
@@ -97,36 +93,6 @@ func (r *run) count(u entry.PiUsage) {
 	} else if u.TotalTokens > 0 {
 		r.usage.CostUnknown = true
 	}
-}
-
-// put spools an entry.
-func (r *run) put(id string, p interface{ Type() string }, last bool) {
-	record, err := r.door.record(id, r.author, time.Now(), p.Type(), p)
-	if err != nil || len(record) > maxRecord {
-		record, err = r.door.record(id, r.author, time.Now(), p.Type(), tooLarge(p))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "arbe-runner: an entry cannot be written:", err)
-		return
-	}
-	r.spool.add(record, last)
-}
-
-// tooLarge returns a replacement for an entry that is too large even without its long texts.
-func tooLarge(p interface{ Type() string }) any {
-	const note = "[this is too large to be kept]"
-	switch m := p.(type) {
-	case entry.PiAssistant:
-		m.Content = []entry.PiBlock{entry.PiText(note)}
-		if m.StopReason == entry.PiToolUse {
-			m.StopReason = entry.PiStopped
-		}
-		return m
-	case entry.PiToolResult:
-		m.Content = []entry.PiBlock{entry.PiText(note)}
-		return m
-	}
-	return p
 }
 
 // judge decides how the run ended, from the agent's output and exit. again means that messages arrived that the agent

@@ -1,13 +1,9 @@
 package runner
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -85,6 +81,22 @@ type run struct {
 	sizes   []size
 }
 
+// asking is an open question.
+type asking struct {
+	harness.Ask
+	// until is when the runner stops waiting if the server says nothing.
+	until time.Time
+}
+
+// taking is a request to the door to take messages.
+type taking struct {
+	ids   []string
+	texts []string
+	read  int64
+	// said receives the door's answer.
+	said chan error
+}
+
 // call is a tool call whose result is still to come.
 type call struct {
 	block entry.PiBlock
@@ -94,250 +106,12 @@ type call struct {
 // size is the size of the message at a position.
 type size struct{ seq, bytes int64 }
 
-// Main runs the program with its arguments and environment, and returns its exit code.
-func Main(ctx context.Context, args, environ []string, find Find) int {
-	if len(args) > 1 && (args[0] == "apply" || args[0] == "branch") {
-		return changesMain(ctx, args[0], args[1:], environ, os.Stdout)
-	}
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: arbe-runner SPEC.json")
-		return exitUnusable
-	}
-	s, err := load(args[0], environ, find)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
-		return exitUnusable
-	}
-	if err := adopt(); err != nil {
-		fmt.Fprintln(os.Stderr, "arbe-runner: processes that leave their group cannot be found again:", err)
-	}
-	mark := "ARBE_RUN=" + filepath.Base(s.stream) + "." + strconv.FormatInt(s.Epoch, 10)
-	s.environ = append(s.environ, mark)
-	spool, resumed, err := openSpool(s.dir, s.Epoch, s.next)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "arbe-runner:", err)
-		return exitUnusable
-	}
-	d := newDoor(s.stream, s.token)
-	w := newWholes(filepath.Join(s.dir, "whole-"+strconv.FormatInt(s.Epoch, 10)))
-	r := &run{setup: s, door: d, spool: spool, post: newPoster(d, spool, w, s.author), tree: newTree(s), inbox: make(chan []entry.Entry),
-		queue: entry.NewQueue(s.author, s.After), calls: map[string]call{}, asked: map[string]asking{}, phase: "starting"}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer killTree(0, mark)
-	go r.post.run(ctx)
-	switch {
-	case spool.ended: // an earlier runner could only not post its report
-	case resumed:
-		killTree(0, mark)
-		r.finish(ctx, unfinished(entry.PhaseObservation, "the runner was killed, and the agent with it; continue the run to go on"))
-	default:
-		r.work(ctx, mark)
-	}
-	return r.drain(ctx)
-}
-
-// drain waits until everything is posted.
-func (r *run) drain(ctx context.Context) int {
-	beat := time.NewTicker(beatEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-r.post.drained:
-			return exitReported
-		case <-r.post.over:
-			fmt.Fprintln(os.Stderr, "arbe-runner:", r.post.why)
-			return exitOver
-		case <-r.inbox:
-		case <-beat.C:
-			r.beat()
-		case <-ctx.Done():
-			return 1
-		}
-	}
-}
-
-// work runs the agent until it has done everything, and reports.
-func (r *run) work(ctx context.Context, mark string) {
-	r.beat()
-	entries, offset, err := r.readThread(ctx)
-	if errors.Is(err, errOver) {
-		r.post.fail(err)
-		return
-	} else if ctx.Err() != nil {
-		return
-	} else if err != nil {
-		r.finish(ctx, unfinished(entry.PhaseDispatch, "the thread cannot be read: "+err.Error()))
-		return
-	}
-	follows, stop := context.WithCancel(ctx)
-	defer stop()
-	go follow(follows, r.door, offset, r.inbox, r.post.fail)
-	if err := r.prepare(ctx, entries); err != nil {
-		r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
-		return
-	}
-	guard := time.NewTimer(r.max())
-	defer guard.Stop()
-	for report, again := (runFinished{}), false; ; {
-		if r.takeAll(ctx, guard.C) != nil {
-			return
-		}
-		switch {
-		case r.cancelled, len(r.waiting) == 0 && r.withdrawn && !again:
-			r.finish(ctx, runFinished{RunFinished: entry.RunFinished{Outcome: entry.RunCancelled}})
-			return
-		case r.overtime:
-			r.finish(ctx, unfinished(entry.PhaseExecution, r.tookTooLong()))
-			return
-		case len(r.waiting) == 0 && again: // the waiting messages were cancelled
-			r.finish(ctx, report)
-			return
-		}
-		exit, err := r.once(ctx, guard.C, mark)
-		switch {
-		case errors.Is(err, errOver):
-			return
-		case err != nil:
-			r.finish(ctx, unfinished(entry.PhaseDispatch, err.Error()))
-			return
-		}
-		if report, again = r.judge(exit); !again {
-			r.finish(ctx, report)
-			return
-		}
-	}
-}
-
-// readThread reads the thread while heartbeats continue.
-func (r *run) readThread(ctx context.Context) (entries []entry.Entry, offset string, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		entries, offset, err = readAll(ctx, r.door)
-	}()
-	beat := time.NewTicker(beatEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-done:
-			return entries, offset, err
-		case <-beat.C:
-			r.beat()
-		}
-	}
-}
-
-// prepare finds the agent's task, and makes its session.
-func (r *run) prepare(ctx context.Context, entries []entry.Entry) error {
-	spoken := r.learn(entries)
-	if err := os.MkdirAll(r.Session, 0o700); err != nil {
-		return fmt.Errorf("the session's directory cannot be made: %w", err)
-	}
-	r.job = harness.Job{Program: r.Program, Dir: r.WorkDir, Session: r.Session, Instructions: r.Instructions, Ask: r.Ask,
-		Model: harness.Model{Provider: r.Model.Provider, ID: r.Model.ID, Dialect: harness.Dialect(r.Model.Dialect), BaseURL: strings.TrimSuffix(r.Model.BaseURL, "/"),
-			ContextWindow: r.Model.ContextWindow, MaxTokens: r.Model.MaxTokens}}
-	if name := r.Model.KeyEnv; name != "" && name != envToken {
-		if r.job.Model.Key = os.Getenv(name); r.job.Model.Key == "" {
-			return fmt.Errorf("the variable %s, which has the model's key, is empty; bind the secret in the environment", name)
-		}
-	} else {
-		relay, err := startRelay(r.Model.BaseURL, r.door)
-		if err != nil {
-			return err
-		}
-		r.job.Model.BaseURL, r.job.Model.Key = relay.url, relay.key
-	}
-	if !r.isBaseKnown() {
-		if base, err := r.tree.commit(ctx); err == nil && base != "" {
-			_ = os.WriteFile(r.baseFile(), []byte(base), 0o600) // otherwise the patch has no commits
-		}
-	}
-	kept, err := os.ReadFile(r.sessionFile())
-	if err == nil && !r.Fresh && spoken.ended {
-		r.session = string(kept)
-		return nil
-	}
-	// Whatever cut the last run short may have damaged the session's files. They also do not say which tool calls had
-	// ended.
-	messages := harness.Transcript(entries, r.author, r.After)
-	if len(messages) == 0 {
-		return nil
-	}
-	files, session, err := r.harness.Rebuild(r.job, messages)
-	if err != nil {
-		return fmt.Errorf("the session cannot be rebuilt: %w", err)
-	}
-	r.session = session
-	return errors.Join(r.writeFiles(files), r.keepSession())
-}
-
-// spoken is the state of the thread's earlier runs, from the log.
-type spoken struct {
-	// ended means that the last run ended by itself.
-	ended bool
-}
-
-// learn reads entries of the thread: chats that are prompts, and requests to stop. A request that came before the
-// thread began to run belongs to an earlier run.
-func (r *run) learn(entries []entry.Entry) (s spoken) {
-	for _, e := range entries {
-		r.queue.Learn(e)
-		r.position = e.Seq
-		switch e.Type {
-		case entry.QueueCancelled{}.Type():
-			r.withdrawn = r.withdrawn || e.Seq > r.After
-		case entry.CancelRequested{}.Type():
-			if c, ok := entry.As[entry.CancelRequested](e); ok && (c.Epoch == 0 || c.Epoch == r.Epoch) {
-				r.cancelled = true
-			}
-		case "signal.thread.status_changed":
-			if c, ok := entry.As[entry.StatusChanged](e); ok && c.To == "running" {
-				r.cancelled = false
-			}
-		case runFinished{}.Type():
-			var f runFinished
-			s.ended = json.Unmarshal(e.Payload, &f) == nil && f.Outcome == entry.RunCompleted
-		case entry.PermissionAnswered{}.Type():
-			r.answered(e)
-		case entry.PiAssistant{}.Type(), entry.PiToolResult{}.Type():
-			if r.sizes = append(r.sizes, size{e.Seq, int64(len(e.Payload))}); len(r.sizes) > 400 {
-				r.sizes = append([]size(nil), r.sizes[200:]...)
-			}
-		}
-	}
-	return s
-}
-
 func (r *run) sessionFile() string { return filepath.Join(r.Session, "arbe-session") }
 func (r *run) baseFile() string    { return filepath.Join(r.Session, "arbe-base") }
 
 func (r *run) isBaseKnown() bool {
 	_, err := os.Stat(r.baseFile())
 	return err == nil
-}
-
-// keepSession saves the name with which the session is continued.
-func (r *run) keepSession() error {
-	return os.WriteFile(r.sessionFile(), []byte(r.session), 0o600)
-}
-
-func (r *run) writeFiles(files []harness.File) error {
-	for _, f := range files {
-		path := filepath.Join(r.Session, filepath.Clean("/"+f.Path))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return err
-		}
-		_ = os.Remove(path) // the agent may have put a link there
-		mode := os.FileMode(0o600)
-		if f.Program {
-			mode = 0o700
-		}
-		if err := os.WriteFile(path, f.Content, mode); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // prompt returns the taken messages as one prompt.
@@ -347,205 +121,6 @@ func (r *run) prompt() string {
 		return goOn
 	}
 	return strings.Join(texts, "\n\n")
-}
-
-// once starts the agent once. It serves the agent until it and all processes that it started have ended. The error is
-// errOver, or says why the agent could not be started.
-func (r *run) once(ctx context.Context, guard <-chan time.Time, mark string) (harness.Exit, error) {
-	if r.session == "" && len(r.waiting) == 0 {
-		return harness.Exit{}, errors.New("there is nothing to do: nobody has said anything in the thread")
-	}
-	session, prompt := r.session, r.prompt()
-	s, err := r.harness.Start(r.job, session, prompt)
-	if err != nil {
-		return harness.Exit{}, err
-	}
-	if err := r.writeFiles(s.Files); err != nil {
-		return harness.Exit{}, fmt.Errorf("the agent's files cannot be written: %w", err)
-	}
-	if _, err := os.Stat(r.WorkDir); err != nil {
-		return harness.Exit{}, fmt.Errorf("the working directory %s is gone", r.WorkDir)
-	}
-	if r.agent, err = start(r.WorkDir, environment(r.environ, s.Env), s); err != nil {
-		return harness.Exit{}, fmt.Errorf("%s cannot be started: %w", r.harness.Info().Title, err)
-	}
-	if s.Session != "" {
-		r.session = s.Session
-		_ = r.keepSession() // otherwise it is rebuilt
-	}
-	r.reader, r.settled, r.stop = r.harness.Read(r.job, session, prompt), false, nil
-	r.turn("thinking")
-	exit, err := r.attend(ctx, guard)
-	killTree(r.agent.pid, mark)
-	if err != nil {
-		r.agent.abandon()
-		return exit, err
-	}
-	r.readRest()
-	r.unaskAll()
-	return exit, nil
-}
-
-// environment returns an environment with changes: "NAME=value" sets, and "NAME" removes.
-func environment(environ, changes []string) []string {
-	out := append([]string(nil), environ...)
-	for _, change := range changes {
-		name, _, set := strings.Cut(change, "=")
-		kept := out[:0]
-		for _, pair := range out {
-			if !strings.HasPrefix(pair, name+"=") {
-				kept = append(kept, pair)
-			}
-		}
-		if out = kept; set {
-			out = append(out, change)
-		}
-	}
-	return out
-}
-
-// attend serves the running agent until it ends. The error is errOver, or that of ctx.
-func (r *run) attend(ctx context.Context, guard <-chan time.Time) (exit harness.Exit, err error) {
-	beat := time.NewTicker(beatEvery)
-	defer beat.Stop()
-	lines := r.agent.lines
-	for {
-		select {
-		case l, ok := <-lines:
-			if lines = r.agent.lines; !ok {
-				lines = nil // the agent closed its output and still runs
-				continue
-			}
-			r.read(l)
-		case entries := <-r.inbox:
-			r.hear(ctx, entries)
-		case err := <-r.answer():
-			r.took(err)
-			r.hear(ctx, nil)
-		case exit := <-r.agent.exited:
-			if r.settled && r.stop != nil && exit.Signal != 0 {
-				exit.Code, exit.Signal = 0, 0 // it had done its work and only did not exit
-			}
-			return exit, nil
-		case <-r.stop:
-			killTree(r.agent.pid, "")
-		case <-guard:
-			r.overtime = true
-			r.interrupt()
-		case <-beat.C:
-			r.askEarly(true)
-			r.tooLate(time.Now())
-			r.refusedAt = 0
-			r.hear(ctx, nil)
-			r.beat()
-		case <-r.post.over:
-			return exit, errOver
-		case <-ctx.Done():
-			return exit, ctx.Err()
-		}
-	}
-}
-
-// readRest reads the output that the agent wrote before it ended.
-func (r *run) readRest() {
-	late := time.After(outputWithin)
-	for {
-		select {
-		case l, ok := <-r.agent.lines:
-			if !ok {
-				return
-			}
-			r.read(l)
-		case entries := <-r.inbox:
-			r.learn(entries)
-		case <-late:
-			r.agent.abandon()
-			return
-		}
-	}
-}
-
-// hear reads new entries, and gives the messages to an agent that accepts them while it works.
-func (r *run) hear(ctx context.Context, entries []entry.Entry) {
-	was := r.cancelled
-	r.learn(entries)
-	if r.cancelled && !was {
-		r.interrupt()
-		return
-	}
-	if r.steers() {
-		r.steer()
-		r.take(ctx)
-	}
-}
-
-// interrupt asks the agent to stop, and has it killed after stopWithin.
-func (r *run) interrupt() {
-	if r.stop != nil && !r.settled {
-		return
-	}
-	r.turn("stopping")
-	switch input, signal := r.reader.Interrupt(); {
-	case input != nil:
-		r.agent.input.write(input)
-	case signal != 0:
-		signalAgent(r.agent.pid, signal)
-	}
-	r.stop = time.After(stopWithin)
-}
-
-// read reads a line of the agent's output.
-func (r *run) read(l line) {
-	for _, e := range r.reader.Line(l.text, l.cut) {
-		r.event(e)
-	}
-}
-
-func (r *run) event(e harness.Event) {
-	if e.Session != "" && e.Session != r.session {
-		r.session = e.Session
-		_ = r.keepSession() // otherwise it is rebuilt
-	}
-	if e.Message != nil {
-		r.add(e.Message)
-	}
-	if e.Chunk != nil {
-		r.post.chunk(r.delta(), *e.Chunk)
-	}
-	if e.Tool != "" {
-		r.lastTool = entry.Clip(e.Tool, 100)
-		r.turn("tool")
-	}
-	if e.ToolDone {
-		r.turn("thinking")
-	}
-	if e.Waiting != "" {
-		r.answers++
-		r.post.chunk(r.delta(), entry.PiChunk{Kind: "retry", Text: e.Waiting})
-		r.turn("waiting")
-	}
-	if e.Input != nil {
-		r.agent.input.write(e.Input)
-	}
-	if e.Ask != nil {
-		r.early = append(r.early, *e.Ask)
-		r.askEarly(false)
-	}
-	if e.Unask != "" {
-		r.unask(e.Unask)
-	}
-	if e.Settled && !r.settled {
-		r.settled = true
-		r.agent.input.end()
-		if r.stop == nil {
-			r.stop = time.After(settleWithin)
-		}
-	}
-}
-
-// delta returns the id for deltas of the current answer.
-func (r *run) delta() string {
-	return entry.RunEntryID(r.Epoch, r.spool.index()) + "~" + entry.StepCall(1, r.answers)
 }
 
 // turn changes the phase that heartbeats report. A change is posted at once.
@@ -562,4 +137,37 @@ func (r *run) turn(phase string) {
 func (r *run) beat() {
 	r.post.heartbeat(fmt.Sprintf("run.%d.beat.%d", r.Epoch, r.beats), entry.Heartbeat{Epoch: r.Epoch, Phase: r.phase, LastTool: r.lastTool, Through: r.queue.Through()})
 	r.beats++
+}
+
+// maxRecord limits a post, in bytes. It is below the door's limit for an entry.
+const maxRecord = 3 << 20
+
+// put spools an entry.
+func (r *run) put(id string, p interface{ Type() string }, last bool) {
+	record, err := r.door.record(id, r.author, time.Now(), p.Type(), p)
+	if err != nil || len(record) > maxRecord {
+		record, err = r.door.record(id, r.author, time.Now(), p.Type(), tooLarge(p))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arbe-runner: an entry cannot be written:", err)
+		return
+	}
+	r.spool.add(record, last)
+}
+
+// tooLarge returns a replacement for an entry that is too large even without its long texts.
+func tooLarge(p interface{ Type() string }) any {
+	const note = "[this is too large to be kept]"
+	switch m := p.(type) {
+	case entry.PiAssistant:
+		m.Content = []entry.PiBlock{entry.PiText(note)}
+		if m.StopReason == entry.PiToolUse {
+			m.StopReason = entry.PiStopped
+		}
+		return m
+	case entry.PiToolResult:
+		m.Content = []entry.PiBlock{entry.PiText(note)}
+		return m
+	}
+	return p
 }

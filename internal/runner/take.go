@@ -19,15 +19,6 @@ import (
 // maxRefusals is how often the door may refuse at one log position before the messages are left to the next run.
 const maxRefusals = 5
 
-// taking is a request to the door to take messages.
-type taking struct {
-	ids   []string
-	texts []string
-	read  int64
-	// said receives the door's answer.
-	said chan error
-}
-
 // steers reports whether the agent accepts messages while it works.
 func (r *run) steers() bool {
 	return r.harness.Info().Steer && !r.cancelled && !r.overtime && !r.settled

@@ -20,9 +20,6 @@ import (
 const (
 	// inputPiece is how many bytes of input one call sends.
 	inputPiece = 256 << 10
-	// stayEvery is how often a reader or writer that waits for something else reports that it is still there. The server
-	// takes one that does not call for a minute to be gone.
-	stayEvery = 10 * time.Second
 	// writeGrace is how long Run waits for a writer after its context has ended. A writer that is a pipe may block forever,
 	// and Run must not.
 	writeGrace = time.Second
@@ -72,13 +69,6 @@ func (e *WriteError) Error() string {
 // Unwrap returns the writer's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// RunOption changes how [Client.Run] behaves.
-type RunOption interface{ applyRun(*run) }
-
-type runOption func(*run)
-
-func (o runOption) applyRun(r *run) { o(r) }
-
 // WithStdin gives the command an input. Bytes that Run has read from stdin are lost if the command does not read them. A
 // goroutine reads stdin. If stdin blocks, that goroutine may end after Run has returned: when stdin returns. By default, the
 // command's input is empty.
@@ -104,21 +94,6 @@ func OnEvent(f func(*arbev1.TailResponse) error) RunOption {
 
 // WithTail changes how Run follows the thread.
 func WithTail(opts ...TailOption) RunOption { return runOption(func(r *run) { r.tail = opts }) }
-
-// run is one call of Run.
-type run struct {
-	client         *Client
-	req            *arbev1.RunCommandRequest
-	stdin          io.Reader
-	separate       bool
-	stdout, stderr io.Writer
-	started        func(*arbev1.RunCommandResponse)
-	event          func(*arbev1.TailResponse) error
-	tail           []TailOption
-	terminal       *Terminal
-	joins          bool   // the command is already running
-	reader         string // the id of this reader, if it joins
-}
 
 // newRun returns a run with the given options.
 func newRun(c *Client, req *arbev1.RunCommandRequest, opts []RunOption) *run {
@@ -373,27 +348,6 @@ func (r *run) writeInput(ctx context.Context) {
 		}
 		if end {
 			return
-		}
-	}
-}
-
-// again repeats a call until it succeeds, ctx ends, or repeating it cannot help. It must be harmless to repeat the call,
-// because a call that failed may have had its effect.
-func (r *run) again(ctx context.Context, call func() error) error {
-	for delay := defaultMinDelay; ; delay = min(2*delay, defaultMaxDelay) {
-		err := call()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case hopeless(err):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(delay):
 		}
 	}
 }
