@@ -1,7 +1,8 @@
 -- Owner: internal/artifact. Artifacts and the rows of their bytes.
 
 -- name: BlobUse :one
--- The bytes of the artifacts of the house, and of all houses of the person to whom it belongs, and the number of uploads in progress.
+-- The bytes of the house's artifacts, the bytes of all houses of the person to whom the house belongs, and the number of
+-- uploads in progress in the house.
 select
   coalesce((select sum(b.size) from blobs b where b.house_id = @house_id and exists (select from artifacts a where a.blob_id = b.id)), 0)::bigint as bytes,
   person_artifact_bytes(@house_id) as person_bytes,
@@ -11,7 +12,7 @@ select
 insert into blobs (house_id) values (@house_id) returning id;
 
 -- name: LockHouseBlobs :exec
--- One transaction of a person's houses at a time adds bytes, so that the quotas are exact.
+-- Lets one transaction at a time add bytes to the houses of a person, so that the quotas are exact.
 select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || p.person, 0)) from persons_of(array[@house_id::text]) p;
 
 -- name: LockBlobOf :one
@@ -25,11 +26,11 @@ update blobs set sha256 = @sha256, size = @size where id = @id and sha256 is nul
 select discard_upload(@id)::bool;
 
 -- name: StreamOfThread :one
--- Keeps the log until the transaction ends.
+-- The lock keeps the log from being deleted until the transaction ends.
 select s.id from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id where t.id = @thread_id for key share;
 
 -- name: InsertArtifact :one
--- No row: the id is already used.
+-- Returns no row if the id is already used.
 insert into artifacts (id, house_id, kind, label, external_id, mime_type, byte_ref, blob_id, agent_id, thread_id, stream_id, run_id, resource_id, metadata)
 values (coalesce(nullif(@id::text, ''), generate_short_id()), @house_id, @kind, sqlc.narg(label), sqlc.narg(external_id), sqlc.narg(mime_type), sqlc.narg(byte_ref),
   sqlc.narg(blob_id), sqlc.narg(agent_id), sqlc.narg(thread_id), sqlc.narg(stream_id), sqlc.narg(run_id), sqlc.narg(resource_id), @metadata)
@@ -40,8 +41,8 @@ returning id;
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id where a.id = @id;
 
 -- name: AttachableArtifacts :many
--- Those of some artifacts that messages of a thread may name: with bytes, and of the thread itself or, unless own_only, of
--- the house and no thread.
+-- The given artifacts, as far as messages of a thread may name them. These have bytes, and belong to the thread itself or,
+-- unless own_only is set, to the house and no thread.
 select sqlc.embed(a), b.sha256, b.size::bigint as size from artifacts a join blobs b on b.id = a.blob_id
 where a.id = any (@ids::text[]) and a.house_id = @house_id
   and (a.thread_id = @thread_id or a.thread_id is null and a.stream_id is null and not @own_only::bool);
@@ -55,9 +56,10 @@ order by a.created_at desc, a.id desc
 limit @max_rows;
 
 -- name: MatchArtifacts :many
--- ListArtifacts of those whose ids begin with the match, if it has at least four characters, and those whose label it is.
--- Each kind is read from its own index: with an "or" the planner would read all artifacts of the house. So it might for
--- the prefix if that part were in order and limited, because it cannot know how few ids have the prefix.
+-- ListArtifacts for the artifacts whose ids begin with the match, if it has at least four characters, or whose label equals
+-- it. Each part is read from its own index: with an "or", the planner would read all artifacts of the house. The part for
+-- the prefix has no order and no limit, because with them the planner, which cannot know how few ids have the prefix, might
+-- read all artifacts, too.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.id = any (array(
   (select p.id from artifacts p

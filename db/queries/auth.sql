@@ -29,7 +29,7 @@ insert into login_sessions (hash, agent_id, expires_at) values (@hash, @agent_id
 delete from login_sessions where hash = @hash;
 
 -- name: InsertAPIKey :one
--- No row: the id is already used.
+-- Returns no row if the id is already used.
 insert into api_keys (id, agent_id, house_id, name, hash, expires_at)
 values (@id, @agent_id, sqlc.narg(house_id), @name, @hash, sqlc.narg(expires_at))
 on conflict (id) do nothing
@@ -42,19 +42,20 @@ order by created_at, id
 limit @max_rows;
 
 -- name: ListAPIKeysForAllHouses :many
--- Keys of the current agent.
+-- The current agent's keys that are valid for all of its houses.
 select * from api_keys
 where agent_id = current_agent() and house_id is null and (created_at, id) > (@after_time::timestamptz, @after_id::text)
 order by created_at, id
 limit @max_rows;
 
 -- name: RevokeAPIKeyForAllHouses :execrows
--- A key of the current agent. It keeps the time of its first revocation.
+-- Revokes a key of the current agent. A revoked key keeps the time of its first revocation.
 update api_keys set revoked_at = coalesce(revoked_at, now())
 where id = @id and agent_id = current_agent() and house_id is null;
 
 -- name: RevokeAPIKeyByHash :execrows
--- The key with this hash, if it also has this id; an empty id is any. It keeps the time of its first revocation.
+-- Revokes the key with this hash, provided that it has this id; an empty id matches every key. A revoked key keeps the time
+-- of its first revocation.
 update api_keys set revoked_at = coalesce(revoked_at, now())
 where hash = @hash and @key_id::text in ('', id);
 
@@ -62,7 +63,7 @@ where hash = @hash and @key_id::text in ('', id);
 update api_keys set revoked_at = now() where id = @id and revoked_at is null;
 
 -- name: RevokeAPIKeys :exec
--- The agent's keys of one name: a program that creates a new key for itself revokes its old ones.
+-- Revokes the agent's keys of one name. A program that creates a new key for itself thus revokes its old ones.
 update api_keys set revoked_at = now() where agent_id = @agent_id and name = @name and revoked_at is null;
 
 -- name: RecordAPIKeyUse :exec
@@ -72,15 +73,15 @@ select note_api_keys_used(@hashes::bytea[], @times::timestamptz[]);
 select a.kind from members m join agents a on a.id = m.agent_id where m.house_id = @house_id and m.agent_id = @agent_id;
 
 -- name: KeepRole :one
--- The role of a member, who keeps it until the transaction ends. No row: the agent is not in the house.
+-- The role of a member, locked until the transaction ends. Returns no row if the agent is not in the house.
 select role from members where house_id = @house_id and agent_id = @agent_id for share;
 
 -- name: FirstHouses :many
--- The current agent's two oldest houses, which is enough to see whether there is only one.
+-- The current agent's two oldest houses, enough to see whether it has more than one.
 select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2;
 
 -- name: TokenFacts :one
--- The facts in a thread token: the thread's token epoch, and since when the agent is in its house.
+-- The facts that a thread token states: the thread's token epoch and run, and when the agent joined its house.
 select t.token_epoch, t.status, thread_runs(t.status) as runs, t.agent_id, t.run_epoch, m.joined_at from threads t
 join members m on m.house_id = t.house_id and m.agent_id = @agent_id
 where t.id = @thread_id;
@@ -93,15 +94,15 @@ select id, sealed from signing_keys order by created_at desc, id desc;
 select pg_advisory_xact_lock(hashtext('arbe.signing_keys'));
 
 -- name: AddSigningKey :exec
--- Unless there is one younger than this many seconds.
+-- Adds the key unless another one is younger than this many seconds.
 insert into signing_keys (sealed) select @sealed
 where not exists (select from signing_keys where created_at > now() - make_interval(secs => @younger_than::float8));
 
 -- name: DropSigningKeys :exec
--- Keys that a newer one replaced at least this many seconds ago.
+-- Deletes the keys that a newer one replaced at least this many seconds ago.
 delete from signing_keys k where exists (
   select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => @since::float8));
 
 -- name: UseTicket :one
--- Whether it was not used before.
+-- Uses a ticket, and reports whether it was unused.
 select use_ticket(@id::text, @expires_at::timestamptz)::boolean;

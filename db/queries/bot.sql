@@ -4,11 +4,11 @@
 insert into agents (id, kind, runtime, name) values (@id, 'bot', @runtime::text, @name::text);
 
 -- name: InsertBotMember :exec
--- It joins after whoever created the house in the same transaction.
+-- clock_timestamp makes the bot join after whoever created the house in the same transaction.
 insert into members (house_id, agent_id, role, joined_at) values (@house_id, @agent_id, 'member', clock_timestamp());
 
 -- name: InsertBot :execrows
--- No row: a bot of the house has this handle, or one that looks like it.
+-- Affects no row if a bot of the house has this handle or one that looks like it.
 insert into bots (house_id, agent_id, handle, instructions, model, think, tools, ask, limits)
 values (@house_id, @agent_id, @handle, @instructions, @model, @think, @tools, @ask, @limits)
 on conflict (house_id, looks) do nothing;
@@ -19,8 +19,8 @@ from bots b join agents a on a.id = b.agent_id
 where b.house_id = @house_id and b.agent_id = @agent_id;
 
 -- name: LockBotMember :exec
--- Before the bot, its policies and the log are locked: whoever removes a member locks the log before what belongs to the
--- member, and the two could deadlock.
+-- Taken before the locks on the bot, its policies and the log. The removal of a member locks the log before what belongs to
+-- the member, so without this lock the two could deadlock.
 select from members where house_id = @house_id and agent_id = @agent_id for update;
 
 -- name: LockBot :one
@@ -35,11 +35,11 @@ from bots b join agents a on a.id = b.agent_id
 where b.house_id = @house_id and b.handle = @handle;
 
 -- name: BotLooks :one
--- The bot whose handle looks like one in the form of bots.looks.
+-- The bot whose handle looks like the given one, which has the form of bots.looks.
 select agent_id, handle from bots where house_id = @house_id and looks = @looks;
 
 -- name: ListBots :many
--- Ordered by handle, after one; an empty one is before the first.
+-- Ordered by handle, after the given handle; an empty handle starts with the first bot.
 select sqlc.embed(b), coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = @house_id and b.handle collate "C" > @after_handle::text
@@ -58,7 +58,7 @@ where house_id = @house_id and agent_id = @agent_id;
 update agents set name = @name::text where id = @id;
 
 -- name: BotDoer :one
--- The name of an agent that changes a bot.
+-- The name of the agent that changes a bot.
 select coalesce(name, '')::text as name from agents where id = @id;
 
 -- name: RosterVersion :one
@@ -84,7 +84,7 @@ select * from activation_policies where id = @id and house_id = @house_id for up
 delete from activation_policies where id = @id and house_id = @house_id;
 
 -- name: ListPolicies :many
--- The policies of one bot, or of all bots of the house if none is given, oldest first.
+-- The policies of one bot, or of all bots of the house if agent_id is null, oldest first.
 select * from activation_policies
 where house_id = @house_id and (sqlc.narg(agent_id)::uuid is null or agent_id = sqlc.narg(agent_id))
 order by created_at, id;

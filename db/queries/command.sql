@@ -4,7 +4,7 @@
 insert into server_calls (id, house_id, question) values (@id, @house, @question);
 
 -- name: ServerQuestion :one
--- No row: the caller no longer waits.
+-- Returns no row if the caller no longer waits.
 select question from server_calls where id = @id;
 
 -- name: AnswerServer :exec
@@ -14,5 +14,5 @@ update server_calls set answer = @answer where id = @id;
 select answer from server_calls where id = @id;
 
 -- name: EndServerCall :exec
--- It also deletes the calls of servers that were killed while they waited.
+-- Also deletes the calls of servers that were killed while they waited.
 delete from server_calls where id = @id or asked_at < now() - interval '10 minutes';

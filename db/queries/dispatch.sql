@@ -13,11 +13,11 @@ select stream_id::bigint as stream_id, house_id::text as house_id, stream::text 
 select decide_idle(@streams::bigint[], @behind::bigint[], @upto::bigint[]);
 
 -- name: Decide :execrows
--- No row: another server decided, or the thread was deleted.
+-- Affects no row if another server decided first, or if the thread was deleted.
 update decisions set decided = @upto::bigint where stream_id = @stream and decided = @behind::bigint;
 
 -- name: Decided :one
--- No row: there is no such thread.
+-- Returns no row if the thread does not exist.
 select decided from decisions where house_id = @house_id and thread_id = @thread_id;
 
 -- name: RegisterServer :exec
@@ -27,7 +27,7 @@ insert into servers (key) values (@key) on conflict (key) do nothing;
 delete from servers where key = @key;
 
 -- name: ListServers :many
--- long_dead: its leftovers were collected more than an hour ago.
+-- long_dead: the server was marked dead more than an hour ago.
 select key, (dead_at is not null)::bool as dead, coalesce(dead_at < now() - interval '1 hour', false)::bool as long_dead from servers;
 
 -- name: MarkServerDead :exec
@@ -41,14 +41,14 @@ select seq::bigint as seq, id::text as id, author::text as author, payload::json
 from chats_between(@stream, @behind, @upto, sqlc.narg(handles)::text[], @most);
 
 -- name: Place :one
--- What a decision about a thread needs to know. No row: there is no such thread.
+-- The facts for a decision about a thread. Returns no row if the thread does not exist.
 select s.id as stream_id, coalesce(t.parent_agent_id::text, '')::text as direct, coalesce(t.agent_id::text, '')::text as driver,
   coalesce(t.answering_agent_id::text, '')::text as answering, t.answering_decided as settled, coalesce(t.people::text[], '{}')::text[] as people, h.roster
 from threads t join houses h on h.id = t.house_id join streams s on s.house_id = t.house_id and s.name = t.stream_id
 where t.house_id = @house_id and t.id = @id;
 
 -- name: FirstChat :one
--- The id of the first chat of a stream. No row: nobody has said anything.
+-- The id of the first chat of a stream. Returns no row if nobody has said anything.
 select id from entries where stream_id = @stream and type = 'chat' and author_agent_id is not null order by seq limit 1;
 
 -- name: IndexNext :many
@@ -65,5 +65,5 @@ insert into file_edits (house_id, turn_id, call_id, step, path, before, after, r
 values (@house_id, @turn_id, @call_id, @step, @path, sqlc.narg(before), @after, @result) on conflict do nothing;
 
 -- name: ForgetFileEdits :exec
--- The results of earlier steps are in the log.
+-- Deletes the edits of earlier steps, whose results are in the log.
 delete from file_edits where turn_id = @turn_id and step <> @step;

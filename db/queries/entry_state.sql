@@ -1,13 +1,13 @@
 -- Owner: internal/entrystate.
 
 -- name: LastChat :one
--- The last message of an agent in a thread after a position.
+-- The last message that an agent wrote in a thread after a position.
 select e.seq, e.id, e.payload::text as payload from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.seq > @behind and e.type = 'chat' and e.author_agent_id = @author::uuid
 order by e.seq desc limit 1;
 
 -- name: ChatEdit :one
--- An edited or deleted message.
+-- The edit or deletion of a message. Returns no row if it was neither edited nor deleted.
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at from chat_edits c
 where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entry_id;
 
@@ -15,13 +15,13 @@ where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entr
 select count(*) from chat_edits where house_id = @house_id and thread_id = @thread_id and text is null;
 
 -- name: ChatEdits :many
--- The edited and deleted messages among the entries at some positions.
+-- The edits and deletions of the messages at the given positions.
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at
 from chat_edits c join streams s on s.id = c.stream_id
 where s.house_id = @house_id and s.name = @stream and c.seq = any(@seqs::bigint[]) order by c.seq;
 
 -- name: PutChatEdit :exec
--- A null text deletes the message. edit is the position of the entry that says so.
+-- A null text deletes the message. edit is the position of the entry that records the change.
 insert into chat_edits as c (house_id, thread_id, stream_id, seq, entry_id, text, edits)
 select s.house_id, @thread_id, s.id, @seq, @entry_id, sqlc.narg(text), case when sqlc.narg(text)::text is null then '{}' else array[@edit::bigint] end
 from streams s where s.house_id = @house_id and s.name = @stream
@@ -38,13 +38,14 @@ from chat_edits c join streams s on s.id = c.stream_id join streams f on f.house
 where s.house_id = @house_id and s.name = @source and c.seq <= @upto;
 
 -- name: Reactions :many
--- The reactions to the entries at some positions, the first to react first. Many entries with very many reactions have some of them.
+-- The reactions to the entries at the given positions, by entry and then by who reacted first. The limit cuts the result if
+-- many entries have very many reactions.
 select r.seq, r.agent_id, r.emoji from reactions r join streams s on s.id = r.stream_id
 where s.house_id = @house_id and s.name = @stream and r.seq = any(@seqs::bigint[]) and r.emoji <> '{}'
 order by r.seq, r.began_at, r.agent_id limit 20000;
 
 -- name: ReactionsTo :many
--- The rows of all members who have reacted to an entry, also of those who have taken everything back.
+-- The rows of all members who have ever reacted to an entry, including those who have removed all their reactions.
 select r.agent_id, r.emoji, r.changes from reactions r join streams s on s.id = r.stream_id
 where s.house_id = @house_id and s.name = @stream and r.seq = @seq;
 

@@ -1,11 +1,11 @@
 -- Owner: internal/gateway.
 
 -- name: RootOfThread :one
--- The entry of a person from which a thread followed. Empty: a person made it.
+-- The entry of a person from which a thread follows; empty if a person created the thread.
 select coalesce(root, '')::text from threads where id = @id;
 
 -- name: MoneyLacks :one
--- The limit that leaves no room for a call that may cost so much; empty if there is room.
+-- The limit that leaves no room for a call of this cost; empty if there is room.
 select money_lacks(@micros, @installation, @person)::text;
 
 -- name: BeginRunCall :one
@@ -14,7 +14,7 @@ values (@house_id, @thread_id, @epoch, @agent_id, @root, @model, now() + make_in
 returning id;
 
 -- name: EndRunCall :exec
--- Records the end of a call once, and adds it to what its house spent on the day.
+-- Records the end of a call, and adds its cost to the day's spending of its house. A repeated call changes nothing.
 with ended as (
   update run_calls set ended_at = now(), outcome = @outcome, status = @status, stop = @stop, input = @input, output = @output, cache_read = @cache_read, cache_write = @cache_write,
     cost_micros = @cost_micros, cost_known = @cost_known, estimated = @estimated, charged_micros = @charged_micros, reserved_micros = 0
@@ -27,7 +27,7 @@ on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_
   own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
 
 -- name: RunsUsed :many
--- What the calls of some runs of a thread used that have ended.
+-- What the ended calls of the given runs of a thread used.
 select epoch, coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
   coalesce(sum(cache_write), 0)::bigint as cache_write, coalesce(sum(cost_micros), 0)::bigint as cost_micros,
   coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
@@ -35,7 +35,7 @@ from run_calls where house_id = @house_id and thread_id = @thread_id and epoch =
 group by epoch;
 
 -- name: TreeSpent :one
--- What the models of a thread and of all threads below it cost, as far as that is known.
+-- The cost of the model calls of a thread and of all threads below it, as far as it is known.
 with recursive tree as (
   select threads.id from threads where threads.id = @thread_id
   union
@@ -48,7 +48,7 @@ select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(
 ) c;
 
 -- name: LastRunCall :one
--- The call of a run that began last, of one model if that is named. No row: it made none.
+-- The call that a run began last, among the calls of one model if model is not empty. Returns no row if there is none.
 select * from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch
   and (@model::text = '' or model = @model::text)
 order by id desc limit 1;

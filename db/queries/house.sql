@@ -4,12 +4,12 @@
 select generate_short_id();
 
 -- name: LockHousesOf :exec
--- One transaction at a time creates a house for an agent, so that the limit holds exactly.
+-- Lets one transaction at a time create a house for an agent, so that the limit is exact.
 select pg_advisory_xact_lock(hashtextextended('arbe.houses_of/' || @agent_id::text, 0));
 
 -- name: HouseStanding :one
--- What decides whether an agent may create a house: how many belong to them, whether they are in one, whether they own the
--- first one, and whether there is any.
+-- What decides whether an agent may create a house: how many houses belong to the agent, whether it is in any house,
+-- whether it owns the first house of the installation, and whether any house exists.
 select owned::int as owned, member::bool as member, operator::bool as operator, any_house::bool as any_house from house_standing(@agent_id::uuid);
 
 -- name: InsertHouse :exec
@@ -62,7 +62,7 @@ left join bots b on b.house_id = current_house() and b.agent_id = a.id
 where a.id = @id;
 
 -- name: LockMember :one
--- The role of a member, locked until the transaction ends. No row: the agent is not in the house.
+-- The role of a member, locked until the transaction ends. Returns no row if the agent is not in the house.
 select role from members where house_id = @house_id and agent_id = @agent_id for share;
 
 -- name: LockOwners :many
@@ -98,17 +98,17 @@ order by i.created_at, i.id
 limit @max_rows;
 
 -- name: FindInvite :one
--- Used before the house is known; see invite_of.
+-- Runs before the house is known; see invite_of.
 select invite_id::text as invite_id, house_id::text as house_id, house_name::text as house_name, role::text as role,
   invited_by::text as invited_by, expires_at::timestamptz as expires_at, status::text as status
 from invite_of(@hash);
 
 -- name: TakeInvite :execrows
--- Uses an invite up, for one of several concurrent attempts. No row: it cannot be used.
+-- Uses up an invite. Of several concurrent attempts, one succeeds. Affects no row if the invite cannot be used.
 update invites set used_at = now() where id = @id and used_at is null and revoked_at is null and expires_at > now();
 
 -- name: RevokeInvite :one
--- No row: there is no such invite. revoked is false if it had already ended.
+-- Returns no row if the invite does not exist. revoked is false if it had already ended.
 with found as (select * from invites i where i.id = @id for update),
   revoked as (
     update invites i set revoked_at = now() from found
@@ -120,5 +120,5 @@ select role, note, exists (select from revoked)::boolean as revoked from found;
 update invites set revoked_at = now() where house_id = @house_id and created_by = @agent_id and used_at is null and revoked_at is null;
 
 -- name: DeleteEndedInvites :exec
--- Invites of a house that ended long ago.
+-- Deletes the invites of a house that expired more than 30 days ago.
 delete from invites where house_id = @house_id and expires_at < now() - interval '30 days';

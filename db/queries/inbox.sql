@@ -1,7 +1,7 @@
 -- Owner: internal/inbox.
 
 -- name: Needs :many
--- The threads that need a member, the latest first, and how many there are. Nothing else counts them.
+-- The threads that need a member, latest first, and their total number. This is the only query that counts them.
 with mine as (
   select n.thread_id, n.kind, n.first_seq, n.last_seq, n.at from notices n where n.house_id = @house_id and n.agent_id = @agent_id
   union all
@@ -22,7 +22,8 @@ from page p join threads t on t.house_id = @house_id and t.id = p.thread_id
 order by p.at desc, p.thread_id;
 
 -- name: Readings :many
--- How far a member has read some threads, and how much others said there since: at most @most, among the last @span entries.
+-- How far a member has read the given threads, and how many messages of others are unread there: at most @most, among the
+-- last @span entries.
 select t.id, coalesce(r.seq, 0)::bigint as seq, coalesce(r.muted, false)::bool as muted,
   u.n::int as unread
 from threads t
@@ -43,7 +44,7 @@ where t.house_id = @house_id and t.id = any (@ids::text[])
 order by t.id;
 
 -- name: MarkRead :execrows
--- No row: they had read as far before, or the thread ends earlier.
+-- Affects no row if the member had already read that far, or to the end of the thread.
 insert into readings as r (house_id, agent_id, thread_id, seq)
 select t.house_id, @agent_id, t.id, least(@seq::bigint, (select max(e.seq) from entries e where e.stream_id = s.id))
 from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -54,7 +55,7 @@ on conflict (house_id, agent_id, thread_id) do update set seq = excluded.seq whe
 delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and last_seq <= @seq;
 
 -- name: Mute :exec
--- A thread that they had not opened counts as read, because nobody mutes what they still want to read.
+-- A thread that the member has not opened then counts as read, because nobody mutes what they still want to read.
 insert into readings as r (house_id, agent_id, thread_id, seq, muted)
 select t.house_id, @agent_id, t.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0), @muted
 from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -65,21 +66,21 @@ on conflict (house_id, agent_id, thread_id) do update set muted = excluded.muted
 select add_notices(@thread_id::text, @agents::uuid[], @kind::text, @seq::bigint);
 
 -- name: Mention :one
--- What a thread mentions a member for, and how far they have read it. No row: nothing.
+-- The first and the last entry of a thread that mention a member, and how far the member has read it. Returns no row if no
+-- entry mentions them.
 select n.first_seq, n.last_seq, coalesce((select r.seq from readings r where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0)::bigint as read
 from notices n where n.house_id = @house_id and n.agent_id = @agent_id and n.thread_id = @thread_id and n.kind = 'mention';
 
 -- name: DropMention :execrows
--- No row: somebody has mentioned them again meanwhile.
+-- Affects no row if somebody has mentioned the member again meanwhile.
 delete from notices where house_id = @house_id and agent_id = @agent_id and thread_id = @thread_id and kind = 'mention' and last_seq = @last_seq;
 
 -- name: PeopleOfHouse :many
--- The people of a house.
 select a.id, coalesce(a.name, '')::text as name from members m join agents a on a.id = m.agent_id
 where m.house_id = @house_id and a.kind = 'human' order by m.joined_at, a.id limit @most;
 
 -- name: DirectThreads :many
--- The direct messages of a person, the latest first, with the names of whom they are with.
+-- The open direct messages of a person, latest first, each with the agent on the other side.
 select t.id, coalesce(t.name, '')::text as name, coalesce(a.id::text, '')::text as agent_id, coalesce(a.name, '')::text as agent_name, coalesce(a.kind, '')::text as agent_kind, t.active_at
 from threads t left join agents a on a.id = case when t.parent_agent_id = @agent_id::uuid and cardinality(t.people) = 2
   then (select p from unnest(t.people) p where p <> @agent_id::uuid limit 1) else t.parent_agent_id end

@@ -23,7 +23,7 @@ on conflict (house_id, name) do nothing;
 select close_own_stream(@id);
 
 -- name: UpdateStream :exec
--- What an append changes besides the entries.
+-- Changes what an append changes besides the entries.
 update streams set
   last_stream_seq = coalesce(sqlc.narg(last_stream_seq), last_stream_seq),
   expires_at = case when ttl_seconds is null then expires_at else now() + make_interval(secs => ttl_seconds) end

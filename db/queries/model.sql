@@ -1,4 +1,4 @@
--- Owner: internal/model. The places with models that houses add, and which model a house uses by default.
+-- Owner: internal/model. The model endpoints that houses add, and the default model of a house.
 
 -- name: ModelOfHouse :one
 select default_model from houses where id = @house_id;
@@ -16,7 +16,8 @@ update houses set default_model = @model where id = @house_id;
 select * from model_endpoints where house_id = @house_id order by created_at, name;
 
 -- name: LockModelEndpoints :exec
--- One transaction at a time changes those of a house, because it chooses the name of a secret that no other one has.
+-- Lets one transaction at a time change the model endpoints of a house, because the transaction may choose an unused name
+-- for a secret.
 select pg_advisory_xact_lock(hashtextextended('arbe.model_endpoints/' || @house_id::text, 0));
 
 -- name: PutModelEndpoint :exec
@@ -31,8 +32,8 @@ delete from model_endpoints where house_id = @house_id and name = @name;
 select bot_asks()::boolean;
 
 -- name: ModelsOfBots :many
--- The models that the bots of a house name; empty for its default. Coding agents that name none are left out: every house has
--- them, whether or not anybody delegates to them.
+-- The models of the bots of a house; empty for the house's default. Coding agents without a model of their own are left out:
+-- every house has them, whether or not anybody delegates to them.
 select b.handle, b.model from bots b join agents a on a.id = b.agent_id
 where b.house_id = @house_id and (b.model <> '' or a.runtime = 'arbe') order by b.handle collate "C";
 

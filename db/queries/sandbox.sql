@@ -27,7 +27,7 @@ update environments set rebuilds = rebuilds + 1 where id = @id returning *;
 delete from environments where id = @id;
 
 -- name: DefaultEnvironment :one
--- The environment of a thread's sandbox: the thread's own, otherwise its house's. Empty: neither.
+-- The environment of a thread's sandbox: the thread's own, otherwise its house's default; empty if it has neither.
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id
 where t.id = @thread_id;
@@ -38,7 +38,8 @@ values (@house_id, @environment_id, @provider, @own_account, @ephemeral, sqlc.na
 returning *;
 
 -- name: ReplacementOf :one
--- What replaces a sandbox for one thread, or for all if that is empty: the one that is ready, or otherwise the one that is being built.
+-- The sandbox that replaces another one for one thread, or for all threads if replaces_for is empty. A live replacement comes
+-- before one that is being built.
 select * from sandboxes
 where replaces = @replaces::text and coalesce(replaces_for, '') = @replaces_for::text and status <> 'dead'
 order by status = 'live' desc, created_at desc
@@ -58,7 +59,7 @@ order by created_at desc, id desc
 limit @max_rows;
 
 -- name: SandboxUses :many
--- Direct messages are counted, and not named.
+-- thread_count includes direct messages; the lists of threads do not.
 select s.id, e.name as environment_name, t.used_at, t.saved_at, coalesce(t.disk_bytes, 0)::bigint as disk_bytes, (select count(*) from threads r where r.sandbox_id = s.id)::int as thread_count,
   array(select r.id from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_ids,
   array(select coalesce(r.name, '') from threads r where r.sandbox_id = s.id and r.parent_agent_id is null order by r.active_at desc, r.id limit 5)::text[] as thread_names
@@ -69,7 +70,7 @@ where s.house_id = @house_id and s.id = any (@ids::text[]);
 select * from sandboxes where house_id = @house_id and status = 'live' order by created_at desc, id desc limit @max_rows;
 
 -- name: MatchSandboxes :many
--- ListSandboxes of those whose ids begin with a prefix.
+-- ListSandboxes for the sandboxes whose ids begin with a prefix.
 select * from sandboxes
 where house_id = @house_id and id ~>=~ @prefix::text and id ~<~ (@prefix::text || chr(127))
   and (created_at, id) < (@before_time::timestamptz, @before_id::text) and (@provider::text = '' or provider = @provider)
@@ -87,34 +88,34 @@ update sandboxes set status = 'live', provider_ref = @provider_ref::text, machin
 update sandboxes set status = 'dead', destroyed_at = now() where id = @id and status <> 'dead';
 
 -- name: DeleteSandbox :exec
--- For a sandbox that was never created. Its threads then have none.
+-- For a sandbox whose creation failed. Its threads then have no sandbox.
 delete from sandboxes where id = @id;
 
 -- name: ForgetDeadSandboxes :exec
--- The threads of a deleted sandbox then have none.
+-- The threads of the deleted sandboxes then have no sandbox.
 delete from sandboxes where environment_id = @environment_id and status = 'dead';
 
 -- name: TouchMachine :exec
 insert into machines (id) values (@id) on conflict (id) do update set seen_at = now();
 
 -- name: MachineUnseen :one
--- For how many seconds no server of a machine has reported; 0 for an unknown machine.
+-- How many seconds ago a server of a machine last reported; 0 for an unknown machine.
 select coalesce(extract(epoch from now() - (select seen_at from machines where id = @id)), 0)::float8;
 
 -- name: ThreadMachine :one
--- The machine of the live sandbox that a thread is on; empty for none.
+-- The machine of a thread's live sandbox; empty if there is none.
 select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = @id and s.status = 'live'), '')::text;
 
 -- name: SandboxTree :one
 select * from sandbox_trees where sandbox_id = @sandbox_id;
 
 -- name: TouchTree :exec
--- A sandbox that is gone is left alone.
+-- Does nothing if the sandbox no longer exists.
 insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_id, now() from sandboxes s where s.id = @sandbox_id
 on conflict (sandbox_id) do update set used_at = now();
 
 -- name: RecordBoot :exec
--- The sandbox counts as used, because somebody waits for it.
+-- The sandbox counts as used now, because somebody waits for it.
 insert into sandbox_trees (sandbox_id, house_id, commits, used_at, saved_at, saved, steps)
 values (@sandbox_id, @house_id, @commits, now(), sqlc.narg(saved_at), @saved, @steps)
 on conflict (sandbox_id) do update set used_at = now(), commits = excluded.commits, saved_at = excluded.saved_at, saved = excluded.saved, steps = excluded.steps;
@@ -124,7 +125,7 @@ insert into sandbox_trees (sandbox_id, house_id, saved_at, saved) values (@sandb
 on conflict (sandbox_id) do update set saved_at = excluded.saved_at, saved = excluded.saved;
 
 -- name: RecordDisks :exec
--- What sandboxes take up, by their ids.
+-- Records the disk space of sandboxes.
 update sandbox_trees t set disk_bytes = v.bytes from (select unnest(@ids::text[]) as id, unnest(@bytes::bigint[]) as bytes) v
 where t.sandbox_id = v.id and t.disk_bytes <> v.bytes;
 
@@ -133,7 +134,7 @@ insert into house_disks (house_id, machine_id, cached_bytes, most_bytes) values 
 on conflict (house_id, machine_id) do update set cached_bytes = excluded.cached_bytes, most_bytes = excluded.most_bytes, measured_at = now();
 
 -- name: HouseDisk :one
--- What a house takes up on all machines, and the most that it may on one.
+-- The disk space that a house uses on all machines, and the most that it may use on one.
 select coalesce((select sum(t.disk_bytes) from sandbox_trees t join sandboxes s on s.id = t.sandbox_id where s.house_id = @house_id and s.status = 'live'), 0)::bigint as sandboxes,
   coalesce(sum(d.cached_bytes), 0)::bigint as cached, coalesce(max(d.most_bytes), 0)::bigint as most
 from house_disks d where d.house_id = @house_id and d.measured_at > now() - interval '10 minutes';
@@ -153,7 +154,7 @@ select has_secret(@name)::boolean;
 select house_id::text, name::text from houses_with_secrets(@names::text[], @most::int);
 
 -- name: OwnSandboxes :many
--- Those in the house's own account at some drivers that are not dead, newest first.
+-- The house's sandboxes that are not dead and are in its own account at one of the given drivers, newest first.
 select * from sandboxes where house_id = @house_id and own_account and provider = any (@providers::text[]) and status <> 'dead'
 order by created_at desc, id desc
 limit @max_rows;

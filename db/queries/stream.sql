@@ -12,8 +12,7 @@ from streams s where s.house_id = @house_id and s.name = @name and s.deleted_at 
 select id::bigint as id, tail::bigint as tail from stream_tails(@ids::bigint[]);
 
 -- name: ReadForward :many
--- The first rows of a range. It ends early with the row that exceeds max_bytes, so that a page of large entries stays
--- small.
+-- The first rows of a range. The page ends with the row that reaches max_bytes, so that a page of large entries stays small.
 select seq, id, author_agent_id, type, payload, ts from (
   select e.*, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = @stream_id and seq > @after and seq < @before
@@ -44,7 +43,7 @@ where bytes_before < @max_bytes::bigint
 order by seq;
 
 -- name: PickBackward :many
--- The last rows of such a range, last first.
+-- PickForward, but returns the last rows of the range, last first.
 select seq, id, author_agent_id, type, payload, ts from (
   select e.*, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = @stream_id and seq > @after and seq < @before
@@ -55,7 +54,7 @@ where bytes_before < @max_bytes::bigint
 order by seq desc;
 
 -- name: GetEntry :one
--- An entry of the stream's own or an inherited one.
+-- An entry of the stream itself, or one that it inherited.
 select seq, id, author_agent_id, type, payload, ts from entries
 where stream_id = @stream_id and id = @id
 union all
@@ -63,7 +62,7 @@ select i.seq, i.id, i.author_agent_id, i.type, i.payload, i.ts from inherited_en
 limit 1;
 
 -- name: AppendEntries :many
--- One row per draft, in their order. An empty author stands for arbe itself.
+-- Returns one row per draft, in the order of the drafts. An empty author stands for arbe itself.
 select stream_id::bigint as stream_id, seq::bigint as seq, id::text as id,
   coalesce(author_agent_id::text, '')::text as author, type::text as type, payload::json as payload, ts::timestamptz as ts
 from append_entries(@stream, @ids::text[],

@@ -1,7 +1,7 @@
 -- Owner: internal/subscription.
 
 -- name: LockSubscriptionStreams :exec
--- Prevents new streams while a subscription looks at the existing ones.
+-- Keeps streams from being created while a subscription looks at the existing ones.
 select pg_advisory_xact_lock(hashtext('arbe.subscriptions'), hashtext(@house_id));
 
 -- name: InsertSubscription :execrows
@@ -10,7 +10,7 @@ values (@house_id, @name, @spec, @base_url, @kind, sqlc.narg(matching), interval
 on conflict (house_id, name) do nothing;
 
 -- name: CountSubscriptions :one
--- The size of a house's subscriptions, read under LockSubscriptionStreams.
+-- The numbers of a house's subscriptions, patterns and explicit links. The caller holds LockSubscriptionStreams.
 select count(*) as subscriptions, count(matching) as patterns,
   (select count(*) from subscription_streams l where l.house_id = @house_id and l.explicit) as links
 from subscriptions where subscriptions.house_id = @house_id;
@@ -27,7 +27,7 @@ select name from subscriptions where id = @id;
 delete from subscriptions where house_id = @house_id and name = @name;
 
 -- name: LinkMatching :exec
--- The existing streams that match, from their end on.
+-- Links the existing streams that match the pattern. The subscription starts at their present ends.
 insert into subscription_streams (subscription_id, house_id, stream, matched, acked)
 select sub.id, s.house_id, s.name, true, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)
 from subscriptions sub join streams s on s.house_id = sub.house_id and s.name ~ sub.matching
@@ -41,7 +41,7 @@ from unnest(@streams::text[]) n
 on conflict (subscription_id, stream) do update set explicit = true;
 
 -- name: UnlinkStream :exec
--- A link that the pattern also matches stays; otherwise it is deleted.
+-- A link stays if the pattern also matches the stream. Otherwise it is deleted.
 update subscription_streams set explicit = false where subscription_id = @subscription_id and stream = @stream;
 
 -- name: SubscriptionTails :many
@@ -60,18 +60,18 @@ update subscriptions set generation = generation + 1, wake_id = 'w_' || replace(
 where id = @id;
 
 -- name: HoldWake :exec
--- A holder holds the wake until the lease ends. A wake without a holder waits to be claimed.
+-- Sets the holder of a wake, who holds it until the lease ends. A wake without a holder waits to be claimed.
 update subscriptions set holder = sqlc.narg(holder), token_hash = sqlc.narg(token_hash),
   lease_until = case when sqlc.narg(holder)::text is null then null else now() + lease end
 where id = @id and generation = @generation;
 
 -- name: HoldCall :exec
--- A webhook holds the wake while it is called.
+-- Makes the webhook the holder of the wake while it is called.
 update subscriptions set holder = 'webhook', token_hash = @token_hash where id = @id and generation = @generation;
 
 -- name: EndCall :exec
--- The webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until the lease
--- ends.
+-- Records that the webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until
+-- the lease ends.
 update subscriptions set calling_until = null,
   lease_until = case when generation = @generation and kind = 'webhook' and wake_id is not null then now() + lease else lease_until end
 where id = @id;
@@ -84,13 +84,13 @@ update subscriptions set wake_id = null, holder = null, token_hash = null, lease
 where id = @id;
 
 -- name: FailWake :exec
--- The delivery failed: the wake begins again after a pause.
+-- Records that a delivery failed. The wake begins again after a pause.
 update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = attempts + 1, calling_until = null,
   next_attempt_at = now() + interval '1 millisecond' * @pause_ms::bigint
 where id = @id and generation = @generation;
 
 -- name: AckStream :execrows
--- Acknowledges at most up to the stream's end.
+-- Affects no row if the subscription has no such stream, or if the position is past the stream's end.
 update subscription_streams l set acked = greatest(l.acked, @seq)
 where l.subscription_id = @subscription_id and l.stream = @stream
   and @seq <= (select max(t.tail) from subscription_tails(@subscription_id) t where t.stream = @stream);

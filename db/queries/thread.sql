@@ -1,7 +1,7 @@
 -- Owner: internal/thread.
 
 -- name: InsertThread :one
--- No row: the id is already used.
+-- Returns no row if the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
   forked_from_id, forked_at_seq, root, asked_by, answering_agent_id, answering_decided, people)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
@@ -11,24 +11,26 @@ on conflict (id) do nothing
 returning id;
 
 -- name: LockThreadsOfRoot :exec
--- One transaction at a time creates a thread with a root, so that their limit holds exactly.
+-- Lets one transaction at a time create a thread with this root, so that the limit of threads per root is exact.
 select pg_advisory_xact_lock(hashtextextended('arbe.threads_of_root/' || @house_id::text || '/' || @root::text, 0));
 
 -- name: ThreadsOfRoot :one
--- How many threads bots created because of one entry of a person.
+-- How many threads bots created because of an entry of a person, the root.
 select count(*) from threads where house_id = @house_id and root = @root;
 
 -- name: GetThread :one
 select * from thread_heads where id = @id;
 
 -- name: LockThread :exec
--- The caller reads the thread afterwards, because a statement that waits for a lock sees what was committed before it began.
+-- The caller reads the thread in a later statement, because a statement that waits for a lock sees only what was committed
+-- before the statement began.
 select id from threads where id = @id for update;
 
 -- name: ListThreads :many
--- Without those that are direct messages of other people; shared leaves out all direct messages. Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
--- from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
--- queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
+-- Pinned threads come first (latest pin first), then the others by last activity. The page starts after the given position.
+-- Direct messages of other people are left out; with shared, so are the agent's own. The page is read from the index
+-- threads_order. A filter would make the planner choose another plan, so filtered lists have their own queries. The
+-- subquery selects the page before anything is joined to it, whatever row counts the planner expects.
 select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
@@ -40,7 +42,7 @@ where t.id = any (array(
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc;
 
 -- name: FilterThreads :many
--- ListThreads with filters; an empty filter matches everything.
+-- ListThreads with filters. An empty filter matches every thread.
 select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
@@ -56,7 +58,7 @@ where t.id = any (array(
 order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc;
 
 -- name: ListForks :many
--- ListThreads of the forks of one thread.
+-- ListThreads for the forks of one thread.
 select * from thread_heads t
 where t.forked_from_id = @forked_from_id::text and (t.people is null or current_agent() = any (t.people))
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
@@ -65,7 +67,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 limit @max_rows;
 
 -- name: MatchThreads :many
--- The ids of those that begin with a prefix, and of those that have a name. An empty prefix matches no id.
+-- The ids of the threads whose ids begin with a prefix or whose name equals a name. An empty prefix matches no thread.
 (select p.id from threads p
   where p.house_id = @house_id and @prefix::text <> '' and p.id ~>=~ @prefix::text and p.id ~<~ (@prefix::text || chr(127))
     and (p.people is null or current_agent() = any (p.people))
@@ -74,15 +76,15 @@ union
 (select n.id from threads n where n.house_id = @house_id and n.name = @name::text and (n.people is null or current_agent() = any (n.people)) limit @max_rows);
 
 -- name: ForkedThreads :many
--- Those of the given threads that have forks.
+-- The given threads that have forks.
 select distinct forked_from_id::text from threads where forked_from_id = any (@ids::text[]);
 
 -- name: ParentThreads :many
--- Those of the given threads that have children.
+-- The given threads that have children.
 select distinct parent_thread_id::text from threads where parent_thread_id = any (@ids::text[]);
 
 -- name: SomeThreads :many
--- Those of the given threads that exist.
+-- The given threads, as far as they exist.
 select * from thread_heads where id = any (@ids::text[]);
 
 -- name: TouchThreads :many
@@ -101,33 +103,36 @@ where id = @id;
 update threads set status = @status where id = @id;
 
 -- name: BeginRun :one
--- Its thread runs from now on. The caller has read the row under its lock.
+-- Starts a run of a thread, and returns its epoch. The caller has read the row under its lock.
 update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at = now(), heartbeat_at = null, run_from = @run_from,
   run_entries = 0, run_bytes = 0, run_ended_at = null, run_doing = null, run_tool = null, run_result = null, run_cost = 0, run_cost_unknown = false
 where id = @id returning run_epoch;
 
 -- name: MoveRun :execrows
--- What the runner of a run says of itself. No row: the run is over. Nothing goes back.
+-- Records what the runner of a run reports. No number decreases. Affects no row if the run is over.
 update threads set heartbeat_at = now(), run_through = greatest(run_through, least(@through::bigint, @tail::bigint)),
   run_entries = run_entries + @entries::bigint, run_bytes = run_bytes + @bytes::bigint,
   run_doing = @doing::text, run_tool = coalesce(nullif(@tool::text, ''), run_tool), run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool
 where id = @id and status = 'running' and run_epoch = @epoch;
 
 -- name: EndRunAt :exec
--- What was said until now was said to the run that ends: whoever ends it sees to it.
+-- Ends the run of a thread. Messages up to tail count as said to this run, so they start no other one; whoever ends the run
+-- takes care of them.
 update threads set run_through = greatest(run_through, @through::bigint), run_from = @tail, run_ended_at = now(), run_result = nullif(@result::text, ''),
   run_cost = greatest(run_cost, @cost::bigint), run_cost_unknown = @cost_unknown::bool, awaited_until = null, overdue = false
 where id = @id;
 
 -- name: BeginsRun :one
--- Whether one of some messages may begin a run. Postgres cannot look into a payload whose texts it cannot represent, so it is searched.
+-- Whether one of the messages at the given positions may begin a run. The payload is searched as text, because Postgres
+-- cannot parse one whose strings it cannot represent.
 select exists (
   select from entries e join streams s on s.id = e.stream_id
   where s.house_id = @house_id and s.name = @stream and e.seq = any(@seqs::bigint[])
     and e.payload::text not like '%"run":{%' and e.payload::text not like '%"confined":true%');
 
 -- name: QueueEntries :many
--- What says what waits for a thread's agent, behind a position. It leaves out texts, because only their entries count.
+-- The entries after a position that determine which messages wait for a thread's agent. The texts of messages are left out,
+-- because they do not matter for that.
 select e.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.ts,
   (case e.type when 'chat' then '{}' when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
 from entries e join streams s on s.id = e.stream_id
@@ -141,7 +146,7 @@ from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.seq = @seq;
 
 -- name: SaidEntry :one
--- An entry of a thread by its id, and whether it is a message that was cancelled while it waited.
+-- An entry of a thread by its id. cancelled: it is a message that was cancelled while it waited.
 select e.seq, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload::text as payload,
   (e.type = 'chat' and exists (
     select from entries c where c.stream_id = e.stream_id and c.seq > e.seq
@@ -150,33 +155,35 @@ from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.id = @id;
 
 -- name: TakeQueue :exec
--- Nothing that was said up to a position waits for the agent any more. Nothing goes back.
+-- Records that no message up to a position waits for the agent any more. The position never decreases.
 update threads set run_through = greatest(run_through, @through::bigint) where id = @id;
 
 -- name: LockChildren :exec
--- One transaction at a time ends a run below a thread, so that of the last two one sees that nothing else runs.
+-- Lets one transaction at a time end a run below a thread, so that the last one sees that nothing else runs.
 select pg_advisory_xact_lock(hashtextextended('arbe.children/' || @parent_thread_id::text, 0));
 
 -- name: RunningThreads :many
 select running_threads.id::text as id, running_threads.house_id::text as house_id from running_threads(@after_id::text, @max_rows::int);
 
 -- name: BusyChildren :one
--- How many of the threads that were delegated from a thread have not ended.
+-- How many threads that were delegated from a thread have not ended.
 select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by is not null and status in ('idle', 'running');
 
 -- name: AwaitedBeside :one
--- How many of the threads that an agent delegated from a thread have not ended, and are waited for; beside one.
+-- How many threads that an agent delegated from a thread have not ended and are still waited for, not counting the thread
+-- beside.
 select count(*) from threads where parent_thread_id = @parent_thread_id and asked_by = @asked_by and status in ('idle', 'running') and not overdue and id <> @beside::text;
 
 -- name: AwaitRun :exec
--- Who delegated a thread waits for the end of its run from now on.
+-- Sets how long the agent that delegated a thread waits for the end of its run, from now on.
 update threads set awaited_until = now() + make_interval(secs => @seconds::float8), overdue = false where id = @id;
 
 -- name: OverdueThreads :many
 select overdue_threads.id::text as id, overdue_threads.house_id::text as house_id from overdue_threads(@max_rows::int);
 
 -- name: EndWait :execrows
--- Nobody waits for the end of a thread's run any more. No row: its time has not passed, or somebody else has done this.
+-- Records that nobody waits for the end of a thread's run any more. Affects no row if the time to wait has not passed, or if
+-- this was already recorded.
 update threads set overdue = true where id = @id and not overdue and awaited_until <= now();
 
 -- name: RunningBelow :many
@@ -189,7 +196,7 @@ with recursive below as (
 select below.id from below where below.status = 'running';
 
 -- name: ThreadDepth :one
--- How many threads are above a thread.
+-- How many ancestors a thread has.
 with recursive above as (
   select t.id, t.parent_thread_id, 0 as depth from threads t where t.id = @id
   union all
@@ -204,12 +211,12 @@ update threads set token_epoch = default where id = @id;
 update threads set sandbox_id = @sandbox_id where id = @id;
 
 -- name: RepointThreads :many
--- Every thread on one sandbox moves to another, together.
+-- Moves all threads on a sandbox to another one, in one statement.
 update threads set sandbox_id = @to_sandbox::text where house_id = @house_id and sandbox_id = @from_sandbox::text
 returning stream_id;
 
 -- name: RepointThread :many
--- One thread moves from a sandbox to another.
+-- Moves one thread from a sandbox to another one.
 update threads set sandbox_id = @to_sandbox::text where id = @id and sandbox_id = @from_sandbox::text
 returning stream_id;
 
@@ -235,37 +242,37 @@ select id from threads where sandbox_id = @sandbox_id::text;
 select exists (select from houses where primary_thread_id = @id::text);
 
 -- name: LockDirect :exec
--- One transaction at a time looks for a direct message to an agent, or creates one.
+-- Lets one transaction at a time look for a direct message in a house, or create one.
 select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || @house_id::text, 0));
 
 -- name: DirectThread :one
--- The latest open direct message of some people to an agent, or, if it is among them, between them. A fork of one is another
--- conversation.
+-- The latest open direct message of the given people to an agent or, if the agent is among them, between these people.
+-- Forks do not count, because a fork is another conversation.
 select id from threads
 where house_id = @house_id and coalesce(people, '{}') = coalesce(@people::uuid[], '{}') and (parent_agent_id = @agent_id::uuid or @agent_id::uuid = any (people) and parent_agent_id = any (people))
   and status = 'open' and forked_at_seq is null
 order by created_at desc, id desc limit 1;
 
 -- name: KindOfAgent :one
--- No row: the transaction's scope does not see this agent.
+-- Returns no row if the transaction's scope does not see the agent.
 select agents.kind from agents where agents.id = @id;
 
 -- name: PrimaryThread :one
 select coalesce(primary_thread_id, '')::text as id from houses where id = @house_id;
 
 -- name: SettleAnswering :exec
--- The first message of a thread settles which bot answers in it, unless a person has, or it is the house's own, driven, a direct
--- message or a fork.
+-- Settles which bot answers in a thread; its first message does so. Changes nothing if that is settled, or if the thread is
+-- the house's primary thread, driven, a direct message or a fork.
 update threads set answering_agent_id = @agent_id::uuid, answering_decided = true
 where threads.id = @id and not answering_decided and agent_id is null and parent_agent_id is null and forked_at_seq is null
   and not exists (select from houses h where h.primary_thread_id = threads.id);
 
 -- name: TakesTurns :one
--- Whether a bot of a house takes turns in threads. No row: the house has no such bot.
+-- Whether a bot of a house takes turns in threads. Returns no row if the house has no such bot.
 select coalesce(a.runtime = 'arbe', false)::bool from bots b join agents a on a.id = b.agent_id where b.house_id = @house_id and b.agent_id = @agent_id;
 
 -- name: NameOfAgent :one
--- No row: the transaction's scope does not see this agent.
+-- Returns no row if the transaction's scope does not see the agent.
 select coalesce(name, '')::text as name from agents where agents.id = @id;
 
 -- name: CountUnsearchable :one
@@ -274,13 +281,13 @@ from decisions d left join search_cursors c on c.stream_id = d.stream_id
 where d.house_id = @house_id;
 
 -- name: FindEntries :many
--- The latest entries of the transaction's house that have all words of a query of Postgres and are as the filters say.
+-- The latest entries of the transaction's house that match a text search query of Postgres and the filters.
 select thread_id::text as thread_id, thread_name::text as thread_name, seq::bigint as seq, id::text as id, type::text as type, author::text as author,
   author_name::text as author_name, author_kind::text as author_kind, payload::json as payload, ts::timestamptz as ts
 from find_entries(@words::text, @author::text, @thread::text, sqlc.narg(types)::text[], @failed::boolean, sqlc.narg(after)::timestamptz, sqlc.narg(before)::timestamptz, @most::int);
 
 -- name: NamedThreads :many
--- The threads whose names have a text, the latest first.
+-- The threads whose names contain a text in any case, latest first.
 select t.id, coalesce(t.name, '')::text as name from threads t
 where t.house_id = @house_id and t.name is not null and strpos(lower(t.name), lower(@part::text)) > 0
   and (t.people is null or current_agent() = any (t.people)) order by t.active_at desc limit @most;

@@ -1,14 +1,15 @@
 -- Owner: internal/turn.
 
 -- name: InsertTurn :one
--- No row: the bot has an active turn in the thread.
+-- Returns no row if the bot has an active turn in the thread.
 insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs, asked_think)
 values (@house_id, @thread_id, @agent_id, @entry_id, @reason, sqlc.narg(policy_id), sqlc.narg(tools), @chain, @root, @status, sqlc.narg(due_at), array[@entry_id::text], array[@seq::bigint], @asked_think)
 on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
 -- name: SteerTurn :one
--- The turn's chain is the longest of those that led to it. Its root changes when a person speaks (fresh). No row: the bot has no active turn in the thread.
+-- Passes an entry to a bot's active turn. The turn's chain is the longest of those that led to it. Its root changes when a
+-- person speaks (fresh). Returns no row if the bot has no active turn in the thread.
 update turns set chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
   tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
@@ -18,8 +19,9 @@ where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id a
 returning id;
 
 -- name: PostponeTurn :one
--- An ambient turn waits again. Any other one begins no later than before, and makes an ambient one begin in any case. No row:
--- the bot has no delayed turn in the thread.
+-- Passes an entry to a bot's delayed turn. An ambient turn waits again from now on; another one begins no later than before.
+-- If the turn is ambient and the entry has another reason, the turn gets that reason, so that it begins in any case.
+-- Returns no row if the bot has no delayed turn in the thread.
 update turns set attempts = 0, chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
   due_at = case when reason = 'ambient' then @due_at when @reason::text = 'ambient' then due_at else least(due_at, @due_at) end,
   entry_id = case when reason = 'ambient' and @reason::text <> 'ambient' then @entry_id::text else entry_id end,
@@ -33,7 +35,7 @@ where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id a
 returning id, due_at;
 
 -- name: HurryTurn :one
--- No row: the bot has no delayed turn in the thread.
+-- Passes an entry to a bot's delayed turn, and ends the delay. Returns no row if the bot has no delayed turn in the thread.
 update turns set status = 'queued', due_at = null, attempts = 0, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
   tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
@@ -43,13 +45,14 @@ where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id a
 returning id;
 
 -- name: TryTurn :one
--- Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
--- the turn is not delayed any more, or for longer.
+-- Counts an attempt to decide whether a delayed turn begins, and sets when the next attempt may be made if this one fails.
+-- Returns no row if the turn is no longer delayed, or is delayed until another time.
 update turns set attempts = attempts + 1, due_at = @again where id = @id and status = 'delayed' and due_at = @due_at
 returning *;
 
 -- name: DecideTurn :one
--- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+-- Ends the delay of a turn: it is queued or skipped. Returns no row if the turn is no longer delayed, or is delayed until
+-- another time.
 update turns set status = @status, due_at = null, attempts = 0, reserved_micros = 0, ended_at = case when @status = 'skipped' then now() end
 where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
@@ -58,39 +61,39 @@ returning id;
 select * from turns where id = @id;
 
 -- name: BeginTurn :one
--- No row: the turn has ended, or is delayed.
+-- Returns no row if the turn has ended or is delayed.
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
   waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = @id and ended_at is null and status <> 'delayed'
 returning *;
 
 -- name: StepTurn :execrows
--- Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
--- ended.
+-- Counts a step. Steps and attempts together only grow while a turn runs, so they identify one attempt. Affects no row if
+-- the turn was begun again or has ended.
 update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0, waits = 0, tries = 0, failing_since = null, failure = '', failure_kind = '' where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: WaitTurn :execrows
--- Records that the provider of the turn's model did not answer. With due_at, the server that works on the turn leaves it
--- until then. No row: the turn was begun once more elsewhere, or has ended.
+-- Records that the provider of the turn's model did not answer. With due_at, the server leaves the turn until then. Affects
+-- no row if the turn was begun again or has ended.
 update turns set tries = @tries, failing_since = @since, failure = @failure, failure_kind = @failure_kind, due_at = sqlc.narg(due_at), reserved_micros = 0, fallback = @fallback, own_after = sqlc.narg(own_after),
   waits = waits + (sqlc.narg(due_at)::timestamptz is not null)::int, deaths = greatest(deaths - (sqlc.narg(due_at)::timestamptz is not null)::int, 0)
 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: SurviveTurn :exec
--- Forgets the deaths of the servers that worked on the turn before this one.
+-- Forgets the deaths of servers that worked on the turn before this one.
 update turns set deaths = 1 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: LeaveTurn :exec
--- The server that works on the turn comes back from it.
+-- Records that the server returned from the turn, so that this attempt does not count as a death.
 update turns set deaths = greatest(deaths - 1, 0) where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: EndTurn :one
--- No row: the turn was begun once more elsewhere, or has ended.
+-- Returns no row if the turn was begun again or has ended.
 update turns set status = @status, ended_at = now() where id = @id and steps = @steps and attempts = @attempts and ended_at is null
 returning *;
 
 -- name: AbandonTurn :exec
--- No entry is written that would say so to the thread's row.
+-- Ends a turn without an entry. It also updates the thread's row, which otherwise follows the entry.
 with abandoned as (
   update turns set status = 'failed', ended_at = now() where turns.id = @id and ended_at is null returning id, house_id, thread_id
 )
@@ -98,7 +101,7 @@ update threads t set running_id = null, running_agent = null, running_since = nu
 where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id;
 
 -- name: RequestStop :one
--- No row: the turn has ended.
+-- Returns no row if the turn has ended.
 update turns set stopped_by = coalesce(stopped_by, @by) where id = @id and ended_at is null
 returning *;
 
@@ -106,23 +109,23 @@ returning *;
 select * from turns where house_id = @house_id and thread_id = @thread_id and ended_at is null order by created_at;
 
 -- name: ActiveTurnsOf :many
--- Those of a bot, in all threads of its house.
+-- The active turns of a bot in all threads of its house.
 select * from turns where house_id = @house_id and agent_id = @agent_id and ended_at is null order by created_at;
 
 -- name: LastTurns :many
--- What each bot does in a thread: whether it has a turn that is active or delayed, and when its last turn ended, or was asked for if
--- it has not ended. Turns that ended and are older than a day are left out.
+-- What each bot does in a thread: whether it has an active or a delayed turn, and when its last turn ended or, if it has not
+-- ended, was created. Ended turns that were created more than a day ago are left out.
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,
   max(coalesce(ended_at, created_at))::timestamptz as last
 from turns where house_id = @house_id and thread_id = @thread_id and (ended_at is null or created_at > now() - interval '1 day')
 group by agent_id;
 
 -- name: ChainOf :one
--- How many turns led to a chat of a bot, and the entry of a person from which they followed. No row: no turn wrote it.
+-- How many turns led to a turn, and the entry of a person from which they follow. Returns no row if the turn does not exist.
 select chain, root from turns where id = @id;
 
 -- name: InsertModelCall :exec
--- Records a call once, and adds it to what its house spent on the day.
+-- Records a call, and adds its cost to the day's spending of its house. A repeated call changes nothing.
 with new as (
   insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, charged_micros)
   values (@house_id, @thread_id, @turn_id, @id, @agent_id, @model, @input, @output, @cache_read, @cache_write, @cost_micros, @cost_known, @estimated, @charged_micros)
@@ -141,40 +144,41 @@ select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigin
 from model_calls where turn_id = @turn_id;
 
 -- name: DayUsed :one
--- What a house used since midnight UTC, and how much of that was spent in one of its threads.
+-- What a house has spent since midnight UTC, and how much of that in one of its threads.
 select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
   coalesce(sum(charged_micros + own_micros) filter (where thread_id = @thread_id::text), 0)::bigint as thread,
   coalesce(sum(charged_micros), 0)::bigint as charged, coalesce(bool_or(cost_unknown), false)::bool as cost_unknown, coalesce(sum(calls), 0)::bigint as calls
 from spending where house_id = @house_id and day = (now() at time zone 'utc')::date;
 
 -- name: RootUsed :one
--- What all turns and runs cost that follow from one entry of a person.
+-- The cost of all turns and runs that follow from one entry of a person.
 select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from turns t join model_calls c on c.turn_id = t.id
     where t.house_id = @house_id and t.root = @root), 0)
   + coalesce((select sum(greatest(r.cost_micros, r.charged_micros)) from run_calls r where r.house_id = @house_id and r.root = @root), 0))::bigint;
 
 -- name: LockRoot :exec
--- One transaction at a time adds to what follows from an entry of a person, so that the limits hold exactly.
+-- Lets one transaction at a time add to what follows from an entry of a person, so that the limits are exact.
 select pg_advisory_xact_lock(hashtextextended('arbe.root/' || @house_id::text || '/' || @root::text, 0));
 
 -- name: RootTurns :one
--- How many turns follow from an entry of a person, and when the first of them was asked for.
+-- How many turns follow from an entry of a person, and when the first of them was created; now if there are none.
 select count(*)::int as turns, coalesce(min(created_at), now())::timestamptz as since from turns where house_id = @house_id and root = @root;
 
 -- name: WaitingTurns :one
 select of_thread::int as of_thread, of_house::int as of_house, of_person::int as of_person from waiting_turns(@house_id, @thread_id, @most);
 
 -- name: ReserveCall :one
--- Reserves what a call of a model may cost. It returns the limit that leaves no room for it; empty if there is room.
+-- Reserves what a model call may cost. Returns the limit that leaves no room for the call; empty if there is room.
 select reserve_call(@turn_id, @micros, @installation, @person)::text;
 
 -- name: ChargedToday :one
--- What the models of the installation cost today, for all houses and for those of the person to whom the house belongs.
+-- What the installation's models cost today: for all houses, and for the houses of the person to whom the transaction's
+-- house belongs.
 select installation::bigint as installation, person::bigint as person from charged_today();
 
 -- name: ThreadSummary :one
--- Where bots begin to read a thread: its own latest row or, if it has none and is a fork, that of the thread it was forked
--- from, as of the fork. No row: they read it from its first entry.
+-- The summary from which bots begin to read a thread: the latest of the thread itself or, if it has none and is a fork, the
+-- latest that its source had at the fork. Returns no row if bots read the thread from its first entry.
 with recursive line (id, upto, depth) as (
   select @thread_id::text, 9223372036854775807::bigint, 0
   union all
@@ -187,35 +191,35 @@ select s.*, l.depth::int as depth from line l
 order by l.depth, s.version desc limit 1;
 
 -- name: InsertThreadSummary :execrows
--- No row: there is this version already.
+-- Affects no row if this version exists.
 insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
 values (@house_id, @thread_id, @version, @begins, @summary, @model, sqlc.narg(agent_id), @unread, @tail)
 on conflict do nothing;
 
 -- name: ForgetSummaries :exec
--- Those that may have an entry in them.
+-- Deletes the summaries that may cover an entry.
 delete from thread_summaries where house_id = @house_id and thread_id = @thread_id and begins > @seq;
 
 -- name: HadTurns :one
--- Whether a bot has read this thread before a turn, or the thread that it was forked from.
+-- Whether a bot may have read this thread before a turn: another turn made a step, or the thread is a fork.
 select (exists (select from turns t where t.house_id = @house_id and t.thread_id = @thread_id and t.id <> @turn_id and t.steps + (t.status = 'answered')::int > 0)
   or exists (select from threads f where f.house_id = @house_id and f.id = @thread_id and f.forked_from_id is not null))::bool as had;
 
 -- name: LockAttempt :one
--- Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
+-- Locks a turn for the server that works on it. Returns no row if the turn was begun again or has ended.
 select id from turns where id = @id and steps = @steps and attempts = @attempts and ended_at is null for update;
 
 -- name: LockTurn :one
 select * from turns where id = @id for update;
 
 -- name: ParkTurn :one
--- Leaves a turn to wait for people.
+-- Lets a turn wait for people. Returns no row if the turn was begun again, has ended or was stopped.
 update turns set status = 'asking', due_at = @due_at::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
 where id = @id and steps = @steps and attempts = @attempts and ended_at is null and stopped_by is null
 returning *;
 
 -- name: UnparkTurn :one
--- No row: the turn does not wait for people.
+-- Queues a turn that waits for people. Returns no row if the turn does not.
 update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = @id and status = 'asking'
 returning id;

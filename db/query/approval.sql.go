@@ -24,7 +24,7 @@ type AnswerApprovalParams struct {
 	ID         string
 }
 
-// No row: it is not open any more.
+// Returns no row if the approval is no longer open.
 func (q *Queries) AnswerApproval(ctx context.Context, db DBTX, arg AnswerApprovalParams) (Approval, error) {
 	row := db.QueryRow(ctx, answerApproval,
 		arg.State,
@@ -79,8 +79,8 @@ type ApprovalLoadRow struct {
 	Refused  bool
 }
 
-// What may be too much for people: the open approvals of a thread and of its house, and the approvals that a turn or a run has
-// asked. And whether it has asked for exactly this call before, and was not given a yes.
+// Counts what the limits on approvals apply to: the open approvals of the house and of the thread, and all approvals that
+// the turn or run has requested. refused reports whether it has requested exactly this call before without being approved.
 func (q *Queries) ApprovalLoad(ctx context.Context, db DBTX, arg ApprovalLoadParams) (ApprovalLoadRow, error) {
 	row := db.QueryRow(ctx, approvalLoad,
 		arg.ThreadID,
@@ -113,8 +113,8 @@ type ApprovalsOfRow struct {
 	Stands   bool
 }
 
-// The approvals about some calls of a turn. closed: nobody works in their thread any more. due: it is too late to answer.
-// stands: the person who answered is still in the house.
+// The approvals of the given calls of a turn. closed: the thread has ended. due: the approval is open, but its time has
+// passed. stands: the person who answered, if any, is still in the house.
 func (q *Queries) ApprovalsOf(ctx context.Context, db DBTX, turnID *string, calls []string) ([]ApprovalsOfRow, error) {
 	rows, err := db.Query(ctx, approvalsOf, turnID, calls)
 	if err != nil {
@@ -172,7 +172,7 @@ type EndApprovalsParams struct {
 	Due      bool
 }
 
-// Ends open approvals of a turn or a run: all, one, or those that have expired.
+// Ends open approvals of a turn or a run: all of them, only that of one call, or only those that have expired.
 func (q *Queries) EndApprovals(ctx context.Context, db DBTX, arg EndApprovalsParams) ([]Approval, error) {
 	rows, err := db.Query(ctx, endApprovals,
 		arg.State,
@@ -227,7 +227,7 @@ type FirstExpiryRow struct {
 	ExpiresAt time.Time
 }
 
-// How many approvals of a turn are open, and when the first of them expires.
+// How many approvals of a turn are open, and when the first of them expires; now if none is open.
 func (q *Queries) FirstExpiry(ctx context.Context, db DBTX, turnID *string) (FirstExpiryRow, error) {
 	row := db.QueryRow(ctx, firstExpiry, turnID)
 	var i FirstExpiryRow
@@ -297,7 +297,7 @@ type InsertApprovalParams struct {
 	ExpiresAt time.Time
 }
 
-// No row: it was asked before.
+// Returns no row if the approval was requested before.
 func (q *Queries) InsertApproval(ctx context.Context, db DBTX, arg InsertApprovalParams) (Approval, error) {
 	row := db.QueryRow(ctx, insertApproval,
 		arg.HouseID,
@@ -338,7 +338,7 @@ const isDueOfRun = `-- name: IsDueOfRun :one
 select exists (select from approvals where house_id = $1 and thread_id = $2 and epoch = $3::bigint and state = 'open' and expires_at <= now())
 `
 
-// Whether nobody has answered in time what a run asked.
+// Whether a run has an open approval that nobody has answered in time.
 func (q *Queries) IsDueOfRun(ctx context.Context, db DBTX, houseID string, threadID string, epoch int64) (bool, error) {
 	row := db.QueryRow(ctx, isDueOfRun, houseID, threadID, epoch)
 	var exists bool
@@ -369,7 +369,7 @@ type ListApprovalsRow struct {
 	ThreadName string
 }
 
-// The open approvals of a house, or of one thread, the oldest first, after one.
+// The open approvals of a house or of one thread, oldest first, after the given position.
 func (q *Queries) ListApprovals(ctx context.Context, db DBTX, arg ListApprovalsParams) ([]ListApprovalsRow, error) {
 	rows, err := db.Query(ctx, listApprovals,
 		arg.HouseID,
@@ -431,8 +431,8 @@ const mayAnswer = `-- name: MayAnswer :one
 select (not bot_asks())::bool as person from members where house_id = $1 and agent_id = current_agent() for share
 `
 
-// Whether the transaction's agent is a person of the house, who cannot be removed from it until the transaction ends. No
-// row: they are not in it.
+// Whether the transaction's agent is a person. The lock keeps the agent from being removed from the house until the
+// transaction ends. Returns no row if the agent is not in the house.
 func (q *Queries) MayAnswer(ctx context.Context, db DBTX, houseID string) (bool, error) {
 	row := db.QueryRow(ctx, mayAnswer, houseID)
 	var person bool

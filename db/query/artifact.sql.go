@@ -30,8 +30,8 @@ type AttachableArtifactsRow struct {
 	Size     int64
 }
 
-// Those of some artifacts that messages of a thread may name: with bytes, and of the thread itself or, unless own_only, of
-// the house and no thread.
+// The given artifacts, as far as messages of a thread may name them. These have bytes, and belong to the thread itself or,
+// unless own_only is set, to the house and no thread.
 func (q *Queries) AttachableArtifacts(ctx context.Context, db DBTX, arg AttachableArtifactsParams) ([]AttachableArtifactsRow, error) {
 	rows, err := db.Query(ctx, attachableArtifacts,
 		arg.Ids,
@@ -90,7 +90,8 @@ type BlobUseRow struct {
 }
 
 // Owner: internal/artifact. Artifacts and the rows of their bytes.
-// The bytes of the artifacts of the house, and of all houses of the person to whom it belongs, and the number of uploads in progress.
+// The bytes of the house's artifacts, the bytes of all houses of the person to whom the house belongs, and the number of
+// uploads in progress in the house.
 func (q *Queries) BlobUse(ctx context.Context, db DBTX, houseID string) (BlobUseRow, error) {
 	row := db.QueryRow(ctx, blobUse, houseID)
 	var i BlobUseRow
@@ -237,7 +238,7 @@ type InsertArtifactParams struct {
 	Metadata   json.RawMessage
 }
 
-// No row: the id is already used.
+// Returns no row if the id is already used.
 func (q *Queries) InsertArtifact(ctx context.Context, db DBTX, arg InsertArtifactParams) (string, error) {
 	row := db.QueryRow(ctx, insertArtifact,
 		arg.ID,
@@ -354,7 +355,7 @@ const lockHouseBlobs = `-- name: LockHouseBlobs :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || p.person, 0)) from persons_of(array[$1::text]) p
 `
 
-// One transaction of a person's houses at a time adds bytes, so that the quotas are exact.
+// Lets one transaction at a time add bytes to the houses of a person, so that the quotas are exact.
 func (q *Queries) LockHouseBlobs(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockHouseBlobs, houseID)
 	return err
@@ -393,9 +394,10 @@ type MatchArtifactsRow struct {
 	Size     int64
 }
 
-// ListArtifacts of those whose ids begin with the match, if it has at least four characters, and those whose label it is.
-// Each kind is read from its own index: with an "or" the planner would read all artifacts of the house. So it might for
-// the prefix if that part were in order and limited, because it cannot know how few ids have the prefix.
+// ListArtifacts for the artifacts whose ids begin with the match, if it has at least four characters, or whose label equals
+// it. Each part is read from its own index: with an "or", the planner would read all artifacts of the house. The part for
+// the prefix has no order and no limit, because with them the planner, which cannot know how few ids have the prefix, might
+// read all artifacts, too.
 func (q *Queries) MatchArtifacts(ctx context.Context, db DBTX, arg MatchArtifactsParams) ([]MatchArtifactsRow, error) {
 	rows, err := db.Query(ctx, matchArtifacts,
 		arg.HouseID,
@@ -445,7 +447,7 @@ const streamOfThread = `-- name: StreamOfThread :one
 select s.id from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id where t.id = $1 for key share
 `
 
-// Keeps the log until the transaction ends.
+// The lock keeps the log from being deleted until the transaction ends.
 func (q *Queries) StreamOfThread(ctx context.Context, db DBTX, threadID string) (int64, error) {
 	row := db.QueryRow(ctx, streamOfThread, threadID)
 	var id int64

@@ -15,7 +15,7 @@ insert into signing_keys (sealed) select $1
 where not exists (select from signing_keys where created_at > now() - make_interval(secs => $2::float8))
 `
 
-// Unless there is one younger than this many seconds.
+// Adds the key unless another one is younger than this many seconds.
 func (q *Queries) AddSigningKey(ctx context.Context, db DBTX, sealed []byte, youngerThan float64) error {
 	_, err := db.Exec(ctx, addSigningKey, sealed, youngerThan)
 	return err
@@ -101,7 +101,7 @@ delete from signing_keys k where exists (
   select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => $1::float8))
 `
 
-// Keys that a newer one replaced at least this many seconds ago.
+// Deletes the keys that a newer one replaced at least this many seconds ago.
 func (q *Queries) DropSigningKeys(ctx context.Context, db DBTX, since float64) error {
 	_, err := db.Exec(ctx, dropSigningKeys, since)
 	return err
@@ -111,7 +111,7 @@ const firstHouses = `-- name: FirstHouses :many
 select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2
 `
 
-// The current agent's two oldest houses, which is enough to see whether there is only one.
+// The current agent's two oldest houses, enough to see whether it has more than one.
 func (q *Queries) FirstHouses(ctx context.Context, db DBTX) ([]string, error) {
 	rows, err := db.Query(ctx, firstHouses)
 	if err != nil {
@@ -148,7 +148,7 @@ type InsertAPIKeyParams struct {
 	ExpiresAt *time.Time
 }
 
-// No row: the id is already used.
+// Returns no row if the id is already used.
 func (q *Queries) InsertAPIKey(ctx context.Context, db DBTX, arg InsertAPIKeyParams) (ApiKey, error) {
 	row := db.QueryRow(ctx, insertAPIKey,
 		arg.ID,
@@ -178,7 +178,7 @@ const keepRole = `-- name: KeepRole :one
 select role from members where house_id = $1 and agent_id = $2 for share
 `
 
-// The role of a member, who keeps it until the transaction ends. No row: the agent is not in the house.
+// The role of a member, locked until the transaction ends. Returns no row if the agent is not in the house.
 func (q *Queries) KeepRole(ctx context.Context, db DBTX, houseID string, agentID string) (string, error) {
 	row := db.QueryRow(ctx, keepRole, houseID, agentID)
 	var role string
@@ -243,7 +243,7 @@ order by created_at, id
 limit $3
 `
 
-// Keys of the current agent.
+// The current agent's keys that are valid for all of its houses.
 func (q *Queries) ListAPIKeysForAllHouses(ctx context.Context, db DBTX, afterTime time.Time, afterID string, maxRows int32) ([]ApiKey, error) {
 	rows, err := db.Query(ctx, listAPIKeysForAllHouses, afterTime, afterID, maxRows)
 	if err != nil {
@@ -381,7 +381,8 @@ update api_keys set revoked_at = coalesce(revoked_at, now())
 where hash = $1 and $2::text in ('', id)
 `
 
-// The key with this hash, if it also has this id; an empty id is any. It keeps the time of its first revocation.
+// Revokes the key with this hash, provided that it has this id; an empty id matches every key. A revoked key keeps the time
+// of its first revocation.
 func (q *Queries) RevokeAPIKeyByHash(ctx context.Context, db DBTX, hash []byte, keyID string) (int64, error) {
 	result, err := db.Exec(ctx, revokeAPIKeyByHash, hash, keyID)
 	if err != nil {
@@ -395,7 +396,7 @@ update api_keys set revoked_at = coalesce(revoked_at, now())
 where id = $1 and agent_id = current_agent() and house_id is null
 `
 
-// A key of the current agent. It keeps the time of its first revocation.
+// Revokes a key of the current agent. A revoked key keeps the time of its first revocation.
 func (q *Queries) RevokeAPIKeyForAllHouses(ctx context.Context, db DBTX, id string) (int64, error) {
 	result, err := db.Exec(ctx, revokeAPIKeyForAllHouses, id)
 	if err != nil {
@@ -408,7 +409,7 @@ const revokeAPIKeys = `-- name: RevokeAPIKeys :exec
 update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and revoked_at is null
 `
 
-// The agent's keys of one name: a program that creates a new key for itself revokes its old ones.
+// Revokes the agent's keys of one name. A program that creates a new key for itself thus revokes its old ones.
 func (q *Queries) RevokeAPIKeys(ctx context.Context, db DBTX, agentID string, name string) error {
 	_, err := db.Exec(ctx, revokeAPIKeys, agentID, name)
 	return err
@@ -459,7 +460,7 @@ type TokenFactsRow struct {
 	JoinedAt   time.Time
 }
 
-// The facts in a thread token: the thread's token epoch, and since when the agent is in its house.
+// The facts that a thread token states: the thread's token epoch and run, and when the agent joined its house.
 func (q *Queries) TokenFacts(ctx context.Context, db DBTX, agentID string, threadID string) (TokenFactsRow, error) {
 	row := db.QueryRow(ctx, tokenFacts, agentID, threadID)
 	var i TokenFactsRow
@@ -536,7 +537,7 @@ const useTicket = `-- name: UseTicket :one
 select use_ticket($1::text, $2::timestamptz)::boolean
 `
 
-// Whether it was not used before.
+// Uses a ticket, and reports whether it was unused.
 func (q *Queries) UseTicket(ctx context.Context, db DBTX, iD string, expiresAt time.Time) (bool, error) {
 	row := db.QueryRow(ctx, useTicket, iD, expiresAt)
 	var column_1 bool

@@ -19,7 +19,7 @@ type ChunkAtRow struct {
 	Data  []byte
 }
 
-// The chunk with the byte at a position, or the last chunk before it.
+// The chunk that contains the byte at a position, or else the last chunk before it.
 func (q *Queries) ChunkAt(ctx context.Context, db DBTX, houseID string, blobID string, position int64) (ChunkAtRow, error) {
 	row := db.QueryRow(ctx, chunkAt, houseID, blobID, position)
 	var i ChunkAtRow
@@ -48,7 +48,7 @@ type PutChunkParams struct {
 	Data    []byte
 }
 
-// Owner: internal/blob. The bytes of blobs, if the blob store is Postgres.
+// Owner: internal/blob. The bytes of blobs when the blob store is Postgres.
 func (q *Queries) PutChunk(ctx context.Context, db DBTX, arg PutChunkParams) error {
 	_, err := db.Exec(ctx, putChunk,
 		arg.HouseID,

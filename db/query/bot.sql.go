@@ -14,7 +14,7 @@ const botDoer = `-- name: BotDoer :one
 select coalesce(name, '')::text as name from agents where id = $1
 `
 
-// The name of an agent that changes a bot.
+// The name of the agent that changes a bot.
 func (q *Queries) BotDoer(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, botDoer, id)
 	var name string
@@ -31,7 +31,7 @@ type BotLooksRow struct {
 	Handle  string
 }
 
-// The bot whose handle looks like one in the form of bots.looks.
+// The bot whose handle looks like the given one, which has the form of bots.looks.
 func (q *Queries) BotLooks(ctx context.Context, db DBTX, houseID string, looks string) (BotLooksRow, error) {
 	row := db.QueryRow(ctx, botLooks, houseID, looks)
 	var i BotLooksRow
@@ -145,7 +145,7 @@ type InsertBotParams struct {
 	Limits       json.RawMessage
 }
 
-// No row: a bot of the house has this handle, or one that looks like it.
+// Affects no row if a bot of the house has this handle or one that looks like it.
 func (q *Queries) InsertBot(ctx context.Context, db DBTX, arg InsertBotParams) (int64, error) {
 	result, err := db.Exec(ctx, insertBot,
 		arg.HouseID,
@@ -179,7 +179,7 @@ const insertBotMember = `-- name: InsertBotMember :exec
 insert into members (house_id, agent_id, role, joined_at) values ($1, $2, 'member', clock_timestamp())
 `
 
-// It joins after whoever created the house in the same transaction.
+// clock_timestamp makes the bot join after whoever created the house in the same transaction.
 func (q *Queries) InsertBotMember(ctx context.Context, db DBTX, houseID string, agentID string) error {
 	_, err := db.Exec(ctx, insertBotMember, houseID, agentID)
 	return err
@@ -244,7 +244,7 @@ type ListBotsRow struct {
 	Runtime string
 }
 
-// Ordered by handle, after one; an empty one is before the first.
+// Ordered by handle, after the given handle; an empty handle starts with the first bot.
 func (q *Queries) ListBots(ctx context.Context, db DBTX, houseID string, afterHandle string, maxRows int32) ([]ListBotsRow, error) {
 	rows, err := db.Query(ctx, listBots, houseID, afterHandle, maxRows)
 	if err != nil {
@@ -286,7 +286,7 @@ where house_id = $1 and ($2::uuid is null or agent_id = $2)
 order by created_at, id
 `
 
-// The policies of one bot, or of all bots of the house if none is given, oldest first.
+// The policies of one bot, or of all bots of the house if agent_id is null, oldest first.
 func (q *Queries) ListPolicies(ctx context.Context, db DBTX, houseID string, agentID *string) ([]ActivationPolicy, error) {
 	rows, err := db.Query(ctx, listPolicies, houseID, agentID)
 	if err != nil {
@@ -358,8 +358,8 @@ const lockBotMember = `-- name: LockBotMember :exec
 select from members where house_id = $1 and agent_id = $2 for update
 `
 
-// Before the bot, its policies and the log are locked: whoever removes a member locks the log before what belongs to the
-// member, and the two could deadlock.
+// Taken before the locks on the bot, its policies and the log. The removal of a member locks the log before what belongs to
+// the member, so without this lock the two could deadlock.
 func (q *Queries) LockBotMember(ctx context.Context, db DBTX, houseID string, agentID string) error {
 	_, err := db.Exec(ctx, lockBotMember, houseID, agentID)
 	return err

@@ -33,7 +33,7 @@ const endServerCall = `-- name: EndServerCall :exec
 delete from server_calls where id = $1 or asked_at < now() - interval '10 minutes'
 `
 
-// It also deletes the calls of servers that were killed while they waited.
+// Also deletes the calls of servers that were killed while they waited.
 func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, endServerCall, id)
 	return err
@@ -54,7 +54,7 @@ const serverQuestion = `-- name: ServerQuestion :one
 select question from server_calls where id = $1
 `
 
-// No row: the caller no longer waits.
+// Returns no row if the caller no longer waits.
 func (q *Queries) ServerQuestion(ctx context.Context, db DBTX, id string) ([]byte, error) {
 	row := db.QueryRow(ctx, serverQuestion, id)
 	var question []byte

@@ -68,7 +68,7 @@ const decide = `-- name: Decide :execrows
 update decisions set decided = $1::bigint where stream_id = $2 and decided = $3::bigint
 `
 
-// No row: another server decided, or the thread was deleted.
+// Affects no row if another server decided first, or if the thread was deleted.
 func (q *Queries) Decide(ctx context.Context, db DBTX, upto int64, stream int64, behind int64) (int64, error) {
 	result, err := db.Exec(ctx, decide, upto, stream, behind)
 	if err != nil {
@@ -90,7 +90,7 @@ const decided = `-- name: Decided :one
 select decided from decisions where house_id = $1 and thread_id = $2
 `
 
-// No row: there is no such thread.
+// Returns no row if the thread does not exist.
 func (q *Queries) Decided(ctx context.Context, db DBTX, houseID string, threadID string) (int64, error) {
 	row := db.QueryRow(ctx, decided, houseID, threadID)
 	var decided int64
@@ -125,7 +125,7 @@ const firstChat = `-- name: FirstChat :one
 select id from entries where stream_id = $1 and type = 'chat' and author_agent_id is not null order by seq limit 1
 `
 
-// The id of the first chat of a stream. No row: nobody has said anything.
+// The id of the first chat of a stream. Returns no row if nobody has said anything.
 func (q *Queries) FirstChat(ctx context.Context, db DBTX, stream int64) (string, error) {
 	row := db.QueryRow(ctx, firstChat, stream)
 	var id string
@@ -137,7 +137,7 @@ const forgetFileEdits = `-- name: ForgetFileEdits :exec
 delete from file_edits where turn_id = $1 and step <> $2
 `
 
-// The results of earlier steps are in the log.
+// Deletes the edits of earlier steps, whose results are in the log.
 func (q *Queries) ForgetFileEdits(ctx context.Context, db DBTX, turnID string, step string) error {
 	_, err := db.Exec(ctx, forgetFileEdits, turnID, step)
 	return err
@@ -207,7 +207,7 @@ type ListServersRow struct {
 	LongDead bool
 }
 
-// long_dead: its leftovers were collected more than an hour ago.
+// long_dead: the server was marked dead more than an hour ago.
 func (q *Queries) ListServers(ctx context.Context, db DBTX) ([]ListServersRow, error) {
 	rows, err := db.Query(ctx, listServers)
 	if err != nil {
@@ -263,7 +263,7 @@ type PlaceRow struct {
 	Roster    int64
 }
 
-// What a decision about a thread needs to know. No row: there is no such thread.
+// The facts for a decision about a thread. Returns no row if the thread does not exist.
 func (q *Queries) Place(ctx context.Context, db DBTX, houseID string, iD string) (PlaceRow, error) {
 	row := db.QueryRow(ctx, place, houseID, iD)
 	var i PlaceRow

@@ -24,7 +24,7 @@ type ChatEditRow struct {
 	ChangedAt time.Time
 }
 
-// An edited or deleted message.
+// The edit or deletion of a message. Returns no row if it was neither edited nor deleted.
 func (q *Queries) ChatEdit(ctx context.Context, db DBTX, houseID string, threadID string, entryID string) (ChatEditRow, error) {
 	row := db.QueryRow(ctx, chatEdit, houseID, threadID, entryID)
 	var i ChatEditRow
@@ -54,7 +54,7 @@ type ChatEditsRow struct {
 	ChangedAt time.Time
 }
 
-// The edited and deleted messages among the entries at some positions.
+// The edits and deletions of the messages at the given positions.
 func (q *Queries) ChatEdits(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) ([]ChatEditsRow, error) {
 	rows, err := db.Query(ctx, chatEdits, houseID, stream, seqs)
 	if err != nil {
@@ -141,7 +141,7 @@ type LastChatRow struct {
 }
 
 // Owner: internal/entrystate.
-// The last message of an agent in a thread after a position.
+// The last message that an agent wrote in a thread after a position.
 func (q *Queries) LastChat(ctx context.Context, db DBTX, arg LastChatParams) (LastChatRow, error) {
 	row := db.QueryRow(ctx, lastChat,
 		arg.HouseID,
@@ -171,7 +171,7 @@ type PutChatEditParams struct {
 	Stream   string
 }
 
-// A null text deletes the message. edit is the position of the entry that says so.
+// A null text deletes the message. edit is the position of the entry that records the change.
 func (q *Queries) PutChatEdit(ctx context.Context, db DBTX, arg PutChatEditParams) error {
 	_, err := db.Exec(ctx, putChatEdit,
 		arg.ThreadID,
@@ -225,7 +225,8 @@ type ReactionsRow struct {
 	Emoji   []string
 }
 
-// The reactions to the entries at some positions, the first to react first. Many entries with very many reactions have some of them.
+// The reactions to the entries at the given positions, by entry and then by who reacted first. The limit cuts the result if
+// many entries have very many reactions.
 func (q *Queries) Reactions(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) ([]ReactionsRow, error) {
 	rows, err := db.Query(ctx, reactions, houseID, stream, seqs)
 	if err != nil {
@@ -257,7 +258,7 @@ type ReactionsToRow struct {
 	Changes int32
 }
 
-// The rows of all members who have reacted to an entry, also of those who have taken everything back.
+// The rows of all members who have ever reacted to an entry, including those who have removed all their reactions.
 func (q *Queries) ReactionsTo(ctx context.Context, db DBTX, houseID string, stream string, seq int64) ([]ReactionsToRow, error) {
 	rows, err := db.Query(ctx, reactionsTo, houseID, stream, seq)
 	if err != nil {

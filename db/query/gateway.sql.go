@@ -71,7 +71,7 @@ type EndRunCallParams struct {
 	ID            int64
 }
 
-// Records the end of a call once, and adds it to what its house spent on the day.
+// Records the end of a call, and adds its cost to the day's spending of its house. A repeated call changes nothing.
 func (q *Queries) EndRunCall(ctx context.Context, db DBTX, arg EndRunCallParams) error {
 	_, err := db.Exec(ctx, endRunCall,
 		arg.Own,
@@ -104,7 +104,7 @@ type LastRunCallParams struct {
 	Model    string
 }
 
-// The call of a run that began last, of one model if that is named. No row: it made none.
+// The call that a run began last, among the calls of one model if model is not empty. Returns no row if there is none.
 func (q *Queries) LastRunCall(ctx context.Context, db DBTX, arg LastRunCallParams) (RunCall, error) {
 	row := db.QueryRow(ctx, lastRunCall,
 		arg.HouseID,
@@ -144,7 +144,7 @@ const moneyLacks = `-- name: MoneyLacks :one
 select money_lacks($1, $2, $3)::text
 `
 
-// The limit that leaves no room for a call that may cost so much; empty if there is room.
+// The limit that leaves no room for a call of this cost; empty if there is room.
 func (q *Queries) MoneyLacks(ctx context.Context, db DBTX, micros int64, installation int64, person int64) (string, error) {
 	row := db.QueryRow(ctx, moneyLacks, micros, installation, person)
 	var column_1 string
@@ -158,7 +158,7 @@ select coalesce(root, '')::text from threads where id = $1
 `
 
 // Owner: internal/gateway.
-// The entry of a person from which a thread followed. Empty: a person made it.
+// The entry of a person from which a thread follows; empty if a person created the thread.
 func (q *Queries) RootOfThread(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, rootOfThread, id)
 	var column_1 string
@@ -185,7 +185,7 @@ type RunsUsedRow struct {
 	Calls       int64
 }
 
-// What the calls of some runs of a thread used that have ended.
+// What the ended calls of the given runs of a thread used.
 func (q *Queries) RunsUsed(ctx context.Context, db DBTX, houseID string, threadID string, epochs []int64) ([]RunsUsedRow, error) {
 	rows, err := db.Query(ctx, runsUsed, houseID, threadID, epochs)
 	if err != nil {
@@ -233,7 +233,7 @@ type TreeSpentRow struct {
 	CostUnknown bool
 }
 
-// What the models of a thread and of all threads below it cost, as far as that is known.
+// The cost of the model calls of a thread and of all threads below it, as far as it is known.
 func (q *Queries) TreeSpent(ctx context.Context, db DBTX, houseID string, threadID string) (TreeSpentRow, error) {
 	row := db.QueryRow(ctx, treeSpent, houseID, threadID)
 	var i TreeSpentRow

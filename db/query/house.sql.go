@@ -26,7 +26,7 @@ const deleteEndedInvites = `-- name: DeleteEndedInvites :exec
 delete from invites where house_id = $1 and expires_at < now() - interval '30 days'
 `
 
-// Invites of a house that ended long ago.
+// Deletes the invites of a house that expired more than 30 days ago.
 func (q *Queries) DeleteEndedInvites(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, deleteEndedInvites, houseID)
 	return err
@@ -57,7 +57,7 @@ type FindInviteRow struct {
 	Status    string
 }
 
-// Used before the house is known; see invite_of.
+// Runs before the house is known; see invite_of.
 func (q *Queries) FindInvite(ctx context.Context, db DBTX, hash []byte) (FindInviteRow, error) {
 	row := db.QueryRow(ctx, findInvite, hash)
 	var i FindInviteRow
@@ -170,8 +170,8 @@ type HouseStandingRow struct {
 	AnyHouse bool
 }
 
-// What decides whether an agent may create a house: how many belong to them, whether they are in one, whether they own the
-// first one, and whether there is any.
+// What decides whether an agent may create a house: how many houses belong to the agent, whether it is in any house,
+// whether it owns the first house of the installation, and whether any house exists.
 func (q *Queries) HouseStanding(ctx context.Context, db DBTX, agentID string) (HouseStandingRow, error) {
 	row := db.QueryRow(ctx, houseStanding, agentID)
 	var i HouseStandingRow
@@ -458,7 +458,7 @@ const lockHousesOf = `-- name: LockHousesOf :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.houses_of/' || $1::text, 0))
 `
 
-// One transaction at a time creates a house for an agent, so that the limit holds exactly.
+// Lets one transaction at a time create a house for an agent, so that the limit is exact.
 func (q *Queries) LockHousesOf(ctx context.Context, db DBTX, agentID string) error {
 	_, err := db.Exec(ctx, lockHousesOf, agentID)
 	return err
@@ -468,7 +468,7 @@ const lockMember = `-- name: LockMember :one
 select role from members where house_id = $1 and agent_id = $2 for share
 `
 
-// The role of a member, locked until the transaction ends. No row: the agent is not in the house.
+// The role of a member, locked until the transaction ends. Returns no row if the agent is not in the house.
 func (q *Queries) LockMember(ctx context.Context, db DBTX, houseID string, agentID string) (string, error) {
 	row := db.QueryRow(ctx, lockMember, houseID, agentID)
 	var role string
@@ -561,7 +561,7 @@ type RevokeInviteRow struct {
 	Revoked bool
 }
 
-// No row: there is no such invite. revoked is false if it had already ended.
+// Returns no row if the invite does not exist. revoked is false if it had already ended.
 func (q *Queries) RevokeInvite(ctx context.Context, db DBTX, id string) (RevokeInviteRow, error) {
 	row := db.QueryRow(ctx, revokeInvite, id)
 	var i RevokeInviteRow
@@ -600,7 +600,7 @@ const takeInvite = `-- name: TakeInvite :execrows
 update invites set used_at = now() where id = $1 and used_at is null and revoked_at is null and expires_at > now()
 `
 
-// Uses an invite up, for one of several concurrent attempts. No row: it cannot be used.
+// Uses up an invite. Of several concurrent attempts, one succeeds. Affects no row if the invite cannot be used.
 func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, error) {
 	result, err := db.Exec(ctx, takeInvite, id)
 	if err != nil {

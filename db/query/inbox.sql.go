@@ -48,7 +48,7 @@ type DirectThreadsRow struct {
 	ActiveAt  time.Time
 }
 
-// The direct messages of a person, the latest first, with the names of whom they are with.
+// The open direct messages of a person, latest first, each with the agent on the other side.
 func (q *Queries) DirectThreads(ctx context.Context, db DBTX, agentID string, houseID string, most int32) ([]DirectThreadsRow, error) {
 	rows, err := db.Query(ctx, directThreads, agentID, houseID, most)
 	if err != nil {
@@ -87,7 +87,7 @@ type DropMentionParams struct {
 	LastSeq  int64
 }
 
-// No row: somebody has mentioned them again meanwhile.
+// Affects no row if somebody has mentioned the member again meanwhile.
 func (q *Queries) DropMention(ctx context.Context, db DBTX, arg DropMentionParams) (int64, error) {
 	result, err := db.Exec(ctx, dropMention,
 		arg.HouseID,
@@ -137,7 +137,7 @@ type MarkReadParams struct {
 	ThreadID string
 }
 
-// No row: they had read as far before, or the thread ends earlier.
+// Affects no row if the member had already read that far, or to the end of the thread.
 func (q *Queries) MarkRead(ctx context.Context, db DBTX, arg MarkReadParams) (int64, error) {
 	result, err := db.Exec(ctx, markRead,
 		arg.AgentID,
@@ -162,7 +162,8 @@ type MentionRow struct {
 	Read     int64
 }
 
-// What a thread mentions a member for, and how far they have read it. No row: nothing.
+// The first and the last entry of a thread that mention a member, and how far the member has read it. Returns no row if no
+// entry mentions them.
 func (q *Queries) Mention(ctx context.Context, db DBTX, houseID string, agentID string, threadID string) (MentionRow, error) {
 	row := db.QueryRow(ctx, mention, houseID, agentID, threadID)
 	var i MentionRow
@@ -185,7 +186,7 @@ type MuteParams struct {
 	ThreadID string
 }
 
-// A thread that they had not opened counts as read, because nobody mutes what they still want to read.
+// A thread that the member has not opened then counts as read, because nobody mutes what they still want to read.
 func (q *Queries) Mute(ctx context.Context, db DBTX, arg MuteParams) error {
 	_, err := db.Exec(ctx, mute,
 		arg.AgentID,
@@ -231,7 +232,7 @@ type NeedsRow struct {
 }
 
 // Owner: internal/inbox.
-// The threads that need a member, the latest first, and how many there are. Nothing else counts them.
+// The threads that need a member, latest first, and their total number. This is the only query that counts them.
 func (q *Queries) Needs(ctx context.Context, db DBTX, houseID string, agentID string, most int32) ([]NeedsRow, error) {
 	rows, err := db.Query(ctx, needs, houseID, agentID, most)
 	if err != nil {
@@ -272,7 +273,6 @@ type PeopleOfHouseRow struct {
 	Name string
 }
 
-// The people of a house.
 func (q *Queries) PeopleOfHouse(ctx context.Context, db DBTX, houseID string, most int32) ([]PeopleOfHouseRow, error) {
 	rows, err := db.Query(ctx, peopleOfHouse, houseID, most)
 	if err != nil {
@@ -329,7 +329,8 @@ type ReadingsRow struct {
 	Unread int32
 }
 
-// How far a member has read some threads, and how much others said there since: at most @most, among the last @span entries.
+// How far a member has read the given threads, and how many messages of others are unread there: at most @most, among the
+// last @span entries.
 func (q *Queries) Readings(ctx context.Context, db DBTX, arg ReadingsParams) ([]ReadingsRow, error) {
 	rows, err := db.Query(ctx, readings,
 		arg.AgentID,

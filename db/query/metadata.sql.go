@@ -243,7 +243,7 @@ update streams set
 where id = $2
 `
 
-// What an append changes besides the entries.
+// Changes what an append changes besides the entries.
 func (q *Queries) UpdateStream(ctx context.Context, db DBTX, lastStreamSeq *string, iD int64) error {
 	_, err := db.Exec(ctx, updateStream, lastStreamSeq, iD)
 	return err

@@ -103,7 +103,8 @@ const lockModelEndpoints = `-- name: LockModelEndpoints :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.model_endpoints/' || $1::text, 0))
 `
 
-// One transaction at a time changes those of a house, because it chooses the name of a secret that no other one has.
+// Lets one transaction at a time change the model endpoints of a house, because the transaction may choose an unused name
+// for a secret.
 func (q *Queries) LockModelEndpoints(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockModelEndpoints, houseID)
 	return err
@@ -114,7 +115,7 @@ const modelOfHouse = `-- name: ModelOfHouse :one
 select default_model from houses where id = $1
 `
 
-// Owner: internal/model. The places with models that houses add, and which model a house uses by default.
+// Owner: internal/model. The model endpoints that houses add, and the default model of a house.
 func (q *Queries) ModelOfHouse(ctx context.Context, db DBTX, houseID string) (string, error) {
 	row := db.QueryRow(ctx, modelOfHouse, houseID)
 	var default_model string
@@ -132,8 +133,8 @@ type ModelsOfBotsRow struct {
 	Model  string
 }
 
-// The models that the bots of a house name; empty for its default. Coding agents that name none are left out: every house has
-// them, whether or not anybody delegates to them.
+// The models of the bots of a house; empty for the house's default. Coding agents without a model of their own are left out:
+// every house has them, whether or not anybody delegates to them.
 func (q *Queries) ModelsOfBots(ctx context.Context, db DBTX, houseID string) ([]ModelsOfBotsRow, error) {
 	rows, err := db.Query(ctx, modelsOfBots, houseID)
 	if err != nil {

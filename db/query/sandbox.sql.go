@@ -17,7 +17,7 @@ join houses h on h.id = t.house_id
 where t.id = $1
 `
 
-// The environment of a thread's sandbox: the thread's own, otherwise its house's. Empty: neither.
+// The environment of a thread's sandbox: the thread's own, otherwise its house's default; empty if it has neither.
 func (q *Queries) DefaultEnvironment(ctx context.Context, db DBTX, threadID string) (string, error) {
 	row := db.QueryRow(ctx, defaultEnvironment, threadID)
 	var column_1 string
@@ -38,7 +38,7 @@ const deleteSandbox = `-- name: DeleteSandbox :exec
 delete from sandboxes where id = $1
 `
 
-// For a sandbox that was never created. Its threads then have none.
+// For a sandbox whose creation failed. Its threads then have no sandbox.
 func (q *Queries) DeleteSandbox(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, deleteSandbox, id)
 	return err
@@ -48,7 +48,7 @@ const forgetDeadSandboxes = `-- name: ForgetDeadSandboxes :exec
 delete from sandboxes where environment_id = $1 and status = 'dead'
 `
 
-// The threads of a deleted sandbox then have none.
+// The threads of the deleted sandboxes then have no sandbox.
 func (q *Queries) ForgetDeadSandboxes(ctx context.Context, db DBTX, environmentID string) error {
 	_, err := db.Exec(ctx, forgetDeadSandboxes, environmentID)
 	return err
@@ -121,7 +121,7 @@ type HouseDiskRow struct {
 	Most      int64
 }
 
-// What a house takes up on all machines, and the most that it may on one.
+// The disk space that a house uses on all machines, and the most that it may use on one.
 func (q *Queries) HouseDisk(ctx context.Context, db DBTX, houseID string) (HouseDiskRow, error) {
 	row := db.QueryRow(ctx, houseDisk, houseID)
 	var i HouseDiskRow
@@ -465,7 +465,7 @@ const machineUnseen = `-- name: MachineUnseen :one
 select coalesce(extract(epoch from now() - (select seen_at from machines where id = $1)), 0)::float8
 `
 
-// For how many seconds no server of a machine has reported; 0 for an unknown machine.
+// How many seconds ago a server of a machine last reported; 0 for an unknown machine.
 func (q *Queries) MachineUnseen(ctx context.Context, db DBTX, id string) (float64, error) {
 	row := db.QueryRow(ctx, machineUnseen, id)
 	var column_1 float64
@@ -510,7 +510,7 @@ type MatchSandboxesParams struct {
 	MaxRows    int32
 }
 
-// ListSandboxes of those whose ids begin with a prefix.
+// ListSandboxes for the sandboxes whose ids begin with a prefix.
 func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxesParams) ([]Sandbox, error) {
 	rows, err := db.Query(ctx, matchSandboxes,
 		arg.HouseID,
@@ -559,7 +559,7 @@ order by created_at desc, id desc
 limit $3
 `
 
-// Those in the house's own account at some drivers that are not dead, newest first.
+// The house's sandboxes that are not dead and are in its own account at one of the given drivers, newest first.
 func (q *Queries) OwnSandboxes(ctx context.Context, db DBTX, houseID string, providers []string, maxRows int32) ([]Sandbox, error) {
 	rows, err := db.Query(ctx, ownSandboxes, houseID, providers, maxRows)
 	if err != nil {
@@ -628,7 +628,7 @@ type RecordBootParams struct {
 	Steps     json.RawMessage
 }
 
-// The sandbox counts as used, because somebody waits for it.
+// The sandbox counts as used now, because somebody waits for it.
 func (q *Queries) RecordBoot(ctx context.Context, db DBTX, arg RecordBootParams) error {
 	_, err := db.Exec(ctx, recordBoot,
 		arg.SandboxID,
@@ -646,7 +646,7 @@ update sandbox_trees t set disk_bytes = v.bytes from (select unnest($1::text[]) 
 where t.sandbox_id = v.id and t.disk_bytes <> v.bytes
 `
 
-// What sandboxes take up, by their ids.
+// Records the disk space of sandboxes.
 func (q *Queries) RecordDisks(ctx context.Context, db DBTX, ids []string, bytes []int64) error {
 	_, err := db.Exec(ctx, recordDisks, ids, bytes)
 	return err
@@ -703,7 +703,8 @@ order by status = 'live' desc, created_at desc
 limit 1
 `
 
-// What replaces a sandbox for one thread, or for all if that is empty: the one that is ready, or otherwise the one that is being built.
+// The sandbox that replaces another one for one thread, or for all threads if replaces_for is empty. A live replacement comes
+// before one that is being built.
 func (q *Queries) ReplacementOf(ctx context.Context, db DBTX, replaces string, replacesFor string) (Sandbox, error) {
 	row := db.QueryRow(ctx, replacementOf, replaces, replacesFor)
 	var i Sandbox
@@ -764,7 +765,7 @@ type SandboxUsesRow struct {
 	ThreadNames     []string
 }
 
-// Direct messages are counted, and not named.
+// thread_count includes direct messages; the lists of threads do not.
 func (q *Queries) SandboxUses(ctx context.Context, db DBTX, houseID string, ids []string) ([]SandboxUsesRow, error) {
 	rows, err := db.Query(ctx, sandboxUses, houseID, ids)
 	if err != nil {
@@ -823,7 +824,7 @@ const threadMachine = `-- name: ThreadMachine :one
 select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = $1 and s.status = 'live'), '')::text
 `
 
-// The machine of the live sandbox that a thread is on; empty for none.
+// The machine of a thread's live sandbox; empty if there is none.
 func (q *Queries) ThreadMachine(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, threadMachine, id)
 	var column_1 string
@@ -845,7 +846,7 @@ insert into sandbox_trees (sandbox_id, house_id, used_at) select s.id, s.house_i
 on conflict (sandbox_id) do update set used_at = now()
 `
 
-// A sandbox that is gone is left alone.
+// Does nothing if the sandbox no longer exists.
 func (q *Queries) TouchTree(ctx context.Context, db DBTX, sandboxID string) error {
 	_, err := db.Exec(ctx, touchTree, sandboxID)
 	return err

@@ -16,7 +16,7 @@ insert into house_keys (house_id, sealed) values ($1, $2) on conflict do nothing
 `
 
 // Owner: internal/secret. The secrets of houses, and the keys that seal them.
-// Unless the house has one.
+// Does nothing if the house has a key.
 func (q *Queries) AddHouseKey(ctx context.Context, db DBTX, houseID string, sealed []byte) error {
 	_, err := db.Exec(ctx, addHouseKey, houseID, sealed)
 	return err
@@ -54,7 +54,7 @@ type CountSecretsRow struct {
 	Bytes   int64
 }
 
-// How much the house has besides one name.
+// The number of the house's secrets and their bytes together, except for one name.
 func (q *Queries) CountSecrets(ctx context.Context, db DBTX, houseID string, exceptName string) (CountSecretsRow, error) {
 	row := db.QueryRow(ctx, countSecrets, houseID, exceptName)
 	var i CountSecretsRow
@@ -80,7 +80,7 @@ delete from sealed_values v where v.house_id = $1
   and not exists (select from secrets s where s.house_id = v.house_id and s.vault_secret_id = v.id)
 `
 
-// Those that no secret refers to.
+// Deletes the sealed values to which no secret refers.
 func (q *Queries) DropSealedValues(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, dropSealedValues, houseID)
 	return err
@@ -105,7 +105,7 @@ type GetSecretForUpdateRow struct {
 	Sealed        []byte
 }
 
-// No row: there is none of this name.
+// Returns no row if the house has no secret of this name.
 func (q *Queries) GetSecretForUpdate(ctx context.Context, db DBTX, houseID string, name string) (GetSecretForUpdateRow, error) {
 	row := db.QueryRow(ctx, getSecretForUpdate, houseID, name)
 	var i GetSecretForUpdateRow
@@ -129,7 +129,7 @@ const houseKeyForShare = `-- name: HouseKeyForShare :one
 select sealed from house_keys where house_id = $1 for share
 `
 
-// The house's data key, which is not replaced before the transaction ends.
+// The house's data key. The lock keeps it from being replaced until the transaction ends.
 func (q *Queries) HouseKeyForShare(ctx context.Context, db DBTX, houseID string) ([]byte, error) {
 	row := db.QueryRow(ctx, houseKeyForShare, houseID)
 	var sealed []byte
@@ -199,7 +199,7 @@ update secrets set used_at = now() where house_id = $1 and name = any($2::text[]
   and (used_at is null or used_at < now() - interval '1 minute')
 `
 
-// At most once a minute for each, because a busy house uses one all the time.
+// Writes at most once a minute for each secret, because a busy house uses its secrets all the time.
 func (q *Queries) NoteSecretsUsed(ctx context.Context, db DBTX, houseID string, names []string) error {
 	_, err := db.Exec(ctx, noteSecretsUsed, houseID, names)
 	return err
@@ -220,7 +220,7 @@ type PutSecretParams struct {
 	SetBy         *string
 }
 
-// fresh is false if there was one of this name, whose value is replaced.
+// fresh is true if the secret is new, and false if its value was replaced.
 func (q *Queries) PutSecret(ctx context.Context, db DBTX, arg PutSecretParams) (bool, error) {
 	row := db.QueryRow(ctx, putSecret,
 		arg.HouseID,
@@ -257,7 +257,7 @@ type SealedSecretsRow struct {
 	Key      []byte
 }
 
-// The sealed values of a house with its data key; only those of some names, or all if names is empty.
+// The sealed values of the secrets with the given names, or of all if names is empty, each with the house's data key.
 func (q *Queries) SealedSecrets(ctx context.Context, db DBTX, houseID string, names []string) ([]SealedSecretsRow, error) {
 	rows, err := db.Query(ctx, sealedSecrets, houseID, names)
 	if err != nil {
@@ -300,7 +300,7 @@ type SecretUsesRow struct {
 	Secret string
 }
 
-// What uses which secrets of the house: environments, and endpoints of models.
+// The environments and model endpoints that use secrets of the house.
 func (q *Queries) SecretUses(ctx context.Context, db DBTX, houseID string) ([]SecretUsesRow, error) {
 	rows, err := db.Query(ctx, secretUses, houseID)
 	if err != nil {

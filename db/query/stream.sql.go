@@ -37,7 +37,7 @@ type AppendEntriesRow struct {
 	Ts       time.Time
 }
 
-// One row per draft, in their order. An empty author stands for arbe itself.
+// Returns one row per draft, in the order of the drafts. An empty author stands for arbe itself.
 func (q *Queries) AppendEntries(ctx context.Context, db DBTX, arg AppendEntriesParams) ([]AppendEntriesRow, error) {
 	rows, err := db.Query(ctx, appendEntries,
 		arg.Stream,
@@ -100,7 +100,7 @@ type GetEntryRow struct {
 	Ts            time.Time
 }
 
-// An entry of the stream's own or an inherited one.
+// An entry of the stream itself, or one that it inherited.
 func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD string) (GetEntryRow, error) {
 	row := db.QueryRow(ctx, getEntry, streamID, iD)
 	var i GetEntryRow
@@ -184,7 +184,7 @@ type PickBackwardRow struct {
 	Ts            time.Time
 }
 
-// The last rows of such a range, last first.
+// PickForward, but returns the last rows of the range, last first.
 func (q *Queries) PickBackward(ctx context.Context, db DBTX, arg PickBackwardParams) ([]PickBackwardRow, error) {
 	rows, err := db.Query(ctx, pickBackward,
 		arg.StreamID,
@@ -374,8 +374,7 @@ type ReadForwardRow struct {
 	Ts            time.Time
 }
 
-// The first rows of a range. It ends early with the row that exceeds max_bytes, so that a page of large entries stays
-// small.
+// The first rows of a range. The page ends with the row that reaches max_bytes, so that a page of large entries stays small.
 func (q *Queries) ReadForward(ctx context.Context, db DBTX, arg ReadForwardParams) ([]ReadForwardRow, error) {
 	rows, err := db.Query(ctx, readForward,
 		arg.StreamID,

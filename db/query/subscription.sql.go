@@ -17,7 +17,7 @@ where l.subscription_id = $2 and l.stream = $3
   and $1 <= (select max(t.tail) from subscription_tails($2) t where t.stream = $3)
 `
 
-// Acknowledges at most up to the stream's end.
+// Affects no row if the subscription has no such stream, or if the position is past the stream's end.
 func (q *Queries) AckStream(ctx context.Context, db DBTX, seq int64, subscriptionID int64, stream string) (int64, error) {
 	result, err := db.Exec(ctx, ackStream, seq, subscriptionID, stream)
 	if err != nil {
@@ -97,7 +97,7 @@ type CountSubscriptionsRow struct {
 	Links         int64
 }
 
-// The size of a house's subscriptions, read under LockSubscriptionStreams.
+// The numbers of a house's subscriptions, patterns and explicit links. The caller holds LockSubscriptionStreams.
 func (q *Queries) CountSubscriptions(ctx context.Context, db DBTX, houseID string) (CountSubscriptionsRow, error) {
 	row := db.QueryRow(ctx, countSubscriptions, houseID)
 	var i CountSubscriptionsRow
@@ -123,8 +123,8 @@ update subscriptions set calling_until = null,
 where id = $2
 `
 
-// The webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until the lease
-// ends.
+// Records that the webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until
+// the lease ends.
 func (q *Queries) EndCall(ctx context.Context, db DBTX, generation int64, iD int64) error {
 	_, err := db.Exec(ctx, endCall, generation, iD)
 	return err
@@ -155,7 +155,7 @@ update subscriptions set wake_id = null, holder = null, token_hash = null, lease
 where id = $2 and generation = $3
 `
 
-// The delivery failed: the wake begins again after a pause.
+// Records that a delivery failed. The wake begins again after a pause.
 func (q *Queries) FailWake(ctx context.Context, db DBTX, pauseMs int64, iD int64, generation int64) error {
 	_, err := db.Exec(ctx, failWake, pauseMs, iD, generation)
 	return err
@@ -165,7 +165,7 @@ const holdCall = `-- name: HoldCall :exec
 update subscriptions set holder = 'webhook', token_hash = $1 where id = $2 and generation = $3
 `
 
-// A webhook holds the wake while it is called.
+// Makes the webhook the holder of the wake while it is called.
 func (q *Queries) HoldCall(ctx context.Context, db DBTX, tokenHash []byte, iD int64, generation int64) error {
 	_, err := db.Exec(ctx, holdCall, tokenHash, iD, generation)
 	return err
@@ -184,7 +184,7 @@ type HoldWakeParams struct {
 	Generation int64
 }
 
-// A holder holds the wake until the lease ends. A wake without a holder waits to be claimed.
+// Sets the holder of a wake, who holds it until the lease ends. A wake without a holder waits to be claimed.
 func (q *Queries) HoldWake(ctx context.Context, db DBTX, arg HoldWakeParams) error {
 	_, err := db.Exec(ctx, holdWake,
 		arg.Holder,
@@ -245,7 +245,7 @@ from subscriptions sub join streams s on s.house_id = sub.house_id and s.name ~ 
 where sub.id = $1 and s.deleted_at is null
 `
 
-// The existing streams that match, from their end on.
+// Links the existing streams that match the pattern. The subscription starts at their present ends.
 func (q *Queries) LinkMatching(ctx context.Context, db DBTX, id int64) error {
 	_, err := db.Exec(ctx, linkMatching, id)
 	return err
@@ -309,7 +309,7 @@ select pg_advisory_xact_lock(hashtext('arbe.subscriptions'), hashtext($1))
 `
 
 // Owner: internal/subscription.
-// Prevents new streams while a subscription looks at the existing ones.
+// Keeps streams from being created while a subscription looks at the existing ones.
 func (q *Queries) LockSubscriptionStreams(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockSubscriptionStreams, houseID)
 	return err
@@ -367,7 +367,7 @@ const unlinkStream = `-- name: UnlinkStream :exec
 update subscription_streams set explicit = false where subscription_id = $1 and stream = $2
 `
 
-// A link that the pattern also matches stays; otherwise it is deleted.
+// A link stays if the pattern also matches the stream. Otherwise it is deleted.
 func (q *Queries) UnlinkStream(ctx context.Context, db DBTX, subscriptionID int64, stream string) error {
 	_, err := db.Exec(ctx, unlinkStream, subscriptionID, stream)
 	return err

@@ -14,7 +14,7 @@ const awaitRun = `-- name: AwaitRun :exec
 update threads set awaited_until = now() + make_interval(secs => $1::float8), overdue = false where id = $2
 `
 
-// Who delegated a thread waits for the end of its run from now on.
+// Sets how long the agent that delegated a thread waits for the end of its run, from now on.
 func (q *Queries) AwaitRun(ctx context.Context, db DBTX, seconds float64, iD string) error {
 	_, err := db.Exec(ctx, awaitRun, seconds, iD)
 	return err
@@ -24,7 +24,8 @@ const awaitedBeside = `-- name: AwaitedBeside :one
 select count(*) from threads where parent_thread_id = $1 and asked_by = $2 and status in ('idle', 'running') and not overdue and id <> $3::text
 `
 
-// How many of the threads that an agent delegated from a thread have not ended, and are waited for; beside one.
+// How many threads that an agent delegated from a thread have not ended and are still waited for, not counting the thread
+// beside.
 func (q *Queries) AwaitedBeside(ctx context.Context, db DBTX, parentThreadID *string, askedBy *string, beside string) (int64, error) {
 	row := db.QueryRow(ctx, awaitedBeside, parentThreadID, askedBy, beside)
 	var count int64
@@ -38,7 +39,7 @@ update threads set status = 'running', run_epoch = run_epoch + 1, run_started_at
 where id = $2 returning run_epoch
 `
 
-// Its thread runs from now on. The caller has read the row under its lock.
+// Starts a run of a thread, and returns its epoch. The caller has read the row under its lock.
 func (q *Queries) BeginRun(ctx context.Context, db DBTX, runFrom int64, iD string) (int64, error) {
 	row := db.QueryRow(ctx, beginRun, runFrom, iD)
 	var run_epoch int64
@@ -53,7 +54,8 @@ select exists (
     and e.payload::text not like '%"run":{%' and e.payload::text not like '%"confined":true%')
 `
 
-// Whether one of some messages may begin a run. Postgres cannot look into a payload whose texts it cannot represent, so it is searched.
+// Whether one of the messages at the given positions may begin a run. The payload is searched as text, because Postgres
+// cannot parse one whose strings it cannot represent.
 func (q *Queries) BeginsRun(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) (bool, error) {
 	row := db.QueryRow(ctx, beginsRun, houseID, stream, seqs)
 	var exists bool
@@ -65,7 +67,7 @@ const busyChildren = `-- name: BusyChildren :one
 select count(*) from threads where parent_thread_id = $1 and asked_by is not null and status in ('idle', 'running')
 `
 
-// How many of the threads that were delegated from a thread have not ended.
+// How many threads that were delegated from a thread have not ended.
 func (q *Queries) BusyChildren(ctx context.Context, db DBTX, parentThreadID *string) (int64, error) {
 	row := db.QueryRow(ctx, busyChildren, parentThreadID)
 	var count int64
@@ -105,8 +107,8 @@ where house_id = $1 and coalesce(people, '{}') = coalesce($2::uuid[], '{}') and 
 order by created_at desc, id desc limit 1
 `
 
-// The latest open direct message of some people to an agent, or, if it is among them, between them. A fork of one is another
-// conversation.
+// The latest open direct message of the given people to an agent or, if the agent is among them, between these people.
+// Forks do not count, because a fork is another conversation.
 func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, people []string, agentID string) (string, error) {
 	row := db.QueryRow(ctx, directThread, houseID, people, agentID)
 	var id string
@@ -129,7 +131,8 @@ type EndRunAtParams struct {
 	ID          string
 }
 
-// What was said until now was said to the run that ends: whoever ends it sees to it.
+// Ends the run of a thread. Messages up to tail count as said to this run, so they start no other one; whoever ends the run
+// takes care of them.
 func (q *Queries) EndRunAt(ctx context.Context, db DBTX, arg EndRunAtParams) error {
 	_, err := db.Exec(ctx, endRunAt,
 		arg.Through,
@@ -146,7 +149,8 @@ const endWait = `-- name: EndWait :execrows
 update threads set overdue = true where id = $1 and not overdue and awaited_until <= now()
 `
 
-// Nobody waits for the end of a thread's run any more. No row: its time has not passed, or somebody else has done this.
+// Records that nobody waits for the end of a thread's run any more. Affects no row if the time to wait has not passed, or if
+// this was already recorded.
 func (q *Queries) EndWait(ctx context.Context, db DBTX, id string) (int64, error) {
 	result, err := db.Exec(ctx, endWait, id)
 	if err != nil {
@@ -198,7 +202,7 @@ type FilterThreadsParams struct {
 	MaxRows        int32
 }
 
-// ListThreads with filters; an empty filter matches everything.
+// ListThreads with filters. An empty filter matches every thread.
 func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, filterThreads,
 		arg.HouseID,
@@ -309,7 +313,7 @@ type FindEntriesRow struct {
 	Ts         time.Time
 }
 
-// The latest entries of the transaction's house that have all words of a query of Postgres and are as the filters say.
+// The latest entries of the transaction's house that match a text search query of Postgres and the filters.
 func (q *Queries) FindEntries(ctx context.Context, db DBTX, arg FindEntriesParams) ([]FindEntriesRow, error) {
 	rows, err := db.Query(ctx, findEntries,
 		arg.Words,
@@ -354,7 +358,7 @@ const forkedThreads = `-- name: ForkedThreads :many
 select distinct forked_from_id::text from threads where forked_from_id = any ($1::text[])
 `
 
-// Those of the given threads that have forks.
+// The given threads that have forks.
 func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]string, error) {
 	rows, err := db.Query(ctx, forkedThreads, ids)
 	if err != nil {
@@ -468,7 +472,7 @@ type InsertThreadParams struct {
 }
 
 // Owner: internal/thread.
-// No row: the id is already used.
+// Returns no row if the id is already used.
 func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadParams) (string, error) {
 	row := db.QueryRow(ctx, insertThread,
 		arg.ID,
@@ -510,7 +514,7 @@ const kindOfAgent = `-- name: KindOfAgent :one
 select agents.kind from agents where agents.id = $1
 `
 
-// No row: the transaction's scope does not see this agent.
+// Returns no row if the transaction's scope does not see the agent.
 func (q *Queries) KindOfAgent(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, kindOfAgent, id)
 	var kind string
@@ -535,7 +539,7 @@ type ListForksParams struct {
 	MaxRows        int32
 }
 
-// ListThreads of the forks of one thread.
+// ListThreads for the forks of one thread.
 func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, listForks,
 		arg.ForkedFromID,
@@ -632,9 +636,10 @@ type ListThreadsParams struct {
 	MaxRows        int32
 }
 
-// Without those that are direct messages of other people; shared leaves out all direct messages. Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
-// from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
-// queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
+// Pinned threads come first (latest pin first), then the others by last activity. The page starts after the given position.
+// Direct messages of other people are left out; with shared, so are the agent's own. The page is read from the index
+// threads_order. A filter would make the planner choose another plan, so filtered lists have their own queries. The
+// subquery selects the page before anything is joined to it, whatever row counts the planner expects.
 func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, listThreads,
 		arg.HouseID,
@@ -715,7 +720,7 @@ const lockChildren = `-- name: LockChildren :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.children/' || $1::text, 0))
 `
 
-// One transaction at a time ends a run below a thread, so that of the last two one sees that nothing else runs.
+// Lets one transaction at a time end a run below a thread, so that the last one sees that nothing else runs.
 func (q *Queries) LockChildren(ctx context.Context, db DBTX, parentThreadID string) error {
 	_, err := db.Exec(ctx, lockChildren, parentThreadID)
 	return err
@@ -725,7 +730,7 @@ const lockDirect = `-- name: LockDirect :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || $1::text, 0))
 `
 
-// One transaction at a time looks for a direct message to an agent, or creates one.
+// Lets one transaction at a time look for a direct message in a house, or create one.
 func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockDirect, houseID)
 	return err
@@ -735,7 +740,8 @@ const lockThread = `-- name: LockThread :exec
 select id from threads where id = $1 for update
 `
 
-// The caller reads the thread afterwards, because a statement that waits for a lock sees what was committed before it began.
+// The caller reads the thread in a later statement, because a statement that waits for a lock sees only what was committed
+// before the statement began.
 func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, lockThread, id)
 	return err
@@ -745,7 +751,7 @@ const lockThreadsOfRoot = `-- name: LockThreadsOfRoot :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.threads_of_root/' || $1::text || '/' || $2::text, 0))
 `
 
-// One transaction at a time creates a thread with a root, so that their limit holds exactly.
+// Lets one transaction at a time create a thread with this root, so that the limit of threads per root is exact.
 func (q *Queries) LockThreadsOfRoot(ctx context.Context, db DBTX, houseID string, root string) error {
 	_, err := db.Exec(ctx, lockThreadsOfRoot, houseID, root)
 	return err
@@ -767,7 +773,7 @@ type MatchThreadsParams struct {
 	Name    string
 }
 
-// The ids of those that begin with a prefix, and of those that have a name. An empty prefix matches no id.
+// The ids of the threads whose ids begin with a prefix or whose name equals a name. An empty prefix matches no thread.
 func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsParams) ([]string, error) {
 	rows, err := db.Query(ctx, matchThreads,
 		arg.HouseID,
@@ -813,7 +819,7 @@ type MoveRunParams struct {
 	Epoch       int64
 }
 
-// What the runner of a run says of itself. No row: the run is over. Nothing goes back.
+// Records what the runner of a run reports. No number decreases. Affects no row if the run is over.
 func (q *Queries) MoveRun(ctx context.Context, db DBTX, arg MoveRunParams) (int64, error) {
 	result, err := db.Exec(ctx, moveRun,
 		arg.Through,
@@ -837,7 +843,7 @@ const nameOfAgent = `-- name: NameOfAgent :one
 select coalesce(name, '')::text as name from agents where agents.id = $1
 `
 
-// No row: the transaction's scope does not see this agent.
+// Returns no row if the transaction's scope does not see the agent.
 func (q *Queries) NameOfAgent(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, nameOfAgent, id)
 	var name string
@@ -856,7 +862,7 @@ type NamedThreadsRow struct {
 	Name string
 }
 
-// The threads whose names have a text, the latest first.
+// The threads whose names contain a text in any case, latest first.
 func (q *Queries) NamedThreads(ctx context.Context, db DBTX, houseID string, part string, most int32) ([]NamedThreadsRow, error) {
 	rows, err := db.Query(ctx, namedThreads, houseID, part, most)
 	if err != nil {
@@ -910,7 +916,7 @@ const parentThreads = `-- name: ParentThreads :many
 select distinct parent_thread_id::text from threads where parent_thread_id = any ($1::text[])
 `
 
-// Those of the given threads that have children.
+// The given threads that have children.
 func (q *Queries) ParentThreads(ctx context.Context, db DBTX, ids []string) ([]string, error) {
 	rows, err := db.Query(ctx, parentThreads, ids)
 	if err != nil {
@@ -967,7 +973,8 @@ type QueueEntriesRow struct {
 	Payload string
 }
 
-// What says what waits for a thread's agent, behind a position. It leaves out texts, because only their entries count.
+// The entries after a position that determine which messages wait for a thread's agent. The texts of messages are left out,
+// because they do not matter for that.
 func (q *Queries) QueueEntries(ctx context.Context, db DBTX, arg QueueEntriesParams) ([]QueueEntriesRow, error) {
 	rows, err := db.Query(ctx, queueEntries,
 		arg.HouseID,
@@ -1017,7 +1024,7 @@ update threads set sandbox_id = $1::text where id = $2 and sandbox_id = $3::text
 returning stream_id
 `
 
-// One thread moves from a sandbox to another.
+// Moves one thread from a sandbox to another one.
 func (q *Queries) RepointThread(ctx context.Context, db DBTX, toSandbox string, iD string, fromSandbox string) ([]string, error) {
 	rows, err := db.Query(ctx, repointThread, toSandbox, iD, fromSandbox)
 	if err != nil {
@@ -1043,7 +1050,7 @@ update threads set sandbox_id = $1::text where house_id = $2 and sandbox_id = $3
 returning stream_id
 `
 
-// Every thread on one sandbox moves to another, together.
+// Moves all threads on a sandbox to another one, in one statement.
 func (q *Queries) RepointThreads(ctx context.Context, db DBTX, toSandbox string, houseID string, fromSandbox string) ([]string, error) {
 	rows, err := db.Query(ctx, repointThreads, toSandbox, houseID, fromSandbox)
 	if err != nil {
@@ -1163,7 +1170,7 @@ type SaidEntryRow struct {
 	Cancelled bool
 }
 
-// An entry of a thread by its id, and whether it is a message that was cancelled while it waited.
+// An entry of a thread by its id. cancelled: it is a message that was cancelled while it waited.
 func (q *Queries) SaidEntry(ctx context.Context, db DBTX, houseID string, stream string, iD string) (SaidEntryRow, error) {
 	row := db.QueryRow(ctx, saidEntry, houseID, stream, iD)
 	var i SaidEntryRow
@@ -1231,8 +1238,8 @@ where threads.id = $2 and not answering_decided and agent_id is null and parent_
   and not exists (select from houses h where h.primary_thread_id = threads.id)
 `
 
-// The first message of a thread settles which bot answers in it, unless a person has, or it is the house's own, driven, a direct
-// message or a fork.
+// Settles which bot answers in a thread; its first message does so. Changes nothing if that is settled, or if the thread is
+// the house's primary thread, driven, a direct message or a fork.
 func (q *Queries) SettleAnswering(ctx context.Context, db DBTX, agentID string, iD string) error {
 	_, err := db.Exec(ctx, settleAnswering, agentID, iD)
 	return err
@@ -1242,7 +1249,7 @@ const someThreads = `-- name: SomeThreads :many
 select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, run_epoch, run_started_at, heartbeat_at, run_from, run_through, run_entries, run_bytes, asked_by, run_ended_at, run_doing, run_tool, run_result, run_cost, run_cost_unknown, answering_agent_id, answering_decided, people, awaited_until, overdue, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
-// Those of the given threads that exist.
+// The given threads, as far as they exist.
 func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, someThreads, ids)
 	if err != nil {
@@ -1316,7 +1323,7 @@ const takeQueue = `-- name: TakeQueue :exec
 update threads set run_through = greatest(run_through, $1::bigint) where id = $2
 `
 
-// Nothing that was said up to a position waits for the agent any more. Nothing goes back.
+// Records that no message up to a position waits for the agent any more. The position never decreases.
 func (q *Queries) TakeQueue(ctx context.Context, db DBTX, through int64, iD string) error {
 	_, err := db.Exec(ctx, takeQueue, through, iD)
 	return err
@@ -1326,7 +1333,7 @@ const takesTurns = `-- name: TakesTurns :one
 select coalesce(a.runtime = 'arbe', false)::bool from bots b join agents a on a.id = b.agent_id where b.house_id = $1 and b.agent_id = $2
 `
 
-// Whether a bot of a house takes turns in threads. No row: the house has no such bot.
+// Whether a bot of a house takes turns in threads. Returns no row if the house has no such bot.
 func (q *Queries) TakesTurns(ctx context.Context, db DBTX, houseID string, agentID string) (bool, error) {
 	row := db.QueryRow(ctx, takesTurns, houseID, agentID)
 	var column_1 bool
@@ -1343,7 +1350,7 @@ with recursive above as (
 select coalesce(max(above.depth), 0)::int as depth from above
 `
 
-// How many threads are above a thread.
+// How many ancestors a thread has.
 func (q *Queries) ThreadDepth(ctx context.Context, db DBTX, id string) (int32, error) {
 	row := db.QueryRow(ctx, threadDepth, id)
 	var depth int32
@@ -1355,7 +1362,7 @@ const threadsOfRoot = `-- name: ThreadsOfRoot :one
 select count(*) from threads where house_id = $1 and root = $2
 `
 
-// How many threads bots created because of one entry of a person.
+// How many threads bots created because of an entry of a person, the root.
 func (q *Queries) ThreadsOfRoot(ctx context.Context, db DBTX, houseID string, root *string) (int64, error) {
 	row := db.QueryRow(ctx, threadsOfRoot, houseID, root)
 	var count int64

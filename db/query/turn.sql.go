@@ -19,7 +19,7 @@ update threads t set running_id = null, running_agent = null, running_since = nu
 where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id
 `
 
-// No entry is written that would say so to the thread's row.
+// Ends a turn without an entry. It also updates the thread's row, which otherwise follows the entry.
 func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, abandonTurn, id)
 	return err
@@ -87,7 +87,7 @@ const activeTurnsOf = `-- name: ActiveTurnsOf :many
 select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
 `
 
-// Those of a bot, in all threads of its house.
+// The active turns of a bot in all threads of its house.
 func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, agentID string) ([]Turn, error) {
 	rows, err := db.Query(ctx, activeTurnsOf, houseID, agentID)
 	if err != nil {
@@ -174,7 +174,7 @@ where id = $1 and ended_at is null and status <> 'delayed'
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
-// No row: the turn has ended, or is delayed.
+// Returns no row if the turn has ended or is delayed.
 func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
 	row := db.QueryRow(ctx, beginTurn, id)
 	var i Turn
@@ -225,7 +225,7 @@ type ChainOfRow struct {
 	Root  string
 }
 
-// How many turns led to a chat of a bot, and the entry of a person from which they followed. No row: no turn wrote it.
+// How many turns led to a turn, and the entry of a person from which they follow. Returns no row if the turn does not exist.
 func (q *Queries) ChainOf(ctx context.Context, db DBTX, id string) (ChainOfRow, error) {
 	row := db.QueryRow(ctx, chainOf, id)
 	var i ChainOfRow
@@ -242,7 +242,8 @@ type ChargedTodayRow struct {
 	Person       int64
 }
 
-// What the models of the installation cost today, for all houses and for those of the person to whom the house belongs.
+// What the installation's models cost today: for all houses, and for the houses of the person to whom the transaction's
+// house belongs.
 func (q *Queries) ChargedToday(ctx context.Context, db DBTX) (ChargedTodayRow, error) {
 	row := db.QueryRow(ctx, chargedToday)
 	var i ChargedTodayRow
@@ -265,7 +266,7 @@ type DayUsedRow struct {
 	Calls       int64
 }
 
-// What a house used since midnight UTC, and how much of that was spent in one of its threads.
+// What a house has spent since midnight UTC, and how much of that in one of its threads.
 func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID string) (DayUsedRow, error) {
 	row := db.QueryRow(ctx, dayUsed, threadID, houseID)
 	var i DayUsedRow
@@ -285,7 +286,8 @@ where id = $2 and status = 'delayed' and due_at = $3
 returning id
 `
 
-// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+// Ends the delay of a turn: it is queued or skipped. Returns no row if the turn is no longer delayed, or is delayed until
+// another time.
 func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string, dueAt *time.Time) (string, error) {
 	row := db.QueryRow(ctx, decideTurn, status, iD, dueAt)
 	var id string
@@ -305,7 +307,7 @@ type EndTurnParams struct {
 	Attempts int32
 }
 
-// No row: the turn was begun once more elsewhere, or has ended.
+// Returns no row if the turn was begun again or has ended.
 func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn, error) {
 	row := db.QueryRow(ctx, endTurn,
 		arg.Status,
@@ -356,7 +358,7 @@ const forgetSummaries = `-- name: ForgetSummaries :exec
 delete from thread_summaries where house_id = $1 and thread_id = $2 and begins > $3
 `
 
-// Those that may have an entry in them.
+// Deletes the summaries that may cover an entry.
 func (q *Queries) ForgetSummaries(ctx context.Context, db DBTX, houseID string, threadID string, seq int64) error {
 	_, err := db.Exec(ctx, forgetSummaries, houseID, threadID, seq)
 	return err
@@ -412,7 +414,7 @@ select (exists (select from turns t where t.house_id = $1 and t.thread_id = $2 a
   or exists (select from threads f where f.house_id = $1 and f.id = $2 and f.forked_from_id is not null))::bool as had
 `
 
-// Whether a bot has read this thread before a turn, or the thread that it was forked from.
+// Whether a bot may have read this thread before a turn: another turn made a step, or the thread is a fork.
 func (q *Queries) HadTurns(ctx context.Context, db DBTX, houseID string, threadID string, turnID string) (bool, error) {
 	row := db.QueryRow(ctx, hadTurns, houseID, threadID, turnID)
 	var had bool
@@ -445,7 +447,7 @@ type HurryTurnParams struct {
 	AgentID    string
 }
 
-// No row: the bot has no delayed turn in the thread.
+// Passes an entry to a bot's delayed turn, and ends the delay. Returns no row if the bot has no delayed turn in the thread.
 func (q *Queries) HurryTurn(ctx context.Context, db DBTX, arg HurryTurnParams) (string, error) {
 	row := db.QueryRow(ctx, hurryTurn,
 		arg.EntryID,
@@ -497,7 +499,7 @@ type InsertModelCallParams struct {
 	ChargedMicros int64
 }
 
-// Records a call once, and adds it to what its house spent on the day.
+// Records a call, and adds its cost to the day's spending of its house. A repeated call changes nothing.
 func (q *Queries) InsertModelCall(ctx context.Context, db DBTX, arg InsertModelCallParams) error {
 	_, err := db.Exec(ctx, insertModelCall,
 		arg.Own,
@@ -537,7 +539,7 @@ type InsertThreadSummaryParams struct {
 	Tail     int64
 }
 
-// No row: there is this version already.
+// Affects no row if this version exists.
 func (q *Queries) InsertThreadSummary(ctx context.Context, db DBTX, arg InsertThreadSummaryParams) (int64, error) {
 	result, err := db.Exec(ctx, insertThreadSummary,
 		arg.HouseID,
@@ -581,7 +583,7 @@ type InsertTurnParams struct {
 }
 
 // Owner: internal/turn.
-// No row: the bot has an active turn in the thread.
+// Returns no row if the bot has an active turn in the thread.
 func (q *Queries) InsertTurn(ctx context.Context, db DBTX, arg InsertTurnParams) (string, error) {
 	row := db.QueryRow(ctx, insertTurn,
 		arg.HouseID,
@@ -617,8 +619,8 @@ type LastTurnsRow struct {
 	Last    time.Time
 }
 
-// What each bot does in a thread: whether it has a turn that is active or delayed, and when its last turn ended, or was asked for if
-// it has not ended. Turns that ended and are older than a day are left out.
+// What each bot does in a thread: whether it has an active or a delayed turn, and when its last turn ended or, if it has not
+// ended, was created. Ended turns that were created more than a day ago are left out.
 func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]LastTurnsRow, error) {
 	rows, err := db.Query(ctx, lastTurns, houseID, threadID)
 	if err != nil {
@@ -648,7 +650,7 @@ const leaveTurn = `-- name: LeaveTurn :exec
 update turns set deaths = greatest(deaths - 1, 0) where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
-// The server that works on the turn comes back from it.
+// Records that the server returned from the turn, so that this attempt does not count as a death.
 func (q *Queries) LeaveTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) error {
 	_, err := db.Exec(ctx, leaveTurn, iD, steps, attempts)
 	return err
@@ -658,7 +660,7 @@ const lockAttempt = `-- name: LockAttempt :one
 select id from turns where id = $1 and steps = $2 and attempts = $3 and ended_at is null for update
 `
 
-// Locks a turn for whoever works on it. No row: the turn was begun once more elsewhere, or has ended.
+// Locks a turn for the server that works on it. Returns no row if the turn was begun again or has ended.
 func (q *Queries) LockAttempt(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) (string, error) {
 	row := db.QueryRow(ctx, lockAttempt, iD, steps, attempts)
 	var id string
@@ -670,7 +672,7 @@ const lockRoot = `-- name: LockRoot :exec
 select pg_advisory_xact_lock(hashtextextended('arbe.root/' || $1::text || '/' || $2::text, 0))
 `
 
-// One transaction at a time adds to what follows from an entry of a person, so that the limits hold exactly.
+// Lets one transaction at a time add to what follows from an entry of a person, so that the limits are exact.
 func (q *Queries) LockRoot(ctx context.Context, db DBTX, houseID string, root string) error {
 	_, err := db.Exec(ctx, lockRoot, houseID, root)
 	return err
@@ -734,7 +736,7 @@ type ParkTurnParams struct {
 	Attempts int32
 }
 
-// Leaves a turn to wait for people.
+// Lets a turn wait for people. Returns no row if the turn was begun again, has ended or was stopped.
 func (q *Queries) ParkTurn(ctx context.Context, db DBTX, arg ParkTurnParams) (Turn, error) {
 	row := db.QueryRow(ctx, parkTurn,
 		arg.DueAt,
@@ -816,8 +818,9 @@ type PostponeTurnRow struct {
 	DueAt *time.Time
 }
 
-// An ambient turn waits again. Any other one begins no later than before, and makes an ambient one begin in any case. No row:
-// the bot has no delayed turn in the thread.
+// Passes an entry to a bot's delayed turn. An ambient turn waits again from now on; another one begins no later than before.
+// If the turn is ambient and the entry has another reason, the turn gets that reason, so that it begins in any case.
+// Returns no row if the bot has no delayed turn in the thread.
 func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (PostponeTurnRow, error) {
 	row := db.QueryRow(ctx, postponeTurn,
 		arg.Chain,
@@ -844,7 +847,7 @@ update turns set stopped_by = coalesce(stopped_by, $1) where id = $2 and ended_a
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
-// No row: the turn has ended.
+// Returns no row if the turn has ended.
 func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD string) (Turn, error) {
 	row := db.QueryRow(ctx, requestStop, by, iD)
 	var i Turn
@@ -897,7 +900,7 @@ type ReserveCallParams struct {
 	Person       int64
 }
 
-// Reserves what a call of a model may cost. It returns the limit that leaves no room for it; empty if there is room.
+// Reserves what a model call may cost. Returns the limit that leaves no room for the call; empty if there is room.
 func (q *Queries) ReserveCall(ctx context.Context, db DBTX, arg ReserveCallParams) (string, error) {
 	row := db.QueryRow(ctx, reserveCall,
 		arg.TurnID,
@@ -919,7 +922,7 @@ type RootTurnsRow struct {
 	Since time.Time
 }
 
-// How many turns follow from an entry of a person, and when the first of them was asked for.
+// How many turns follow from an entry of a person, and when the first of them was created; now if there are none.
 func (q *Queries) RootTurns(ctx context.Context, db DBTX, houseID string, root string) (RootTurnsRow, error) {
 	row := db.QueryRow(ctx, rootTurns, houseID, root)
 	var i RootTurnsRow
@@ -933,7 +936,7 @@ select (coalesce((select sum(greatest(c.cost_micros, c.charged_micros)) from tur
   + coalesce((select sum(greatest(r.cost_micros, r.charged_micros)) from run_calls r where r.house_id = $1 and r.root = $2), 0))::bigint
 `
 
-// What all turns and runs cost that follow from one entry of a person.
+// The cost of all turns and runs that follow from one entry of a person.
 func (q *Queries) RootUsed(ctx context.Context, db DBTX, houseID string, root string) (int64, error) {
 	row := db.QueryRow(ctx, rootUsed, houseID, root)
 	var column_1 int64
@@ -964,7 +967,8 @@ type SteerTurnParams struct {
 	AgentID    string
 }
 
-// The turn's chain is the longest of those that led to it. Its root changes when a person speaks (fresh). No row: the bot has no active turn in the thread.
+// Passes an entry to a bot's active turn. The turn's chain is the longest of those that led to it. Its root changes when a
+// person speaks (fresh). Returns no row if the bot has no active turn in the thread.
 func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (string, error) {
 	row := db.QueryRow(ctx, steerTurn,
 		arg.Chain,
@@ -987,8 +991,8 @@ const stepTurn = `-- name: StepTurn :execrows
 update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0, waits = 0, tries = 0, failing_since = null, failure = '', failure_kind = '' where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
-// Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
-// ended.
+// Counts a step. Steps and attempts together only grow while a turn runs, so they identify one attempt. Affects no row if
+// the turn was begun again or has ended.
 func (q *Queries) StepTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) (int64, error) {
 	result, err := db.Exec(ctx, stepTurn, iD, steps, attempts)
 	if err != nil {
@@ -1001,7 +1005,7 @@ const surviveTurn = `-- name: SurviveTurn :exec
 update turns set deaths = 1 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
-// Forgets the deaths of the servers that worked on the turn before this one.
+// Forgets the deaths of servers that worked on the turn before this one.
 func (q *Queries) SurviveTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) error {
 	_, err := db.Exec(ctx, surviveTurn, iD, steps, attempts)
 	return err
@@ -1034,8 +1038,8 @@ type ThreadSummaryRow struct {
 	Depth    int32
 }
 
-// Where bots begin to read a thread: its own latest row or, if it has none and is a fork, that of the thread it was forked
-// from, as of the fork. No row: they read it from its first entry.
+// The summary from which bots begin to read a thread: the latest of the thread itself or, if it has none and is a fork, the
+// latest that its source had at the fork. Returns no row if bots read the thread from its first entry.
 func (q *Queries) ThreadSummary(ctx context.Context, db DBTX, houseID string, threadID string) (ThreadSummaryRow, error) {
 	row := db.QueryRow(ctx, threadSummary, houseID, threadID)
 	var i ThreadSummaryRow
@@ -1060,8 +1064,8 @@ update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status =
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
-// Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
-// the turn is not delayed any more, or for longer.
+// Counts an attempt to decide whether a delayed turn begins, and sets when the next attempt may be made if this one fails.
+// Returns no row if the turn is no longer delayed, or is delayed until another time.
 func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD string, dueAt *time.Time) (Turn, error) {
 	row := db.QueryRow(ctx, tryTurn, again, iD, dueAt)
 	var i Turn
@@ -1141,7 +1145,7 @@ where id = $1 and status = 'asking'
 returning id
 `
 
-// No row: the turn does not wait for people.
+// Queues a turn that waits for people. Returns no row if the turn does not.
 func (q *Queries) UnparkTurn(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, unparkTurn, id)
 	var id_2 string
@@ -1168,8 +1172,8 @@ type WaitTurnParams struct {
 	Attempts    int32
 }
 
-// Records that the provider of the turn's model did not answer. With due_at, the server that works on the turn leaves it
-// until then. No row: the turn was begun once more elsewhere, or has ended.
+// Records that the provider of the turn's model did not answer. With due_at, the server leaves the turn until then. Affects
+// no row if the turn was begun again or has ended.
 func (q *Queries) WaitTurn(ctx context.Context, db DBTX, arg WaitTurnParams) (int64, error) {
 	result, err := db.Exec(ctx, waitTurn,
 		arg.Tries,

@@ -23,18 +23,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Agent is any actor: a human or a bot.
+// Agent is an actor: a human or a bot.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A uuid.
+	// A UUID.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "human" or "bot".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Who does the work of a bot: "arbe", or a coding agent, such as "pi". Empty for a human.
+	// The program that does a bot's work: "arbe", or a coding agent such as "pi". Empty for a human.
 	Runtime   string                 `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// How people mention a bot in the house that was asked about, without the @. Empty for a human.
+	// The name by which people mention a bot in the house of the request, without the @. Empty for a human.
 	Handle        string `protobuf:"bytes,6,opt,name=handle,proto3" json:"handle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -153,9 +153,9 @@ type WhoAmIResponse struct {
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The kind of credential: "session" (a browser), "api_key" or "thread_token".
 	Credential string `protobuf:"bytes,2,opt,name=credential,proto3" json:"credential,omitempty"`
-	// The one house that the credential is limited to; empty if it is valid for all of the agent's houses.
+	// The only house for which the credential is valid; empty if it is valid for all of the agent's houses.
 	HouseId string `protobuf:"bytes,3,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The one thread that a thread token is limited to, what it allows there, and when it expires.
+	// For a thread token: its thread, its scopes (see ThreadToken.scopes), and when it expires.
 	ThreadId      string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Scopes        []string               `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
@@ -239,7 +239,7 @@ type CreateAgentRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// One of BotService.ListRuntimes.
+	// The name of one of the runtimes of BotService.ListRuntimes.
 	Runtime       string `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -439,9 +439,9 @@ func (x *GetAgentResponse) GetAgent() *Agent {
 type ListAgentsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -589,7 +589,7 @@ func (*CreateLoginLinkRequest) Descriptor() ([]byte, []int) {
 
 type CreateLoginLinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A path with its one-time token, to be appended to the server's address: "/login?token=…".
+	// A path with the one-time token: "/login?token=…". Append it to the server's address.
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -774,7 +774,7 @@ func (x *RedeemLoginLinkRequest) GetToken() string {
 
 type RedeemLoginLinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Send it as "Authorization: Bearer …"; browsers send it as a cookie.
+	// The session's token. Send it as "Authorization: Bearer …". Browsers send it as a cookie.
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Verdict is an answer.
+// Verdict is the answer to a request.
 type Verdict int32
 
 const (
@@ -73,38 +73,38 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_approval_proto_rawDescGZIP(), []int{0}
 }
 
-// Approval is a call of a tool that runs only with a person's approval.
+// Approval is a request for a person's approval of one tool call.
 type Approval struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId  string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	ThreadId string                 `protobuf:"bytes,3,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	TurnId   string                 `protobuf:"bytes,4,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The bot.
+	// The bot that asks.
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The id of the entry that will be the result of the call.
+	// The id of the future entry with the result of the call.
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// What runs if the answer is yes: exactly that. The arguments are a JSON object.
+	// The tool and its arguments, a JSON object. If the request is approved, exactly this call runs.
 	Tool      string `protobuf:"bytes,7,opt,name=tool,proto3" json:"tool,omitempty"`
 	Arguments string `protobuf:"bytes,8,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (the turn ended).
+	// "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (its turn or run ended).
 	State   string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
 	AskedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=asked_at,json=askedAt,proto3" json:"asked_at,omitempty"`
-	// Until when the bot waits.
+	// The time until which the bot waits for an answer.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The person who answered; empty if nobody did.
 	AnsweredByAgentId string `protobuf:"bytes,12,opt,name=answered_by_agent_id,json=answeredByAgentId,proto3" json:"answered_by_agent_id,omitempty"`
 	AnsweredByName    string `protobuf:"bytes,13,opt,name=answered_by_name,json=answeredByName,proto3" json:"answered_by_name,omitempty"`
-	// When it was no longer open.
+	// When it was answered, expired or was withdrawn; unset while it is open.
 	AnsweredAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=answered_at,json=answeredAt,proto3" json:"answered_at,omitempty"`
-	// What the person said to their answer.
+	// The comment with which the person answered.
 	Reason string `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Empty if the bot has left the house, or the thread has no name.
+	// The names of the bot and the thread. Empty if the bot has left the house, or if the thread is untitled.
 	AgentName  string `protobuf:"bytes,16,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
 	ThreadName string `protobuf:"bytes,17,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
-	// The run of the thread that asks; 0 if a turn does. Then turn_id is empty.
+	// The run of the thread that asks, whose turn_id is empty; 0 if a turn asks.
 	Epoch int64 `protobuf:"varint,18,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The call is a question of a coding agent: to answer it is to approve, with the words of the answer as the reason.
+	// Whether the call is a question of a coding agent. To answer it, approve it with the text of the answer as the reason.
 	Question      bool `protobuf:"varint,19,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,11 +276,11 @@ func (x *Approval) GetQuestion() bool {
 type ListApprovalsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Only those of this thread; empty for all.
+	// Return only approvals of this thread. Empty means all threads.
 	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -498,7 +498,7 @@ type AnswerApprovalRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Id       string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Verdict  Verdict                `protobuf:"varint,3,opt,name=verdict,proto3,enum=arbe.v1.Verdict" json:"verdict,omitempty"`
-	// What you say to it. The bot reads it if the answer is no, or if it asked a question.
+	// A comment. The bot reads it if you deny the request, or if the request is a question.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

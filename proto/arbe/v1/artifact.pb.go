@@ -23,31 +23,32 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Artifact is a stored file or a reference to something elsewhere.
 type Artifact struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Its kind: "file", "output", "screenshot", "message", "url", "commit", "log-ref" or another word.
+	// "file", "output", "screenshot", "message", "url", "commit", "log-ref" or another word.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Its name for people; for a file, the file name.
+	// Its name for people. For a file, this is the file name.
 	Label string `protobuf:"bytes,4,opt,name=label,proto3" json:"label,omitempty"`
-	// Its id elsewhere: of an entry, a pull request's URL, a commit.
+	// Its id elsewhere: the id of an entry, the URL of a pull request, or a commit.
 	ExternalId string `protobuf:"bytes,5,opt,name=external_id,json=externalId,proto3" json:"external_id,omitempty"`
-	// The type of the bytes as its creator declared it. It is not checked.
+	// The type of its bytes, as declared by its creator. It is not checked.
 	MimeType string `protobuf:"bytes,6,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
-	// Where its bytes are: "sha256:" and their hash in hexadecimal if arbe stores them; otherwise a git ref or an offset
-	// of a stream.
+	// Where its bytes are. If arbe stores them, this is "sha256:" and their hash in hexadecimal. Otherwise it is a git ref or
+	// an offset in a stream.
 	ByteRef string `protobuf:"bytes,7,opt,name=byte_ref,json=byteRef,proto3" json:"byte_ref,omitempty"`
-	// Whether arbe stores its bytes, and how many there are.
+	// Whether arbe stores its bytes, and their number.
 	HasBytes bool  `protobuf:"varint,8,opt,name=has_bytes,json=hasBytes,proto3" json:"has_bytes,omitempty"`
 	Size     int64 `protobuf:"varint,9,opt,name=size,proto3" json:"size,omitempty"`
-	// Who created it; empty for arbe itself.
+	// The agent that created it; empty if arbe itself did.
 	AuthorAgentId string `protobuf:"bytes,10,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
-	// The thread that it comes from; empty for none, or for a deleted one that has forks.
+	// The thread that it comes from; empty if it comes from none, or if that thread was deleted and a fork keeps the artifact.
 	ThreadId string `protobuf:"bytes,11,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The run it comes from.
+	// The run that it comes from.
 	RunId string `protobuf:"bytes,12,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The resource it is about.
+	// The resource that it is about.
 	ResourceId string `protobuf:"bytes,13,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
 	// A JSON object.
 	Metadata      string                 `protobuf:"bytes,14,opt,name=metadata,proto3" json:"metadata,omitempty"`
@@ -193,28 +194,28 @@ func (x *Artifact) GetCreatedAt() *timestamppb.Timestamp {
 
 type CreateArtifactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where it belongs. An artifact of a thread is deleted with the thread, unless a fork keeps it.
+	// What it belongs to. An artifact of a thread is deleted with the thread, unless a fork keeps it.
 	//
 	// Types that are valid to be assigned to Scope:
 	//
 	//	*CreateArtifactRequest_HouseId
 	//	*CreateArtifactRequest_ThreadId
 	Scope isCreateArtifactRequest_Scope `protobuf_oneof:"scope"`
-	// Chosen by the caller to make a retry harmless: within the house it always stands for the same artifact. The
-	// artifact's own id is derived from it and differs. If it is empty, the server generates an id.
+	// Choose an id to make retries safe: within the house, it always stands for the same artifact. The id of the artifact is
+	// derived from it, and differs. If this is empty, each call creates another artifact.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	// Empty means "file".
 	Kind       string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	Label      string `protobuf:"bytes,5,opt,name=label,proto3" json:"label,omitempty"`
 	ExternalId string `protobuf:"bytes,6,opt,name=external_id,json=externalId,proto3" json:"external_id,omitempty"`
 	MimeType   string `protobuf:"bytes,7,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
-	// Where the bytes are if they are not sent.
+	// Where the bytes are, if you do not send them.
 	ByteRef    string `protobuf:"bytes,8,opt,name=byte_ref,json=byteRef,proto3" json:"byte_ref,omitempty"`
 	RunId      string `protobuf:"bytes,9,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	ResourceId string `protobuf:"bytes,10,opt,name=resource_id,json=resourceId,proto3" json:"resource_id,omitempty"`
-	// A JSON object of at most 8 KiB; empty is {}.
+	// A JSON object of at most 8 KiB. Empty means {}.
 	Metadata string `protobuf:"bytes,11,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// Its bytes, at most 2 MiB; unset for none. Send more by POST to /api/artifact/.
+	// Its bytes, at most 2 MiB. Unset means none. To send more, use POST to /api/artifact/.
 	Content       []byte `protobuf:"bytes,12,opt,name=content,proto3,oneof" json:"content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -500,11 +501,12 @@ type ListArtifactsRequest struct {
 	//	*ListArtifactsRequest_HouseId
 	//	*ListArtifactsRequest_ThreadId
 	Scope isListArtifactsRequest_Scope `protobuf_oneof:"scope"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only artifacts whose id begins with this, if it has at least four characters, or whose label is exactly this.
+	// Return only artifacts whose label is exactly this or, if it has at least four characters, whose id begins with it. Empty
+	// means all.
 	Match         string `protobuf:"bytes,5,opt,name=match,proto3" json:"match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

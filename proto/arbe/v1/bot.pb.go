@@ -23,33 +23,34 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Bot is a member of a house that is a program.
+// Bot is a program that is a member of a house.
 type Bot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of its agent: a uuid.
+	// The id of its agent, a UUID.
 	Id      string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId string `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// How people mention it, without the @.
+	// The name by which people mention it, without the @.
 	Handle string `protobuf:"bytes,3,opt,name=handle,proto3" json:"handle,omitempty"`
-	// How pages show it.
+	// The name that pages show.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox, such as "pi"; see ListRuntimes.
+	// The program that does its work: "arbe", which works in the server, or a coding agent such as "pi", which works in a
+	// sandbox. See ListRuntimes.
 	Runtime string `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	// What it is told before each turn. WatchHouse leaves it out.
+	// The instructions that it gets before each turn. WatchHouse leaves them out.
 	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
-	// provider/model; empty for the default model of the house.
+	// Its model, as provider/model; empty for the house's default model.
 	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
-	// The tools that it may use, of run_command, read_thread, read_artifact, list_threads, search_entries, create_thread and say.
+	// The names of the tools that it may use; see ListTools.
 	Tools  []string   `protobuf:"bytes,8,rep,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
-	// What wakes it, oldest first.
+	// Its policies, oldest first.
 	Policies  []*Policy              `protobuf:"bytes,10,rep,name=policies,proto3" json:"policies,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// The tools that it uses only with a person's approval, besides those of House.ask. ApprovalService has the requests.
+	// The tools that it uses only with a person's approval, in addition to those of House.ask. See ApprovalService.
 	Ask []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
-	// How hard its model thinks, unless a question says otherwise: "off", "low", "medium" or "high"; empty for what the
-	// provider does.
+	// How hard its model thinks, unless the person who asks says otherwise: "off", "low", "medium" or "high"; empty for the
+	// provider's default.
 	Think         string `protobuf:"bytes,14,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -183,21 +184,22 @@ func (x *Bot) GetThink() string {
 	return ""
 }
 
-// BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
-// what is beyond them is refused, and the error names the maximum.
+// BotLimits limits a bot. A zero field means the default. The operator's settings may set lower maxima than those below. A
+// value above such a maximum is refused, and the error names the maximum.
 type BotLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Calls of the model in one turn. Defaults to 40.
+	// The model calls of one turn. Defaults to 40.
 	TurnSteps int32 `protobuf:"varint,1,opt,name=turn_steps,json=turnSteps,proto3" json:"turn_steps,omitempty"`
-	// Tokens that they use together. Defaults to 1,000,000.
+	// The tokens that these calls use together. Defaults to 1,000,000.
 	TurnTokens int64 `protobuf:"varint,2,opt,name=turn_tokens,json=turnTokens,proto3" json:"turn_tokens,omitempty"`
-	// What they may cost, in US dollars. Defaults to 1.
+	// The cost of these calls, in US dollars. Defaults to 1.
 	TurnUsd float64 `protobuf:"fixed64,3,opt,name=turn_usd,json=turnUsd,proto3" json:"turn_usd,omitempty"`
-	// How long a turn may take, without what it waits for people. Defaults to 30 minutes.
+	// The duration of a turn in minutes, without the time that it waits for people. Defaults to 30.
 	TurnMinutes int32 `protobuf:"varint,4,opt,name=turn_minutes,json=turnMinutes,proto3" json:"turn_minutes,omitempty"`
-	// What the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US dollars. Defaults to 10.
+	// The cost of the turns of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
+	// Defaults to 10.
 	ThreadUsdDay float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
-	// How long it waits for a person's answer when it asks for approval. Defaults to 1440, a day.
+	// How long the bot waits for an answer when it requests approval, in minutes. Defaults to 1440, which is a day.
 	AnswerMinutes int32 `protobuf:"varint,6,opt,name=answer_minutes,json=answerMinutes,proto3" json:"answer_minutes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -275,7 +277,7 @@ func (x *BotLimits) GetAnswerMinutes() int32 {
 	return 0
 }
 
-// Policy is an activation policy: something that wakes a bot.
+// Policy is an activation policy: a rule about what wakes a bot.
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -283,19 +285,19 @@ type Policy struct {
 	BotId string `protobuf:"bytes,2,opt,name=bot_id,json=botId,proto3" json:"bot_id,omitempty"`
 	// A name for people.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// What wakes the bot. The set is open; these are known:
+	// What wakes the bot. There may be others later:
 	//
-	// "mention": a text mentions it. It is always answered.
-	// "always": everything that is said, past the cooldown.
-	// "ambient": what was said, once people have been silent for a while and a model finds it relevant.
+	// "mention": a message mentions the bot. The bot always answers it.
+	// "always": any message. Messages within the cooldown are skipped.
+	// "ambient": any message, once people have been silent for a while and a model finds the message relevant.
 	Trigger string `protobuf:"bytes,4,opt,name=trigger,proto3" json:"trigger,omitempty"`
-	// A JSON object with what the trigger needs. All known triggers have scope_ids, the threads in which the policy applies
-	// (none: every thread). "always" has cooldown_ms, and direct: only in direct messages to the bot. "ambient" has
-	// delay_ms (required), cooldown_ms, and instructions about what is relevant.
+	// The settings of the trigger, a JSON object. All triggers above have scope_ids, the ids of the threads in which the policy
+	// applies; an empty list means every thread. "always" also has cooldown_ms, and direct: if true, the policy applies only in
+	// direct messages to the bot. "ambient" also has delay_ms (required), cooldown_ms, and instructions about what is relevant.
 	Config string `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
-	// The ids of the resources that it is about.
+	// The ids of the resources that the policy is about.
 	ResourceIds []string `protobuf:"bytes,6,rep,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
-	// The names of the tools that the bot may use when the policy wakes it, of those that it has. None: all of them.
+	// The names of the tools that the bot may use when this policy wakes it. Empty means all tools that the bot has.
 	ToolIds       []string               `protobuf:"bytes,7,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
 	Enabled       bool                   `protobuf:"varint,8,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -404,7 +406,7 @@ func (x *Policy) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// Names is a list that may be set to be empty.
+// Names is a list of names. Setting it to an empty list differs from leaving it unset.
 type Names struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []string               `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
@@ -452,26 +454,25 @@ func (x *Names) GetValues() []string {
 type CreateBotRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// 1 to 39 letters a to z, digits and hyphens; capitals and a leading @ are accepted. If it is empty, a free one is made
-	// from the name.
+	// 1 to 39 letters a to z, digits and hyphens. Capitals and a leading @ are accepted. If it is empty, the server makes an
+	// unused handle from the name.
 	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
-	// Defaults to the handle. One of both is required.
+	// Defaults to the handle. At least one of the two is required.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Defaults to "arbe", whose turns run in the server; the others are those of ListRuntimes.
+	// One of ListRuntimes. Defaults to "arbe".
 	Runtime string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// At most 64 KiB.
 	Instructions string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
-	// provider/model; empty for the default model of the house.
+	// As provider/model. Empty means the house's default model.
 	Model string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
-	// Unset means all tools.
+	// Unset means all tools except fetch.
 	Tools  *Names     `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// The tools that it uses only with a person's approval. Unset means none.
+	// The tools that it uses only with a person's approval, in addition to those of House.ask. Unset means none.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
-	// How hard its model thinks: "off", "low", "medium" or "high"; empty for what the provider does.
+	// How hard its model thinks: "off", "low", "medium" or "high". Empty means the provider's default.
 	Think string `protobuf:"bytes,10,opt,name=think,proto3" json:"think,omitempty"`
-	// Set the model although its endpoint does not list it. Without it such a model is refused: invalid_argument, with names
-	// like it.
+	// Accept a model that its endpoint does not list. Otherwise the error is an invalid_argument that suggests similar names.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -587,9 +588,9 @@ func (x *CreateBotRequest) GetSkipModelCheck() bool {
 type CreateBotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
-	// Why it is not known whether its model exists; empty if it does, or if the bot names none.
+	// Why the server could not verify that the model exists; empty if it exists, or if the bot uses the house's default.
 	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
-	// What the settings do not do: "openai/gpt-4.1 cannot think, so the effort changes nothing". Usually empty.
+	// A setting that has no effect, such as "openai/gpt-4.1 cannot think, so the effort changes nothing". Usually empty.
 	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,7 +741,7 @@ func (*GetBotRequest_Handle) isGetBotRequest_Which() {}
 type GetBotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
-	// How many turns of the bot are at work or wait for a server, in all threads.
+	// The number of the bot's turns that are running or wait for a server, in all threads.
 	TurnsAtWork int32 `protobuf:"varint,2,opt,name=turns_at_work,json=turnsAtWork,proto3" json:"turns_at_work,omitempty"`
 	// As in CreateBotResponse.
 	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
@@ -802,9 +803,9 @@ func (x *GetBotResponse) GetNote() string {
 type ListBotsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -921,17 +922,17 @@ type UpdateBotRequest struct {
 	Handle       *string                `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	Name         *string                `protobuf:"bytes,4,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	Instructions *string                `protobuf:"bytes,5,opt,name=instructions,proto3,oneof" json:"instructions,omitempty"`
-	// Set it to an empty string for the default model of the house.
+	// An empty string means the house's default model.
 	Model *string `protobuf:"bytes,6,opt,name=model,proto3,oneof" json:"model,omitempty"`
-	// Replaces all tools when set.
+	// If set, replaces all tools.
 	Tools *Names `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
-	// Replaces all limits when set.
+	// If set, replaces all limits.
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Replaces all tools that need a person's approval when set.
+	// If set, replaces all tools that need a person's approval.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
-	// Set it to an empty string for what the provider does.
+	// An empty string means the provider's default.
 	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
-	// As of CreateBotRequest. A model that the bot has already is not checked.
+	// As in CreateBotRequest. A model that the bot already has is not checked.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1160,7 +1161,7 @@ func (x *DeleteBotRequest) GetId() string {
 
 type DeleteBotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many turns of the bot were at work or waited for a server.
+	// The number of the bot's turns that were running or waited for a server.
 	StoppedTurns  int32 `protobuf:"varint,1,opt,name=stopped_turns,json=stoppedTurns,proto3" json:"stopped_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1210,11 +1211,11 @@ type CreatePolicyRequest struct {
 	// Defaults to the trigger.
 	Name    string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Trigger string `protobuf:"bytes,4,opt,name=trigger,proto3" json:"trigger,omitempty"`
-	// Empty means {}.
+	// As in Policy. Empty means {}.
 	Config      string   `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
 	ResourceIds []string `protobuf:"bytes,6,rep,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
 	ToolIds     []string `protobuf:"bytes,7,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
-	// Whether it is created without effect, to be enabled later.
+	// Create the policy disabled. It has no effect until UpdatePolicy enables it.
 	Disabled      bool `protobuf:"varint,8,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1587,11 +1588,11 @@ func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What it does, as models read it.
+	// The description that models read.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// On whose behalf it acts: with whose rights, and in whose name. One sentence.
+	// On whose behalf it acts, in a sentence: with whose rights and in whose name.
 	Behalf string `protobuf:"bytes,3,opt,name=behalf,proto3" json:"behalf,omitempty"`
-	// The house says that its bots use it only with a person's approval.
+	// Whether House.ask has it, so that all bots of the house use it only with a person's approval.
 	Ask           bool `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1701,7 +1702,7 @@ func (x *ListToolsRequest) GetHouseId() string {
 
 type ListToolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order in which they are shown.
+	// In the order in which pages show them.
 	Tools         []*Tool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1744,23 +1745,23 @@ func (x *ListToolsResponse) GetTools() []*Tool {
 	return nil
 }
 
-// Runtime is who may do the work of a bot: arbe in the server, or a coding agent in a sandbox.
+// Runtime is a program that can do the work of bots: arbe in the server, or a coding agent in a sandbox.
 type Runtime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What bots have as their runtime.
+	// The name, as in Bot.runtime.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What people call it.
+	// The name for people.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	// The version of its program, which arbe installs; empty for "arbe".
+	// The version of the program, which arbe installs in sandboxes; empty for "arbe".
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The protocols in which it can ask a model, the preferred one first: of "messages", "responses" and "chat". Empty for "arbe", which
-	// asks every model.
+	// The protocols in which it can call models, the preferred one first: "messages", "responses" or "chat". Empty for "arbe",
+	// which can call every model.
 	Dialects []string `protobuf:"bytes,4,rep,name=dialects,proto3" json:"dialects,omitempty"`
-	// What is said while it works reaches what it does. Otherwise it is what it does next.
+	// Whether a message that arrives while it works influences that work. Otherwise the message is its next prompt.
 	Steers bool `protobuf:"varint,5,opt,name=steers,proto3" json:"steers,omitempty"`
-	// It can ask people before it does what needs a person's approval. Otherwise it is not started where something does.
+	// Whether it can request a person's approval. Otherwise it is not started where a tool needs approval.
 	Asks bool `protobuf:"varint,6,opt,name=asks,proto3" json:"asks,omitempty"`
-	// What it cannot do that others can, in a sentence; empty if there is nothing to say.
+	// Its limitations in comparison with others, in a sentence; empty if it has none.
 	Limits        string `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1891,7 +1892,7 @@ func (x *ListRuntimesRequest) GetHouseId() string {
 
 type ListRuntimesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order in which they are shown; the first is "arbe".
+	// In the order in which pages show them. The first is "arbe".
 	Runtimes      []*Runtime `protobuf:"bytes,1,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,23 +23,24 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// APIKey describes a key, without the key itself.
 type APIKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The one house that it is valid for; empty for all houses of its agent.
+	// The only house for which it is valid; empty if it is valid for all houses of its agent.
 	HouseId string `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Its holder.
+	// The agent that holds it.
 	AgentId   string                 `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Unset means never.
+	// Unset if it never expires.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Set when it was revoked.
+	// Unset if it was not revoked.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// When it was last used, accurate to some minutes; unset if never.
+	// When it was last used, to within a few minutes; unset if never.
 	LastUsedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
-	// Who created it: its holder, or an owner of the house for a bot. A bot's key is revoked when this owner leaves the
-	// house or becomes a member. Empty for a bot's key from before creators were recorded.
+	// The agent that created it: the holder or, for a bot, an owner of the house. A bot's key is revoked when this owner leaves
+	// the house or becomes a member. Empty for old keys of bots, whose creator was not recorded.
 	CreatedBy     string `protobuf:"bytes,9,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -141,14 +142,14 @@ func (x *APIKey) GetCreatedBy() string {
 type CreateAPIKeyRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Chosen by the caller, so that a retry creates no second key. The key's own id differs and is in the answer. If it
-	// is empty, each call creates another key.
+	// Choose an id so that a retry creates no second key. The id of the key differs, and is in the response. If this is empty,
+	// each call creates another key.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// What it is for.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// A bot of the house; empty is the caller.
+	// The holder: a bot of the house. Empty means the caller.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// When it expires, before the year 10000; unset means never.
+	// When it expires, before the year 10000. Unset means never.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,11 +275,12 @@ func (x *CreateAPIKeyResponse) GetKey() string {
 
 type ListAPIKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for the caller's own keys that are valid for all their houses, which requires such a credential.
+	// Empty means the caller's keys that are valid for all their houses. This requires a credential that is valid for all of
+	// them, too.
 	HouseId string `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -390,7 +392,7 @@ func (x *ListAPIKeysResponse) GetNextPageToken() string {
 
 type RevokeAPIKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for the key that this request carries.
+	// Empty means the key that this request carries.
 	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -469,14 +471,15 @@ func (*RevokeAPIKeyResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_credential_proto_rawDescGZIP(), []int{6}
 }
 
+// ThreadToken is a credential for one thread.
 type ThreadToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A JWT. Send it as "Authorization: Bearer …".
 	Token    string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Its holder, who is the author of what it appends.
+	// The agent that holds it. This agent is the author of entries that are appended with the token.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// "stream:read": see the thread, read and follow its log. "stream:write": append to it.
+	// "stream:read" allows seeing the thread, and reading and following its log. "stream:write" allows appending to the log.
 	Scopes        []string               `protobuf:"bytes,4,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -551,9 +554,9 @@ func (x *ThreadToken) GetExpiresAt() *timestamppb.Timestamp {
 type CreateThreadTokenRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// A bot of the house; empty is the caller.
+	// The holder: a bot of the house. Empty means the caller.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty means all.
+	// See ThreadToken.scopes. Empty means all scopes.
 	Scopes        []string `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,14 +23,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
-// the entry with the same id replaces all of its deltas.
+// Delta is a piece of an unfinished entry: text as a model writes it, or output of a running command. Deltas are not part of
+// the log. The entry with the same id replaces all of them.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the final entry.
 	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The number of bytes before data in everything produced so far. A gap or an overlap shows that something was missed
-	// or repeated.
+	// The number of bytes of the unfinished entry before data. A gap shows that a delta was missed, and an overlap that a part
+	// was repeated.
 	Offset        int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -91,21 +91,21 @@ func (x *Delta) GetData() []byte {
 type SayRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
+	// The id of the entry. It makes retries safe: the server writes an id only once. If it is empty, the server generates one.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// The chat in Markdown, or the command: "!make test" or "/run make test". Another word after a slash, such as "/shrug",
-	// is an invalid_argument; "//shrug" writes "/shrug". If the caller may not run commands, such as the holder of a thread
+	// A chat in Markdown, or a command: "!make test" or "/run make test". If another word follows the slash, as in "/shrug", the
+	// error is an invalid_argument; to write "/shrug", send "//shrug". If the caller may not run commands, as with a thread
 	// token, the text is written as a chat.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// Write the text as a chat even if it looks like a command.
 	Literal bool `protobuf:"varint,4,opt,name=literal,proto3" json:"literal,omitempty"`
-	// The id of the entry that a chat answers.
+	// The id of the entry to which a chat replies.
 	ReplyTo string `protobuf:"bytes,5,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	// The ids of artifacts that belong to the chat: of this thread, or of the house and no thread. The text may then be
-	// empty. An id that does not exist, is of another house, or is of another thread is a not_found. A command takes none.
+	// The ids of artifacts to attach to a chat. Each must belong to this thread, or to the house and no thread; otherwise the
+	// error is a not_found. With attachments, the text may be empty. A command cannot have attachments.
 	AttachmentIds []string `protobuf:"bytes,6,rep,name=attachment_ids,json=attachmentIds,proto3" json:"attachment_ids,omitempty"`
-	// How hard the bots think that answer a chat: "off", "low", "medium" or "high"; empty for as hard as they usually do. A text
-	// that begins with "/think LEVEL", or with mentions and that, says the same, unless literal is set.
+	// How hard the bots that answer a chat think: "off", "low", "medium" or "high". Empty means as hard as usual. The text can
+	// also say this, unless literal is set: it then begins with "/think LEVEL", or with mentions followed by "/think LEVEL".
 	Think         string `protobuf:"bytes,7,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -192,9 +192,9 @@ func (x *SayRequest) GetThink() string {
 
 type SayResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entry: a "chat" or a "command".
+	// The entry, whose type is "chat" or "command".
 	Entry *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// For a command, the id of its result, and of the deltas with its output until then.
+	// For a command, the id of its future command_result entry, and of the deltas with its output until then.
 	ResultId      string `protobuf:"bytes,2,opt,name=result_id,json=resultId,proto3" json:"result_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -247,14 +247,14 @@ func (x *SayResponse) GetResultId() string {
 type AppendRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
+	// The id of the entry. It makes retries safe: the server writes an id only once. If it is empty, the server generates one.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// A type that people may write: "chat". It goes with payload; leave both out to send a message instead.
+	// The type of the entry: "chat", the only type that callers may append. Set type and payload, or only chat.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// JSON text: for "chat" {"text": "…"}, optionally with "reply_to", the id of another entry, and "attachments", a list of
-	// {"artifact_id": "…"}; see SayRequest.attachment_ids.
+	// The payload as JSON text. For "chat" it is {"text": "…"}. It may also have "reply_to", the id of another entry, and
+	// "attachments", a list of {"artifact_id": "…"}; see SayRequest.attachment_ids.
 	Payload string `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
-	// The same as a message. The entry of the response is then typed, too.
+	// The payload as a message. The entry in the response is then typed, too.
 	Chat          *Chat `protobuf:"bytes,5,opt,name=chat,proto3" json:"chat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -327,7 +327,7 @@ func (x *AppendRequest) GetChat() *Chat {
 
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entry with this id.
+	// The entry that has the id: the new one or, after a retry, the first one.
 	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -373,11 +373,11 @@ func (x *AppendResponse) GetEntry() *Entry {
 type EditRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The message; empty for the caller's last one.
+	// The id of the message. Empty means the caller's last message.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The new text, in Markdown. It runs no command, and has at most 32 KiB.
+	// The new text in Markdown, at most 32 KiB. It never runs a command.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+	// The id of the new entry. It makes retries safe. If it is empty, the server generates one.
 	Id            string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -443,7 +443,7 @@ func (x *EditRequest) GetId() string {
 
 type EditResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message.
+	// The message, with its state.
 	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -489,9 +489,9 @@ func (x *EditResponse) GetEntry() *Entry {
 type DeleteRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The message; empty for the caller's last one.
+	// The id of the message. Empty means the caller's last message.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+	// The id of the new entry. It makes retries safe. If it is empty, the server generates one.
 	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -550,7 +550,7 @@ func (x *DeleteRequest) GetId() string {
 
 type DeleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message.
+	// The message, with its state.
 	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -597,9 +597,9 @@ type ReactRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	EntryId  string                 `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// A single emoji.
+	// One emoji.
 	Emoji string `protobuf:"bytes,3,opt,name=emoji,proto3" json:"emoji,omitempty"`
-	// Remove the reaction.
+	// Remove the reaction instead of adding it.
 	Remove        bool `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -665,7 +665,7 @@ func (x *ReactRequest) GetRemove() bool {
 
 type ReactResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The entry.
+	// The entry, with its state.
 	Entry         *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -762,7 +762,7 @@ func (x *ListEditsRequest) GetEntryId() string {
 
 type ListEditsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The oldest first. The last one is the present text.
+	// Oldest first. The last one is the current text.
 	Wordings      []*Wording `protobuf:"bytes,1,rep,name=wordings,proto3" json:"wordings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -805,11 +805,11 @@ func (x *ListEditsResponse) GetWordings() []*Wording {
 	return nil
 }
 
-// Wording is a text that a message has had.
+// Wording is one version of the text of a message.
 type Wording struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// When it was written, and the position of the entry that has it.
+	// When it was written, and the position of the entry that contains it.
 	WrittenAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
 	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -870,20 +870,20 @@ func (x *Wording) GetSeq() int64 {
 type ListRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Only entries after this position.
+	// Return only entries after this position. 0 is the start of the log.
 	After int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
-	// Only entries before this position; 0 means no limit. With before or last, the entries nearest to the end are
-	// returned.
+	// Return only entries before this position. 0 means no limit. If before or last is set, the call returns the last entries of
+	// the range.
 	Before int64 `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
-	// Return the last entries of the range instead of the first.
+	// Return the last entries of the range instead of the first ones.
 	Last bool `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	// At most 1000; 0 is 100.
+	// At most 1000; 0 means 100.
 	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Return typed entries.
 	Typed bool `protobuf:"varint,6,opt,name=typed,proto3" json:"typed,omitempty"`
-	// Only entries of these types; "signal" also means all types that begin with "signal.". The server looks through a
-	// limited number of entries for each call, so the answer may have fewer entries than there are, or none: to go on,
-	// call it again from searched on.
+	// Return only entries of these types. A type such as "signal" also selects all types that begin with "signal.". Each call
+	// examines a limited number of entries, so the response may have fewer entries than exist, or none. To continue, call List
+	// again from searched on.
 	Types         []string `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -973,9 +973,9 @@ type ListResponse struct {
 	Entries []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The position of the log's last entry; 0 if it is empty.
 	Tail int64 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
-	// With types: the position of the last entry that was looked at. It is the next call's after, or with before or last,
-	// the next call's before. The range has been searched whole when it reaches the range's end, which is the tail, or with
-	// before or last, after + 1. If the range has no entries, it is after, or with before or last, after + 1.
+	// Set if the request has types: the position of the last entry that was examined. Use it as after in the next call or, if
+	// before or last is set, as before. The whole range has been examined when searched reaches its end: the tail or, if before
+	// or last is set, after + 1. If the range is empty, searched is after or, if before or last is set, after + 1.
 	Searched      int64 `protobuf:"varint,3,opt,name=searched,proto3" json:"searched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1035,7 +1035,7 @@ func (x *ListResponse) GetSearched() int64 {
 type TailRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Start after this position; 0 is the start of the log.
+	// Start after this position. 0 is the start of the log.
 	After int64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
 	// Send typed entries.
 	Typed         bool `protobuf:"varint,3,opt,name=typed,proto3" json:"typed,omitempty"`
@@ -1203,17 +1203,17 @@ type TailResponse_Delta struct {
 }
 
 type TailResponse_CaughtUp struct {
-	// Every entry that existed when the call began has been sent.
+	// All entries that existed when the call began have been sent.
 	CaughtUp *CaughtUp `protobuf:"bytes,3,opt,name=caught_up,json=caughtUp,proto3,oneof"`
 }
 
 type TailResponse_Alive struct {
-	// Nothing has happened for a while, and the connection works.
+	// Nothing has happened for a while. The connection works.
 	Alive *Alive `protobuf:"bytes,4,opt,name=alive,proto3,oneof"`
 }
 
 type TailResponse_Typing struct {
-	// Somebody is writing something.
+	// Somebody is typing.
 	Typing *Typing `protobuf:"bytes,5,opt,name=typing,proto3,oneof"`
 }
 
@@ -1229,7 +1229,7 @@ func (*TailResponse_Typing) isTailResponse_Event() {}
 
 type CaughtUp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position reached.
+	// The position of the last of these entries.
 	Seq           int64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1308,8 +1308,8 @@ func (*Alive) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{19}
 }
 
-// Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
-// said something meanwhile.
+// Typing means that an agent is typing. It is valid for about six seconds, unless it is repeated. It ends when the agent says
+// something.
 type Typing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -1357,7 +1357,7 @@ func (x *Typing) GetAgentId() string {
 type WhoAnswersRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The message, as in SayRequest. A command means nothing to any bot.
+	// The text, as in SayRequest. A command concerns no bot.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	ReplyTo       string `protobuf:"bytes,3,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1460,15 +1460,16 @@ func (x *WhoAnswersResponse) GetAnswerers() []*Answerer {
 	return nil
 }
 
-// Answerer is what a message would mean for a bot.
+// Answerer is a bot that a message would concern.
 type Answerer struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Handle  string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// "fire": it answers. "steer": it works here already, and is told. "delay": it waits, and may answer. "skip": it does not answer.
+	// What the bot would do. "fire": it answers. "steer": it is already working in this thread, and receives the message.
+	// "delay": it waits, and may answer. "skip": it does not answer.
 	Action string `protobuf:"bytes,4,opt,name=action,proto3" json:"action,omitempty"`
-	// Why, in one word and in a sentence; see signal.dispatch.turn_started and signal.dispatch.skipped.
+	// The reason, in one word and in a sentence. The words are those of TurnStarted and Skipped.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	Explanation   string `protobuf:"bytes,6,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1746,7 +1747,7 @@ type WatchPresenceResponse_Present struct {
 }
 
 type WatchPresenceResponse_Alive struct {
-	// Nothing has happened for a while, and the connection works.
+	// Nothing has happened for a while. The connection works.
 	Alive *Alive `protobuf:"bytes,2,opt,name=alive,proto3,oneof"`
 }
 
@@ -1754,10 +1755,10 @@ func (*WatchPresenceResponse_Present) isWatchPresenceResponse_Event() {}
 
 func (*WatchPresenceResponse_Alive) isWatchPresenceResponse_Event() {}
 
-// Present lists the agents who have a thread open.
+// Present has the agents that have a thread open.
 type Present struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sorted, with the caller. It is incomplete if very many are present.
+	// Sorted, including the caller. At most 100 agents are shown.
 	AgentIds      []string `protobuf:"bytes,1,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1804,7 +1805,7 @@ type SearchRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	Query   string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// At most 100; 0 is 20.
+	// At most 100; 0 means 20.
 	PageSize      int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1863,11 +1864,11 @@ func (x *SearchRequest) GetPageSize() int32 {
 
 type SearchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The latest first.
+	// Latest first.
 	Hits []*SearchHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
-	// The threads whose names have the words as they are written, if the query has no filter for entries: at most 5.
+	// The threads whose names contain the words exactly as written, at most 5. Set only if the query has no filter for entries.
 	Threads []*NamedThread `protobuf:"bytes,2,rep,name=threads,proto3" json:"threads,omitempty"`
-	// How many entries of the house no search finds yet: many were written a moment ago.
+	// The number of entries of the house that a search cannot find yet. It is high after many entries were written at once.
 	Pending       int64 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1935,9 +1936,9 @@ type SearchHit struct {
 	// "message" (a person's chat), "answer" (a bot's), "command" or "output".
 	Type          string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
 	AuthorAgentId string `protobuf:"bytes,6,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
-	// Empty if nobody wrote it.
+	// Empty if no agent wrote it.
 	AuthorName string `protobuf:"bytes,7,opt,name=author_name,json=authorName,proto3" json:"author_name,omitempty"`
-	// The part of its text around the first word that was found, on one line.
+	// The text around the first word that was found, on one line.
 	Snippet       string                 `protobuf:"bytes,8,opt,name=snippet,proto3" json:"snippet,omitempty"`
 	WrittenAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2037,7 +2038,7 @@ func (x *SearchHit) GetWrittenAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// NamedThread is a thread that a search found by its name.
+// NamedThread is a thread with its name.
 type NamedThread struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`

@@ -100,35 +100,37 @@ func (x *Environment) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// EnvironmentConfig is a recipe for sandboxes.
 type EnvironmentConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sandbox driver; empty means "local".
+	// The sandbox driver. Empty means "local".
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
-	// The root file system in the driver's terms (an OCI image reference); empty means the driver's own base.
+	// The root file system, in a form that the driver understands, such as the reference of an OCI image. Empty means the
+	// driver's own base.
 	Image string `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
 	// A git repository that is cloned into the working tree of a new sandbox.
 	Repo string `protobuf:"bytes,3,opt,name=repo,proto3" json:"repo,omitempty"`
-	// The branch, tag or commit to check out; empty means the repository's default branch.
+	// The branch, tag or commit to check out. Empty means the repository's default branch.
 	Ref string `protobuf:"bytes,4,opt,name=ref,proto3" json:"ref,omitempty"`
 	// A shell script that runs once in a new sandbox, after the clone.
 	Setup  string  `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
 	Limits *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Secrets of the house that the setup script and each command of a sandbox receive as environment variables. They are
-	// removed from the output of these. A change applies to the next command. Only owners may add a secret that is the key
-	// of a server with models.
+	// The house's secrets that the setup script and each command receive as environment variables. Their values are removed
+	// from the output. A change applies to the next command. Only owners may add the key of a model provider or a sandbox
+	// provider.
 	Secrets []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
-	// Which hosts of the internet a sandbox may reach. A change applies to the next command.
+	// The internet hosts that a sandbox may reach. A change applies to the next command.
 	Egress *Egress `protobuf:"bytes,8,opt,name=egress,proto3" json:"egress,omitempty"`
-	// Further git repositories that are cloned.
+	// More git repositories to clone.
 	Repositories []*Repository `protobuf:"bytes,9,rep,name=repositories,proto3" json:"repositories,omitempty"`
-	// Credentials for repositories. Git in a sandbox uses them through the server and never gets them. Another secret for a host
-	// applies at once, a further host to new sandboxes.
+	// Credentials for repositories. Git in a sandbox uses them through the server and never gets them. If you change the secret
+	// of a host, this applies at once. If you add a host, this applies to new sandboxes.
 	Git []*GitCredential `protobuf:"bytes,10,rep,name=git,proto3" json:"git,omitempty"`
-	// A shell script that runs each time a sandbox has started, before its next command.
+	// A shell script that runs each time a sandbox starts, before its next command.
 	Start string `protobuf:"bytes,11,opt,name=start,proto3" json:"start,omitempty"`
-	// Where commands and scripts start, below the working tree; empty means the working tree.
+	// The directory in which commands and scripts start, below the working tree. Empty means the working tree.
 	Directory string `protobuf:"bytes,12,opt,name=directory,proto3" json:"directory,omitempty"`
-	// Words of the house about the environment. They mean nothing to arbe.
+	// Labels of the house's own. Arbe does not use them.
 	Labels        map[string]string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -260,12 +262,12 @@ type Repository struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its address, or an absolute path on the server.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
-	// The branch, tag or commit to check out; empty means the repository's default branch.
+	// The branch, tag or commit to check out. Empty means the repository's default branch.
 	Ref string `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
-	// How many commits of its history are cloned; 0 is all.
+	// The number of commits of the history to clone. 0 means all.
 	Depth int32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
-	// The folder below the working tree. Empty means the working tree itself for the only repository, otherwise the last part of
-	// the url.
+	// The folder below the working tree. If it is empty, the environment's only repository is cloned into the working tree
+	// itself, and one of several into a folder with the name of the last part of its url.
 	Folder        string `protobuf:"bytes,4,opt,name=folder,proto3" json:"folder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -329,17 +331,17 @@ func (x *Repository) GetFolder() string {
 	return ""
 }
 
-// GitCredential opens repositories at a host.
+// GitCredential is a credential for the repositories of a host.
 type GitCredential struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The host, such as github.com, with a port if it is not the usual one.
+	// The host, such as github.com, with the port if it is not the default port.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	// The name of the house's secret with the password or token or, for a host that is reached by ssh, the private key. It may be set
-	// later.
+	// The name of the house's secret with the password or token. For a host that is reached by SSH, the secret has the private
+	// key. The secret may be set later.
 	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
-	// The name that goes with it; empty means one that hosts take with a token, and "git" by ssh.
+	// The user name. Empty means a name that hosts accept with a token, or "git" for SSH.
 	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	// The fingerprints (SHA256:…) of the keys that the host may show by ssh; those of github.com are known.
+	// For SSH, the fingerprints (SHA256:…) of the host's keys. Arbe knows those of github.com.
 	HostKeys      []string `protobuf:"bytes,4,rep,name=host_keys,json=hostKeys,proto3" json:"host_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -403,14 +405,16 @@ func (x *GitCredential) GetHostKeys() []string {
 	return nil
 }
 
-// Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
+// Egress determines which internet hosts a sandbox may reach by TCP. No mode allows addresses that are not public.
 type Egress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "none", "listed" (the hosts of sets and hosts) or "open" (all). Empty means "listed", and then, without sets, all sets.
+	// "none", "listed" (the hosts in sets and hosts) or "open" (all hosts). Empty means "listed"; if sets is empty too, all sets
+	// are allowed.
 	Mode string `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
-	// Sets of hosts: "npm", "go", "pypi", "crates", "debian", "github".
+	// Predefined sets of hosts: "npm", "go", "pypi", "crates", "debian" and "github".
 	Sets []string `protobuf:"bytes,2,rep,name=sets,proto3" json:"sets,omitempty"`
-	// Further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that port, "*.example.com" for the names below.
+	// More hosts. "example.com" allows the ports 80 and 443, "example.com:22" allows port 22, and "*.example.com" allows the
+	// names below example.com.
 	Hosts         []string `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -467,12 +471,12 @@ func (x *Egress) GetHosts() []string {
 	return nil
 }
 
-// SecretBinding gives commands a secret.
+// SecretBinding gives a secret to commands.
 type SecretBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The secret's name, and the environment variable's. The secret may be set later.
+	// The name of the secret and of the environment variable. The secret may be set later.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Commands also run while the house has no such secret. Otherwise they fail then, before anything starts.
+	// Whether commands run while the house has no such secret. If false, they then fail before anything starts.
 	Optional      bool `protobuf:"varint,2,opt,name=optional,proto3" json:"optional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -525,17 +529,18 @@ func (x *SecretBinding) GetOptional() bool {
 // Limits restrict a sandbox. A zero field means the driver's default.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// MiB of memory for all processes together.
+	// Memory for all processes together, in MiB.
 	MemoryMb int32 `protobuf:"varint,1,opt,name=memory_mb,json=memoryMb,proto3" json:"memory_mb,omitempty"`
-	// MiB of files.
+	// Disk space, in MiB.
 	DiskMb int32 `protobuf:"varint,2,opt,name=disk_mb,json=diskMb,proto3" json:"disk_mb,omitempty"`
-	// Processes and threads at once.
+	// Processes and threads that may exist at a time.
 	Pids int32 `protobuf:"varint,3,opt,name=pids,proto3" json:"pids,omitempty"`
-	// Cores.
+	// CPU cores.
 	Cpus float64 `protobuf:"fixed64,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	// How long one command may take; unset means ten minutes.
+	// How long one command may take. Unset means ten minutes.
 	CommandTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=command_timeout,json=commandTimeout,proto3" json:"command_timeout,omitempty"`
-	// After how long without a command a sandbox is stopped, until its next one; unset means the driver's default.
+	// How long a sandbox may be without a command before it is stopped. The next command starts it. Unset means the driver's
+	// default.
 	Idle          *durationpb.Duration `protobuf:"bytes,6,opt,name=idle,proto3" json:"idle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -808,9 +813,9 @@ func (x *GetEnvironmentResponse) GetEnvironment() *Environment {
 type ListEnvironmentsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1030,7 +1035,7 @@ type AllowHostsRequest struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// As in Egress.hosts.
 	Hosts []string `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	// The thread whose log says that the caller allowed them; empty for none.
+	// The thread whose log records that the caller allowed the hosts. Empty means none.
 	ThreadId      string `protobuf:"bytes,3,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1214,7 +1219,7 @@ func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
 type DiagnoseEnvironmentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Forget what is cached of the environment, on all machines, so that later sandboxes begin with what is built now.
+	// Delete the cached environment on all machines, so that later sandboxes begin with what this call builds.
 	Rebuild       bool `protobuf:"varint,2,opt,name=rebuild,proto3" json:"rebuild,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1348,7 +1353,7 @@ func (*DiagnoseEnvironmentResponse_Check) isDiagnoseEnvironmentResponse_Event() 
 
 func (*DiagnoseEnvironmentResponse_Diagnosing) isDiagnoseEnvironmentResponse_Event() {}
 
-// EnvironmentDiagnosing says that a diagnosis goes on.
+// EnvironmentDiagnosing means that a diagnosis is still in progress.
 type EnvironmentDiagnosing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1388,14 +1393,14 @@ func (*EnvironmentDiagnosing) Descriptor() ([]byte, []int) {
 // EnvironmentCheck is one step of a diagnosis.
 type EnvironmentCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (of several repositories with the folder: "clone web"),
-	// "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
+	// "recipe", "driver", "secrets", "image", "create", "git", "clone" (with the folder if there are several repositories: "clone
+	// web"), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped": there is nothing to do, or a
-	// step before it failed.
+	// "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped" (there was nothing to do, or an
+	// earlier step failed).
 	Result     string `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	DurationMs int64  `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// What was found, and what to do about it. Each may be empty.
+	// The finding, and what to do about it. Each may be empty.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	Next    string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
 	// The end of what a script printed.

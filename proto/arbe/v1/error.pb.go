@@ -21,19 +21,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErrorInfo is a detail of every error of a service: what programs and people need besides its code and message.
+// ErrorInfo is a detail of every error. It has what programs and people need besides the code and the message.
 type ErrorInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the caller can do about it, as a sentence without a full stop.
 	Next string `protobuf:"bytes,1,opt,name=next,proto3" json:"next,omitempty"`
-	// Identifies this failure in the operator's log. Only internal errors have one.
+	// Identifies this failure in the operator's log. Set only for internal errors.
 	Reference string `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"`
-	// The id of the request, as in the header X-Request-Id. Every line of the log about the request has it.
+	// The id of the request, as in the header X-Request-Id. Each line of the log about the request has it.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What went wrong, for programs: THREAD_CLOSED, or the name of the error's code if nothing more exact is known. A reason keeps
-	// its name and its meaning. docs/errors.md lists all.
+	// What went wrong, for programs: a word such as THREAD_CLOSED, or the name of the error's code if nothing more exact is
+	// known. A reason never changes its name or its meaning. docs/errors.md lists all reasons.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Whose reason it is: always "arbe.dev".
+	// The domain of the reason: always "arbe.dev".
 	Domain        string `protobuf:"bytes,5,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -24,21 +24,23 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// House is a tenant.
 type House struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The environment of threads that name none; empty if the house has no default.
+	// The environment of threads without one of their own; empty if the house has no default.
 	DefaultEnvironmentId string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3" json:"default_environment_id,omitempty"`
-	// The thread that records what happens to the house itself.
+	// The thread that records the events of the house itself.
 	PrimaryThreadId string                 `protobuf:"bytes,4,opt,name=primary_thread_id,json=primaryThreadId,proto3" json:"primary_thread_id,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The caller's role: "owner" or "member".
 	Role string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
-	// The model of bots that name none, as provider/model; empty for the installation's.
+	// The model of bots without one of their own, as provider/model; empty for the installation's default.
 	DefaultModel string       `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
 	Limits       *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// The tools that every bot of the house uses only with a person's approval. Bots can need it for more, and not for less.
+	// The tools that every bot of the house uses only with a person's approval. A bot can need approval for more tools, but not
+	// for fewer.
 	Ask           []string `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -137,11 +139,10 @@ func (x *House) GetAsk() []string {
 	return nil
 }
 
-// HouseLimits are what all bots of a house together may use. A zero field means the default.
+// HouseLimits limits all bots of a house together. A zero field means the default.
 type HouseLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What they may cost in a day (UTC), in US dollars. Defaults to 50. A bot that is at work stops at its next step when
-	// this is spent.
+	// Their cost in one day (UTC), in US dollars. Defaults to 50. When it is reached, working bots stop at their next step.
 	HouseUsdDay   float64 `protobuf:"fixed64,1,opt,name=house_usd_day,json=houseUsdDay,proto3" json:"house_usd_day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -184,27 +185,27 @@ func (x *HouseLimits) GetHouseUsdDay() float64 {
 	return 0
 }
 
-// HouseUsage is what the bots of a house have used since midnight UTC.
+// HouseUsage is the usage of the bots of a house since midnight UTC.
 type HouseUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What that cost, in US dollars. Calls of models whose price is unknown count nothing.
+	// The cost, in US dollars. If the price of a model is unknown, calls with the house's own keys count nothing, and calls with
+	// keys of the installation count a price that the operator sets.
 	Usd float64 `protobuf:"fixed64,1,opt,name=usd,proto3" json:"usd,omitempty"`
-	// There were such calls.
+	// Whether there were calls of models whose price is unknown.
 	UsdUnknown bool `protobuf:"varint,2,opt,name=usd_unknown,json=usdUnknown,proto3" json:"usd_unknown,omitempty"`
-	// How many calls of models they made.
+	// The number of model calls.
 	Calls int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
-	// What it may cost: the limit of the house, or the default.
+	// The limit of usd: HouseLimits.house_usd_day, or its default.
 	UsdLimit float64 `protobuf:"fixed64,4,opt,name=usd_limit,json=usdLimit,proto3" json:"usd_limit,omitempty"`
-	// The part of usd that was spent with keys of the installation. Models whose price is unknown count a price that the
-	// operator states.
+	// The part of usd that was spent with keys of the installation.
 	SharedUsd float64 `protobuf:"fixed64,5,opt,name=shared_usd,json=sharedUsd,proto3" json:"shared_usd,omitempty"`
-	// The same for all houses of the person to whom this house belongs, and what that may be; 0 if there is no limit. It is
-	// the owner who joined first. Only the operator raises the limit.
+	// The same for all houses of the person to whom this house belongs, and its limit; 0 if there is no limit. A house belongs
+	// to the owner who joined it first. Only the operator can raise the limit.
 	PersonUsd      float64 `protobuf:"fixed64,6,opt,name=person_usd,json=personUsd,proto3" json:"person_usd,omitempty"`
 	PersonUsdLimit float64 `protobuf:"fixed64,7,opt,name=person_usd_limit,json=personUsdLimit,proto3" json:"person_usd_limit,omitempty"`
-	// What all houses may spend with keys of the installation; 0 if there is no limit.
+	// The limit for all houses together with keys of the installation, in US dollars; 0 if there is no limit.
 	InstallationUsdLimit float64 `protobuf:"fixed64,8,opt,name=installation_usd_limit,json=installationUsdLimit,proto3" json:"installation_usd_limit,omitempty"`
-	// That is spent. How much others spend is not shown.
+	// Whether that limit is reached. What other houses spend is not shown.
 	InstallationSpent bool `protobuf:"varint,9,opt,name=installation_spent,json=installationSpent,proto3" json:"installation_spent,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -303,6 +304,7 @@ func (x *HouseUsage) GetInstallationSpent() bool {
 	return false
 }
 
+// Member is an agent as a member of a house.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -455,7 +457,7 @@ func (x *CreateHouseResponse) GetHouse() *House {
 type GetHouseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Whether to count what its bots have used today.
+	// Also return used_today.
 	Usage         bool `protobuf:"varint,2,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -508,7 +510,7 @@ func (x *GetHouseRequest) GetUsage() bool {
 type GetHouseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	House *House                 `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
-	// Unset unless the request asks for it.
+	// Set only if the request sets usage.
 	UsedToday     *HouseUsage `protobuf:"bytes,2,opt,name=used_today,json=usedToday,proto3" json:"used_today,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -560,9 +562,9 @@ func (x *GetHouseResponse) GetUsedToday() *HouseUsage {
 
 type ListHousesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -669,11 +671,11 @@ type UpdateHouseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
-	// Set it to an empty string for no default.
+	// An empty string means no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
-	// Replaces all limits when set.
+	// If set, replaces all limits.
 	Limits *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Replaces all tools that need a person's approval when set.
+	// If set, replaces all tools that need a person's approval.
 	Ask           *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -791,9 +793,9 @@ func (x *UpdateHouseResponse) GetHouse() *House {
 type ListMembersRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1095,14 +1097,14 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
 }
 
-// Invite is a link with which one person may join a house.
+// Invite is a link with which one person can join a house.
 type Invite struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// The role that the person gets: "owner" or "member".
 	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
-	// Whom it is for, as its owner wrote it.
+	// A note of the owner about whom it is for.
 	Note string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	// The owner who created it.
 	CreatedByAgentId string                 `protobuf:"bytes,5,opt,name=created_by_agent_id,json=createdByAgentId,proto3" json:"created_by_agent_id,omitempty"`
@@ -1202,11 +1204,11 @@ func (x *Invite) GetExpiresAt() *timestamppb.Timestamp {
 type CreateInviteRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// "owner" or "member"; empty means "member".
+	// The role that the person gets: "owner" or "member". Empty means "member".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// From one minute to 30 days; unset means 7 days.
+	// From one minute to 30 days. Unset means 7 days.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
-	// Whom it is for: one line, which members see.
+	// A note about whom it is for: one line, which members can see.
 	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1273,7 +1275,7 @@ func (x *CreateInviteRequest) GetNote() string {
 type CreateInviteResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Invite *Invite                `protobuf:"bytes,1,opt,name=invite,proto3" json:"invite,omitempty"`
-	// A path with its one-time token, to be appended to the server's address: "/join?token=…".
+	// A path with the one-time token: "/join?token=…". Append it to the server's address.
 	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1326,9 +1328,9 @@ func (x *CreateInviteResponse) GetPath() string {
 type ListInvitesRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1651,7 +1653,7 @@ func (x *GetInviteResponse) GetExpiresAt() *timestamppb.Timestamp {
 type AcceptInviteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// The name of the new person. Required without a credential; with one it must be empty.
+	// The name of the new person. It is required without a credential, and must be empty with one.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1707,8 +1709,8 @@ type AcceptInviteResponse struct {
 	House *House `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
 	// The person who joined.
 	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The session of a new person. Send it as "Authorization: Bearer …"; browsers send it as a cookie. Empty if the
-	// caller had a credential.
+	// The session's token of a new person; empty if the caller has a credential. Send it as "Authorization: Bearer …". Browsers
+	// send it as a cookie.
 	Session          string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	SessionExpiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=session_expires_at,json=sessionExpiresAt,proto3" json:"session_expires_at,omitempty"`
 	unknownFields    protoimpl.UnknownFields
@@ -1773,21 +1775,22 @@ func (x *AcceptInviteResponse) GetSessionExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// What to watch besides the house itself.
+// WatchHouseRequest names what to watch in addition to the house itself.
 type WatchHouseRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The rows of this many threads from the start of the order of ThreadService.ListThreads.
+	// Watch this number of threads, from the first in the order of ThreadService.ListThreads.
 	Threads int32 `protobuf:"varint,2,opt,name=threads,proto3" json:"threads,omitempty"`
-	// Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
-	// (their own, otherwise the house's default), their parents, their sources if they are forks, and their most recently
-	// active forks, at most 21, and children, at most 101. If one does not exist at the start, the error is a not_found.
+	// Watch these threads, wherever they are in that order. For each, the rows are the thread, its sandbox, the environment that
+	// applies to it (its own, otherwise the house's default), its parent, its source if it is a fork, its 21 most recently
+	// active forks, and its 101 most recently active children. If a thread does not exist at the start, the error is a
+	// not_found.
 	ThreadIds []string `protobuf:"bytes,3,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
-	// Whether to watch the members of the house: the first 1,000 to join.
+	// Watch the members of the house: the 1,000 who joined first.
 	Members bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
-	// Whether to watch the bots of the house.
+	// Watch the bots of the house.
 	Bots bool `protobuf:"varint,5,opt,name=bots,proto3" json:"bots,omitempty"`
-	// Whether to watch the caller's inbox, with the readings of the first hundred threads, and of those of threads and thread_ids.
+	// Watch the caller's inbox, with the readings of the first hundred threads and of the threads that are watched.
 	Inbox         bool `protobuf:"varint,6,opt,name=inbox,proto3" json:"inbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2047,12 +2050,12 @@ type WatchHouseResponse_Member struct {
 }
 
 type WatchHouseResponse_Gone struct {
-	// A row that was deleted or is no longer watched.
+	// A row was deleted, or is no longer watched.
 	Gone *Gone `protobuf:"bytes,6,opt,name=gone,proto3,oneof"`
 }
 
 type WatchHouseResponse_Rest struct {
-	// Where the list of threads continues after the first ones.
+	// How to list the threads after those that are watched.
 	Rest *Rest `protobuf:"bytes,7,opt,name=rest,proto3,oneof"`
 }
 
@@ -2062,17 +2065,17 @@ type WatchHouseResponse_CaughtUp struct {
 }
 
 type WatchHouseResponse_Alive struct {
-	// Sent when nothing else was sent for 20 seconds.
+	// Sent when nothing else has been sent for 20 seconds.
 	Alive *Alive `protobuf:"bytes,9,opt,name=alive,proto3,oneof"`
 }
 
 type WatchHouseResponse_Bot struct {
-	// Without its instructions.
+	// A bot, without its instructions.
 	Bot *Bot `protobuf:"bytes,10,opt,name=bot,proto3,oneof"`
 }
 
 type WatchHouseResponse_Inbox struct {
-	// The caller's.
+	// The caller's inbox.
 	Inbox *Inbox `protobuf:"bytes,11,opt,name=inbox,proto3,oneof"`
 }
 
@@ -2103,7 +2106,7 @@ type Gone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "thread", "sandbox", "environment", "member" or "bot".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// For a member and a bot, the agent's id.
+	// The id of the row. For a member or a bot, this is the agent's id.
 	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

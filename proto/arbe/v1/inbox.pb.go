@@ -32,9 +32,9 @@ const (
 	NeedReason_NEED_REASON_APPROVAL NeedReason = 1
 	// Somebody mentioned them.
 	NeedReason_NEED_REASON_MENTION NeedReason = 2
-	// Work that they asked for has failed, and they have not seen it.
+	// Work that they requested has failed, and they have not seen that.
 	NeedReason_NEED_REASON_FAILED NeedReason = 3
-	// Work that they asked for is done, and they have not seen it.
+	// Work that they requested is done, and they have not seen that.
 	NeedReason_NEED_REASON_FINISHED NeedReason = 4
 )
 
@@ -83,16 +83,16 @@ func (NeedReason) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_inbox_proto_rawDescGZIP(), []int{0}
 }
 
-// Inbox is what needs a member, and how far they have read.
+// Inbox has the threads that need a member, and how far the member has read.
 type Inbox struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many threads need them. It is the number that pages and programs show.
+	// The number of threads that need the member. Pages and programs show this number.
 	Total int32 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
-	// These threads, the latest first: at most 100.
+	// These threads, latest first, at most 100.
 	Needs []*Need `protobuf:"bytes,2,rep,name=needs,proto3" json:"needs,omitempty"`
-	// Of the threads that were asked for, and of the direct messages.
+	// How far the member has read the requested threads and the direct messages.
 	Readings []*Reading `protobuf:"bytes,3,rep,name=readings,proto3" json:"readings,omitempty"`
-	// Their open direct messages, the latest first: at most 20. They are listed for their people only.
+	// The member's open direct messages, latest first, at most 20. A direct message is listed only for its people.
 	Direct        []*Direct `protobuf:"bytes,4,rep,name=direct,proto3" json:"direct,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -156,13 +156,13 @@ func (x *Inbox) GetDirect() []*Direct {
 	return nil
 }
 
-// Direct is a direct message: of a person to a bot, or between two people.
+// Direct is a thread of direct messages: of a person to a bot, or between two people.
 type Direct struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Its title: the first message, or the name of whom it is with until there is one.
+	// Its title: the first message or, until there is one, the name of the other agent.
 	ThreadName string `protobuf:"bytes,2,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
-	// Whom it is with, and their kind: "human" or "bot". The name is empty if they left.
+	// The other agent, its name, and its kind: "human" or "bot". The name is empty if the agent has left the house.
 	AgentId       string                 `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	AgentName     string                 `protobuf:"bytes,4,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
 	AgentKind     string                 `protobuf:"bytes,5,opt,name=agent_kind,json=agentKind,proto3" json:"agent_kind,omitempty"`
@@ -249,9 +249,9 @@ type Need struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Empty if untitled.
 	ThreadName string `protobuf:"bytes,2,opt,name=thread_name,json=threadName,proto3" json:"thread_name,omitempty"`
-	// Why, the most urgent first.
+	// Why it needs them, the most urgent reason first.
 	Reasons []NeedReason `protobuf:"varint,3,rep,packed,name=reasons,proto3,enum=arbe.v1.NeedReason" json:"reasons,omitempty"`
-	// Where to begin to read; 0 if that is not an entry that they have not read.
+	// The position of the entry from which they should read; 0 if the reason is not an unread entry.
 	Seq int64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When it last needed them.
 	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
@@ -330,7 +330,7 @@ type Reading struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The last entry that they have seen; 0 if they have not opened it.
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// How many messages of others are later, at most 100. What was said before they joined counts as read.
+	// The number of later messages of others, at most 100. Messages from before the member joined count as read.
 	Unread        int32 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
 	Muted         bool  `protobuf:"varint,4,opt,name=muted,proto3" json:"muted,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -398,7 +398,7 @@ func (x *Reading) GetMuted() bool {
 type GetInboxRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Threads whose readings to return too.
+	// Threads whose readings to return as well.
 	ThreadIds     []string `protobuf:"bytes,2,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -495,7 +495,7 @@ func (x *GetInboxResponse) GetInbox() *Inbox {
 type MarkReadRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The last entry that was seen; one behind the thread's end is that end.
+	// The position of the last entry that was seen. A position past the thread's end means the end.
 	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

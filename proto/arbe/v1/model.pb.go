@@ -22,28 +22,28 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ModelEndpoint is one place that has models.
+// ModelEndpoint is a provider or a model server that a house can use.
 type ModelEndpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What model refs begin with: "anthropic", or the name that the house gave it.
+	// Its name, with which the references of its models begin: "anthropic", or the name that the house gave it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "anthropic", "openai", "google", "openrouter", "ollama" or "compatible".
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Empty for those of the installation, because the address may be one inside the operator's network.
+	// Its address. Empty for endpoints of the installation, because their addresses may be inside the operator's network.
 	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
-	// Where it was found, in words: "the house's ANTHROPIC_API_KEY", "this installation".
+	// Where it comes from, in words: "the house's ANTHROPIC_API_KEY" or "this installation".
 	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
-	// The secret of the house with its key; empty if it is the installation's, or wants no key.
+	// The house's secret with its key; empty if the key is the installation's, or if it needs no key.
 	SecretName string `protobuf:"bytes,5,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
-	// The house added it, or has the key; otherwise it is the installation's.
+	// Whether it is the house's own: the house added it, or has the key. Otherwise it is the installation's.
 	Own bool `protobuf:"varint,6,opt,name=own,proto3" json:"own,omitempty"`
-	// The ids of its models, as far as they are known: at most 2,000.
+	// The ids of its known models, at most 2,000.
 	Models []string `protobuf:"bytes,7,rep,name=models,proto3" json:"models,omitempty"`
-	// The id of the model to use unless somebody chooses; empty if there is none.
+	// The id of the model to use by default; empty if there is none.
 	DefaultModel string `protobuf:"bytes,8,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
-	// Why it cannot be used, and what to do about it; empty if it can, as far as is known.
+	// Why it cannot be used, and what to do about it; empty if no problem is known.
 	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
-	// What it speaks: "chat", "messages", "responses" or "gemini".
+	// Its protocol: "chat", "messages", "responses" or "gemini".
 	Dialect       string `protobuf:"bytes,10,opt,name=dialect,proto3" json:"dialect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -196,13 +196,13 @@ func (x *ListModelsRequest) GetHouseId() string {
 type ListModelsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Endpoints []*ModelEndpoint       `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	// The model of bots that name none, as "anthropic/claude-sonnet-4-6"; empty if there is none.
+	// The model of bots without one of their own, such as "anthropic/claude-sonnet-4-6"; empty if there is none.
 	DefaultModel string `protobuf:"bytes,2,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
-	// What the house chose; empty if it follows the installation.
+	// The default that the house has set; empty if it uses the installation's default.
 	ChosenModel string `protobuf:"bytes,3,opt,name=chosen_model,json=chosenModel,proto3" json:"chosen_model,omitempty"`
-	// Why the default cannot be used, or that there is none, and what to do about it; empty if it can.
+	// Why the default cannot be used, or is missing, and what to do about it; empty if it can be used.
 	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
-	// The models that bots ask, in this order, while the provider of their own does not answer.
+	// The models that bots use, in this order, while the provider of their own model does not answer.
 	FallbackModels []string `protobuf:"bytes,5,rep,name=fallback_models,json=fallbackModels,proto3" json:"fallback_models,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -276,9 +276,9 @@ func (x *ListModelsResponse) GetFallbackModels() []string {
 type SetDefaultModelRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// "provider/model"; empty to follow the installation.
+	// As "provider/model". Empty means the installation's default.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Set it although its endpoint does not list it.
+	// Accept a model that its endpoint does not list.
 	SkipCheck     bool `protobuf:"varint,3,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -337,10 +337,10 @@ func (x *SetDefaultModelRequest) GetSkipCheck() bool {
 
 type SetDefaultModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The default then, as in ListModelsResponse.
+	// The default after this call, and its problem, as in ListModelsResponse.
 	DefaultModel string `protobuf:"bytes,1,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
 	Problem      string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
-	// Why it is not known whether the model exists; empty if it does.
+	// Why the server could not verify that the model exists; empty if it exists.
 	Unverified    string `protobuf:"bytes,3,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -400,9 +400,9 @@ func (x *SetDefaultModelResponse) GetUnverified() string {
 type SetFallbackModelsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// As "provider/model", the preferred one first; empty for none.
+	// As "provider/model", the preferred one first. Empty means none.
 	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
-	// Set them although their endpoints do not list them.
+	// Accept models that their endpoints do not list.
 	SkipCheck     bool `protobuf:"varint,3,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -462,9 +462,9 @@ func (x *SetFallbackModelsRequest) GetSkipCheck() bool {
 type SetFallbackModelsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Models []string               `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
-	// Why one of them cannot be used now, and what to do about it; empty if all can, as far as is known.
+	// Why one of them cannot be used now, and what to do about it; empty if no problem is known.
 	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
-	// Why it is not known whether one of them exists; empty if all do.
+	// Why the server could not verify that one of them exists; empty if all exist.
 	Unverified    string `protobuf:"bytes,3,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -524,21 +524,22 @@ func (x *SetFallbackModelsResponse) GetUnverified() string {
 type SetModelEndpointRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Small letters, digits, "-" and "_", and not the name of a provider.
+	// Lowercase letters, digits, "-" and "_". It must not be the name of a provider.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Such as "https://models.example.com/v1".
+	// Its address, such as "https://models.example.com/v1".
 	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
-	// The secret of the house with its key, which may be set later; empty if it wants none.
+	// The house's secret with its key. The secret may be set later. Empty means that the server needs no key.
 	SecretName string `protobuf:"bytes,4,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
-	// Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
-	// taken. When the server moves to another address, gets another key or is removed, that secret is deleted, unless
-	// something else uses it. A server that is set again at its address with neither a key nor a secret_name keeps it.
+	// Its key, instead of secret_name. The call stores it as a secret MODEL_NAME_KEY, where NAME is the server's name, with a
+	// number at the end if that name is taken. This secret is deleted when the server gets another address or another key, or
+	// is removed, unless something else uses the secret. A later call with the same address, and with neither a key nor a
+	// secret_name, keeps the secret.
 	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
-	// What it speaks: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini"
-	// (Google's). If it is empty, a server that stays at its address speaks what it spoke before. Else addresses of
-	// providers, and those that end in /anthropic, are known, and any other speaks chat.
+	// Its protocol: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini" (Google's).
+	// If this is empty, a server whose address does not change keeps its protocol. Otherwise the address decides: those of
+	// providers are known, an address that ends in /anthropic means messages, and every other means chat.
 	Dialect string `protobuf:"bytes,6,opt,name=dialect,proto3" json:"dialect,omitempty"`
-	// Do not try it.
+	// Do not try the server and its key.
 	SkipCheck     bool `protobuf:"varint,7,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

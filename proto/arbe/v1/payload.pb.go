@@ -26,22 +26,24 @@ const (
 // Entry is one entry of a log. It never changes.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Seq   int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The id that its writer gave it, unique in its stream.
+	// Its position in the log.
+	Seq int64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The id that its writer chose, unique in its stream.
 	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// Who wrote it; empty for arbe itself.
+	// The agent that wrote it; empty if arbe itself did.
 	AuthorAgentId string `protobuf:"bytes,4,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
-	// Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
-	// and never fail on them.
+	// Its kind, such as "chat", "command" or "signal.thread.status_changed". Other kinds may come later: your program must not fail
+	// on a kind that it does not know.
 	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
 	// JSON text, exactly as it was written.
 	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
-	// Later edits, deletion and reactions, if there are any. Tail, Append and Say do not set it; a tail sends the entries that record them.
+	// Its edits, deletion and reactions; unset if there are none. Tail, Append and Say do not set it. A tail sends the entries that
+	// record these changes.
 	State *EntryState `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
-	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
-	// type and can read the payload. The JSON text is there in any case.
+	// The payload as a message of its type. It is set if the request asks for typed entries, and the server knows the type and can
+	// read the payload. The field payload is always set.
 	//
 	// Types that are valid to be assigned to Typed:
 	//
@@ -870,15 +872,15 @@ func (*Entry_ChatReacted) isEntry_Typed() {}
 // EntryState is the edits, the deletion and the reactions of an entry.
 type EntryState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The present text; empty if the message was not edited, or was deleted.
+	// The current text; empty if the message was not edited, or was deleted.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// The number of edits.
 	Edits int32 `protobuf:"varint,2,opt,name=edits,proto3" json:"edits,omitempty"`
-	// The message was deleted. Do not show its payload.
+	// Whether the message was deleted. Do not show the payload of a deleted message.
 	Deleted bool `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// The time of the last edit, or of the deletion.
 	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
-	// In the order in which each emoji was first used.
+	// The reactions, in the order in which each emoji was first used.
 	Reactions     []*Reaction `protobuf:"bytes,5,rep,name=reactions,proto3" json:"reactions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -949,7 +951,7 @@ func (x *EntryState) GetReactions() []*Reaction {
 	return nil
 }
 
-// Reaction is an emoji with which members reacted to an entry.
+// Reaction is an emoji, and the members who reacted to an entry with it.
 type Reaction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Emoji string                 `protobuf:"bytes,1,opt,name=emoji,proto3" json:"emoji,omitempty"`
@@ -1003,24 +1005,24 @@ func (x *Reaction) GetAgentIds() []string {
 	return nil
 }
 
-// Chat is what somebody said: "chat".
+// Chat is a message that somebody wrote: "chat".
 type Chat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Markdown. It may be empty if there are attachments.
+	// The text in Markdown. It may be empty if there are attachments.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// The id of the entry that it answers; empty for none.
+	// The id of the entry to which it replies; empty if it is no reply.
 	ReplyTo string `protobuf:"bytes,2,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	// What a bot did for this answer; not set in every other chat.
+	// For a bot's answer, a summary of its turn. Unset in every other chat.
 	Turn *TurnSummary `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
-	// It was said with a credential that is valid for this thread alone, and wakes no bot.
+	// Whether it was written with a credential that is valid only for this thread. Such a chat wakes no bot.
 	Confined bool `protobuf:"varint,4,opt,name=confined,proto3" json:"confined,omitempty"`
-	// The files that belong to it, at most 10.
+	// The files that are attached to it, at most 10.
 	Attachments []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"`
-	// How hard the bots think that answer it, if it says that: "off", "low", "medium" or "high".
+	// How hard the bots that answer it think: "off", "low", "medium" or "high"; empty if it does not say.
 	Think string `protobuf:"bytes,6,opt,name=think,proto3" json:"think,omitempty"`
-	// Of which run of a child thread it is the result; not set in every other chat.
+	// For the result of a run of a child thread, that run. Unset in every other chat.
 	Run *RunSummary `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
-	// The program that the author used. It is not set for a browser, a bot's turn, or an entry that was written with Append.
+	// The program that the author used. Unset for a browser, for a bot's turn, and for a chat that was written with Append.
 	Via           *Via `protobuf:"bytes,8,opt,name=via,proto3" json:"via,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1112,12 +1114,13 @@ func (x *Chat) GetVia() *Via {
 	return nil
 }
 
-// Via is the program with which something was said, if it was not a browser. It is taken from the request and proves nothing.
+// Via is the program with which a chat or command was written, if it was not a browser. It comes from the request, so it proves
+// nothing.
 type Via struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "cli" for arbe's command line, "api" for any other program.
 	Client string `protobuf:"bytes,1,opt,name=client,proto3" json:"client,omitempty"`
-	// The name of the API key at that time; empty without a key and for the command line.
+	// The name of the API key at that time; empty for the command line, and if no key was used.
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1167,7 +1170,7 @@ func (x *Via) GetKey() string {
 	return ""
 }
 
-// RunSummary says which run a chat is the result of.
+// RunSummary identifies the run whose result a chat is.
 type RunSummary struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -1238,14 +1241,14 @@ func (x *RunSummary) GetRuntime() string {
 	return ""
 }
 
-// AgentSpawn says that a task was delegated to a coding agent: "agent_spawn". Its author is who asked.
+// AgentSpawn records that its author delegated a task to a coding agent: "agent_spawn".
 type AgentSpawn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
 	// The bot that drives the child, and its coding agent.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Runtime string `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	// The beginning of the task; all of it is the first chat of the child.
+	// The beginning of the task. The first chat of the child has all of it.
 	Task          string `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1309,16 +1312,16 @@ func (x *AgentSpawn) GetTask() string {
 	return ""
 }
 
-// Heartbeat says that a run is alive: "signal.thread.heartbeat". The log has the first one of each run. Later ones are
+// Heartbeat reports that a run is alive: "signal.thread.heartbeat". The log has the first heartbeat of each run. Later ones are
 // deltas, as JSON text.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// What the agent does, in a word.
+	// What the agent is doing, in one word.
 	Phase string `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
 	// The tool that it called last; empty if it has called none.
 	LastTool string `protobuf:"bytes,3,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
-	// The position of the last chat that was given to the agent; 0 if the runner does not say.
+	// The position of the last chat that the agent was given; 0 if the runner does not report it.
 	Through       int64 `protobuf:"varint,4,opt,name=through,proto3" json:"through,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1388,29 +1391,31 @@ type RunFinished struct {
 	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// "completed", "failed" or "cancelled".
 	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Why the agent's last answer ended.
+	// Why the last answer of the agent ended.
 	StopReason string `protobuf:"bytes,3,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
-	// How its program ended; not set if it did not exit.
+	// The exit code of its program; unset if it did not exit.
 	ExitCode *int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
-	// What went wrong, and when: "dispatch", "execution", "observation" or "result-collection".
+	// What went wrong, and the phase in which it did: "dispatch", "execution", "observation" or "result-collection". Both are empty
+	// if nothing did.
 	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	Phase string `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
-	// The last lines that the program printed, if it failed.
+	// The last lines that the program printed, if the run failed.
 	LastLines string `protobuf:"bytes,7,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
-	// What the run's model calls used, as the agent counted it; not set if it did not.
+	// The usage of the run's model calls, as the agent counted it; unset if it did not count.
 	Usage *TurnUsage `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The last text of the agent.
-	Result  string `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
-	Through int64  `protobuf:"varint,10,opt,name=through,proto3" json:"through,omitempty"`
-	// The file of the sandbox with the changes of the working tree, and the artifact that keeps it.
+	// The last text that the agent wrote.
+	Result string `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
+	// As in Heartbeat.
+	Through int64 `protobuf:"varint,10,opt,name=through,proto3" json:"through,omitempty"`
+	// The file in the sandbox with the changes of the working tree, and the artifact that stores it.
 	PatchPath       string `protobuf:"bytes,11,opt,name=patch_path,json=patchPath,proto3" json:"patch_path,omitempty"`
 	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
 	PatchBytes      int64  `protobuf:"varint,13,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
 	PatchFiles      int32  `protobuf:"varint,14,opt,name=patch_files,json=patchFiles,proto3" json:"patch_files,omitempty"`
 	PatchSha256     string `protobuf:"bytes,15,opt,name=patch_sha256,json=patchSha256,proto3" json:"patch_sha256,omitempty"`
-	// The commit that it applies to.
+	// The commit to which the changes apply.
 	PatchBase string `protobuf:"bytes,16,opt,name=patch_base,json=patchBase,proto3" json:"patch_base,omitempty"`
-	// Why there is none, or what it lacks.
+	// Why there is no such file, or what it lacks.
 	PatchError    string `protobuf:"bytes,17,opt,name=patch_error,json=patchError,proto3" json:"patch_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1565,7 +1570,7 @@ func (x *RunFinished) GetPatchError() string {
 	return ""
 }
 
-// PiFailed says why a run failed, whatever its coding agent: "signal.thread.pi_failed".
+// PiFailed records why a run of any coding agent failed: "signal.thread.pi_failed".
 type PiFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1651,11 +1656,11 @@ func (x *PiFailed) GetLastLines() string {
 	return ""
 }
 
-// SessionOrphaned says that a run ended without a report: "signal.thread.pi_session_orphaned".
+// SessionOrphaned records that a run ended without a report: "signal.thread.pi_session_orphaned".
 type SessionOrphaned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// How that was found out.
+	// How this was found out.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	LastLines     string `protobuf:"bytes,3,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1713,7 +1718,7 @@ func (x *SessionOrphaned) GetLastLines() string {
 	return ""
 }
 
-// CancelRequested asks a run to stop: "signal.thread.cancel_requested". Its author is who asked.
+// CancelRequested records that its author asked a run to stop: "signal.thread.cancel_requested".
 type CancelRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1758,7 +1763,7 @@ func (x *CancelRequested) GetEpoch() int64 {
 	return 0
 }
 
-// ChildFinished says that a run of a child thread has ended: "signal.thread.child_finished".
+// ChildFinished records that a run of a child thread has ended: "signal.thread.child_finished".
 type ChildFinished struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
@@ -1769,11 +1774,12 @@ type ChildFinished struct {
 	Runtime    string     `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	DurationMs int64      `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	Usage      *TurnUsage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The artifact with the changes of the child's working tree; empty if there is none.
+	// The artifact with the changes of the child's working tree; empty if there are none.
 	PatchArtifactId string `protobuf:"bytes,8,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
-	// The bot that delegated, and waits for no further child; empty if a person delegated, or others still run.
+	// The bot that this wakes: it delegated the task and waits for no other child. Empty if a person delegated the task, or if
+	// other children still run.
 	Wakes string `protobuf:"bytes,9,opt,name=wakes,proto3" json:"wakes,omitempty"`
-	// The entry of a person from which its turn follows.
+	// The entry of a person from which that bot's turn follows.
 	Root          string `protobuf:"bytes,10,opt,name=root,proto3" json:"root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1879,21 +1885,22 @@ func (x *ChildFinished) GetRoot() string {
 	return ""
 }
 
-// ChildOverdue says that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run goes on.
+// ChildOverdue records that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run
+// continues.
 type ChildOverdue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ChildThreadId string                 `protobuf:"bytes,1,opt,name=child_thread_id,json=childThreadId,proto3" json:"child_thread_id,omitempty"`
-	// The run, and how long it has taken so far; both are 0 if none has begun.
+	// The run, and how long it has taken so far. Both are 0 if no run has begun.
 	Epoch     int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	RunningMs int64 `protobuf:"varint,3,opt,name=running_ms,json=runningMs,proto3" json:"running_ms,omitempty"`
-	// The coding agent, and what it does.
+	// The coding agent, and what it is doing.
 	Runtime string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Doing   string `protobuf:"bytes,5,opt,name=doing,proto3" json:"doing,omitempty"`
 	// The bot that waited.
 	AgentId string `protobuf:"bytes,6,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// That bot, if it is asked again, because it waits for nothing else; empty otherwise.
+	// The same bot, if this wakes it, because it waits for nothing else; otherwise empty.
 	Wakes string `protobuf:"bytes,7,opt,name=wakes,proto3" json:"wakes,omitempty"`
-	// The entry of a person from which its turn follows.
+	// The entry of a person from which that bot's turn follows.
 	Root          string `protobuf:"bytes,8,opt,name=root,proto3" json:"root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1985,13 +1992,12 @@ func (x *ChildOverdue) GetRoot() string {
 	return ""
 }
 
-// QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
-// who did.
+// QueueEdited records that its author changed the text of a message that waits for a coding agent: "signal.queue.edited".
 type QueueEdited struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The chat.
+	// The id of the chat.
 	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// What the agent is told instead.
+	// The text that the agent gets instead.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2041,11 +2047,11 @@ func (x *QueueEdited) GetText() string {
 	return ""
 }
 
-// QueueMoved says that somebody moved a message that waits: "signal.queue.moved". Its author is who did.
+// QueueMoved records that its author moved a waiting message: "signal.queue.moved".
 type QueueMoved struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	EntryId string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The message that comes next after it now; empty if it is the last.
+	// The message that now follows it; empty if it is the last.
 	Before        string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2095,8 +2101,7 @@ func (x *QueueMoved) GetBefore() string {
 	return ""
 }
 
-// QueueCancelled says that somebody cancelled a message that waited, which the agent is not told: "signal.queue.cancelled". Its
-// author is who did.
+// QueueCancelled records that its author cancelled a waiting message: "signal.queue.cancelled". The agent does not get it.
 type QueueCancelled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	EntryId       string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
@@ -2141,7 +2146,7 @@ func (x *QueueCancelled) GetEntryId() string {
 	return ""
 }
 
-// QueueTaken says that a coding agent was given messages that waited, in this order: "signal.queue.taken".
+// QueueTaken records that a coding agent got waiting messages, in this order: "signal.queue.taken".
 type QueueTaken struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Epoch    int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -2206,7 +2211,7 @@ func (x *QueueTaken) GetRead() int64 {
 // ChatEdited records that the author of a message changed its text: "signal.chat.edited". Both entries have the same author.
 type ChatEdited struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The chat.
+	// The id of the chat.
 	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
 	// The new text.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
@@ -2267,8 +2272,8 @@ func (x *ChatEdited) GetSeq() int64 {
 	return 0
 }
 
-// ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat and its
-// edits stay in the log; do not show their texts.
+// ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat
+// and its edits stay in the log, but do not show their texts.
 type ChatDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id and position of the chat.
@@ -2322,14 +2327,14 @@ func (x *ChatDeleted) GetSeq() int64 {
 	return 0
 }
 
-// ChatReacted records that a member added or removed a reaction: "signal.chat.reacted". Its author is that member.
+// ChatReacted records that its author added or removed a reaction: "signal.chat.reacted".
 type ChatReacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id and position of the chat or command.
 	EntryId string `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
 	Seq     int64  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Emoji   string `protobuf:"bytes,3,opt,name=emoji,proto3" json:"emoji,omitempty"`
-	// The reaction was removed.
+	// Whether the reaction was removed.
 	Removed       bool `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2393,20 +2398,20 @@ func (x *ChatReacted) GetRemoved() bool {
 	return false
 }
 
-// Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
-// writes a chat gives the artifact_id; the server fills in the rest when it writes the entry.
+// Attachment is a file that is attached to a chat. Its bytes are those of an artifact, which may be deleted later. The writer of
+// the chat sets artifact_id. The server sets the other fields when it writes the entry.
 type Attachment struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ArtifactId string                 `protobuf:"bytes,1,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
 	// The artifact's label when the entry was written; empty if it had none.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// What the server found the bytes to be, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
-	// "image/webp"; "text/…" for UTF-8; a type such as "application/pdf" that the first bytes show; or
+	// The type that the server detected in the bytes, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
+	// "image/webp"; "text/…" for UTF-8; a type that the first bytes show, such as "application/pdf"; or
 	// "application/octet-stream".
 	MediaType string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// The number of bytes.
 	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
-	// The size of an image in pixels; 0 if the file is no image, or is too large to be shown.
+	// The size of an image in pixels; 0 if the file is not an image, or is too large to be shown.
 	Width         int64 `protobuf:"varint,5,opt,name=width,proto3" json:"width,omitempty"`
 	Height        int64 `protobuf:"varint,6,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2485,26 +2490,27 @@ func (x *Attachment) GetHeight() int64 {
 	return 0
 }
 
-// Command is a command that somebody requested: "command". It has a line for the shell or an argv.
+// Command is a command that its author requested: "command". It has either a line for the shell or an argv.
 type Command struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Command string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	Argv    []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
-	// The sandbox that the thread was on when it was requested.
+	// The thread's sandbox when the command was requested; empty if there was none.
 	SandboxId string `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// Its time limit; 0 is the default.
-	TimeoutMs     int64  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// Its time limit; 0 means the environment's limit.
+	TimeoutMs int64 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// The requested environment; empty means the thread's, otherwise the house's default.
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// Its stdout and stderr are separate, so their relative order is not kept.
+	// Whether its standard output and error are separate. If so, their relative order is lost.
 	Separate bool `protobuf:"varint,6,opt,name=separate,proto3" json:"separate,omitempty"`
-	// It reads an input that its caller sends.
+	// Whether it reads an input that its caller sends.
 	Input bool `protobuf:"varint,7,opt,name=input,proto3" json:"input,omitempty"`
-	// Its terminal; unset when it has none.
+	// Its terminal; unset if it has none.
 	Terminal *CommandTerminal `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
-	// Where it starts, and the environment variables that it gets besides those of its environment.
+	// The directory in which it starts, and its environment variables in addition to those of its environment.
 	Directory string            `protobuf:"bytes,9,opt,name=directory,proto3" json:"directory,omitempty"`
 	Env       map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
+	// The artifact with the changes of a run that the command uses. Arbe puts it into the sandbox first. Empty means none.
 	Changes string `protobuf:"bytes,11,opt,name=changes,proto3" json:"changes,omitempty"`
 	// The program that the author used, as in Chat.
 	Via           *Via `protobuf:"bytes,12,opt,name=via,proto3" json:"via,omitempty"`
@@ -2626,7 +2632,7 @@ func (x *Command) GetVia() *Via {
 	return nil
 }
 
-// CommandTerminal is the terminal of a command, as it was when it was requested.
+// CommandTerminal is the terminal of a command, as requested. See Terminal.
 type CommandTerminal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -2695,13 +2701,13 @@ func (x *CommandTerminal) GetKeep() bool {
 	return false
 }
 
-// CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
+// CommandWaiting records that a command waits: "signal.dispatch.command_waiting".
 type CommandWaiting struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CommandId string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// What it waits for: "thread", "house", "server" or "machine".
 	For string `protobuf:"bytes,2,opt,name=for,proto3" json:"for,omitempty"`
-	// The limit it waits on: how many commands may run at once.
+	// The number of commands that may run there at once; 0 if it waits for a server or a machine.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2758,37 +2764,45 @@ func (x *CommandWaiting) GetLimit() int32 {
 	return 0
 }
 
-// CommandResult is how a command ended: "command_result".
+// CommandResult is the result of a command: "command_result".
 type CommandResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CommandId string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// The sandbox that it ran on; empty when it did not run.
+	// The sandbox in which it ran, or may have run; empty if it never ran.
 	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// -1 when it was ended, or did not run.
+	// The command's own exit code; 124 if it exceeded its time limit, 128+n if signal n ended it, and -1 if it never ran or if its
+	// end is unknown.
 	ExitCode int32 `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// Its output, or the first part of it when it is truncated.
+	// Its output as UTF-8. If it is truncated, this is the beginning.
 	Output string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
-	// The last part of an output that is truncated.
+	// The end of a truncated output.
 	OutputTail string `protobuf:"bytes,5,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
-	// How many bytes it wrote.
+	// The size of the whole output, in bytes of UTF-8 text.
 	OutputBytes int64 `protobuf:"varint,6,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
-	Truncated   bool  `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// The artifact that holds an output that is truncated, whole or as far as it was kept.
+	// Whether a part between output and output_tail is missing.
+	Truncated bool `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// The artifact with the original bytes of a truncated output, and its size; empty if it could not be stored.
 	ArtifactId    string `protobuf:"bytes,8,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
 	ArtifactBytes int64  `protobuf:"varint,9,opt,name=artifact_bytes,json=artifactBytes,proto3" json:"artifact_bytes,omitempty"`
-	ArtifactPart  bool   `protobuf:"varint,10,opt,name=artifact_part,json=artifactPart,proto3" json:"artifact_part,omitempty"`
-	RawBytes      int64  `protobuf:"varint,11,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`
-	DurationMs    int64  `protobuf:"varint,12,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	TimedOut      bool   `protobuf:"varint,13,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
-	Cancelled     bool   `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	OutOfMemory   bool   `protobuf:"varint,15,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
-	// Why it did not run to its end, for people; empty when it did.
+	// Whether the artifact has only the beginning of the output.
+	ArtifactPart bool `protobuf:"varint,10,opt,name=artifact_part,json=artifactPart,proto3" json:"artifact_part,omitempty"`
+	// If standard output and error are separate, the number of bytes that the command printed.
+	RawBytes int64 `protobuf:"varint,11,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`
+	// How long the command ran.
+	DurationMs int64 `protobuf:"varint,12,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// Whether it was ended because it exceeded its time limit.
+	TimedOut bool `protobuf:"varint,13,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	// Whether it was ended because somebody cancelled it.
+	Cancelled bool `protobuf:"varint,14,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	// Whether it was ended because its sandbox ran out of memory.
+	OutOfMemory bool `protobuf:"varint,15,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
+	// Why it did not run to its end, for people; empty if it did.
 	Error string `protobuf:"bytes,16,opt,name=error,proto3" json:"error,omitempty"`
-	// The agent that cancelled it; empty when nobody did.
+	// The agent that cancelled it; empty if nobody did.
 	CancelledBy string `protobuf:"bytes,17,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"`
-	// The strongest signal that it was sent then; empty when it had not begun, or the sandbox does not report it.
+	// The strongest signal that was sent to cancel it; empty if it had not begun, or if the sandbox does not report the signal.
 	Signal string `protobuf:"bytes,18,opt,name=signal,proto3" json:"signal,omitempty"`
-	// The output went to a terminal, so it has control sequences.
+	// Whether the output went to a terminal, and so contains control sequences.
 	Terminal      bool `protobuf:"varint,19,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2957,15 +2971,16 @@ func (x *CommandResult) GetTerminal() bool {
 	return false
 }
 
-// SandboxResumed says that a thread continues in another sandbox, and what became of its files: "sandbox_resumed".
+// SandboxResumed records that a thread continues in another sandbox, and which of its files came back: "sandbox_resumed".
 type SandboxResumed struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId         string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	PreviousSandboxId string                 `protobuf:"bytes,2,opt,name=previous_sandbox_id,json=previousSandboxId,proto3" json:"previous_sandbox_id,omitempty"`
-	// The thread left the previous sandbox, which may still exist. Otherwise that one was gone.
+	// Whether the thread left the previous sandbox, which may still exist. Otherwise the previous sandbox was gone.
 	Left bool `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
-	// When the files were saved, in milliseconds since 1970.
-	SavedMs       int64       `protobuf:"varint,4,opt,name=saved_ms,json=savedMs,proto3" json:"saved_ms,omitempty"`
+	// When the files were saved, in milliseconds since 1970; 0 if they never were.
+	SavedMs int64 `protobuf:"varint,4,opt,name=saved_ms,json=savedMs,proto3" json:"saved_ms,omitempty"`
+	// The parts of the working tree.
 	Tree          []*TreePart `protobuf:"bytes,5,rep,name=tree,proto3" json:"tree,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3039,17 +3054,17 @@ func (x *SandboxResumed) GetTree() []*TreePart {
 // TreePart is a part of a working tree: a repository, or other files.
 type TreePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where it is, below the working tree; "." is the tree itself.
+	// Its path in the working tree. "." is the tree itself.
 	Folder string `protobuf:"bytes,1,opt,name=folder,proto3" json:"folder,omitempty"`
 	// The commit of its repository that the new sandbox has; empty for other files.
 	Commit string `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
-	// How many files came back that differ from the commit, or of other files, how many.
+	// The number of restored files: those that differ from the commit or, for other files, all.
 	Files int32 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"`
-	// How many commits that the old sandbox alone had came back as changes without a commit.
+	// The number of commits that only the old sandbox had. Their changes came back uncommitted.
 	Commits int32 `protobuf:"varint,4,opt,name=commits,proto3" json:"commits,omitempty"`
-	// The artifact with what was saved; empty if nothing differed.
+	// The artifact with the saved files; empty if nothing differed.
 	ArtifactId string `protobuf:"bytes,5,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
-	// What was not saved of it, and why it did not come back; empty if it did.
+	// What was not saved of it; empty if everything was. And why it did not come back; empty if it did.
 	Missing       string `protobuf:"bytes,6,opt,name=missing,proto3" json:"missing,omitempty"`
 	Problem       string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3135,7 +3150,7 @@ func (x *TreePart) GetProblem() string {
 	return ""
 }
 
-// EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
+// EnvironmentPrepared records how a sandbox was set up: "signal.environment.prepared".
 type EnvironmentPrepared struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -3188,7 +3203,7 @@ func (x *EnvironmentPrepared) GetSteps() []*PreparationStep {
 	return nil
 }
 
-// PreparationStep is one step of setting a sandbox up.
+// PreparationStep is one step of setting up a sandbox.
 type PreparationStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3257,7 +3272,7 @@ func (x *PreparationStep) GetOutput() string {
 	return ""
 }
 
-// HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
+// HostRefused records that a command tried to reach a host that the environment of its sandbox does not allow:
 // "signal.sandbox.host_refused".
 type HostRefused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3266,9 +3281,9 @@ type HostRefused struct {
 	EnvironmentId string                 `protobuf:"bytes,3,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// The host as environments list it: "example.com", or "example.com:22" if the port is neither 80 nor 443.
 	Host string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
-	// The name of the process; empty if it is not known.
+	// The name of the process; empty if it is unknown.
 	Program string `protobuf:"bytes,5,opt,name=program,proto3" json:"program,omitempty"`
-	// The environment allows the host, but it has no public address.
+	// Whether the host was refused only because it has no public address. The environment allows it.
 	Private       bool `protobuf:"varint,6,opt,name=private,proto3" json:"private,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3346,7 +3361,7 @@ func (x *HostRefused) GetPrivate() bool {
 	return false
 }
 
-// HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
+// HostAllowed records that its author allowed a host for the sandboxes of an environment: "signal.environment.host_allowed".
 type HostAllowed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	EnvironmentId string                 `protobuf:"bytes,1,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
@@ -3399,13 +3414,13 @@ func (x *HostAllowed) GetHost() string {
 	return ""
 }
 
-// StatusChanged says that a thread's status changed: "signal.thread.status_changed".
+// StatusChanged records that a thread's status changed: "signal.thread.status_changed".
 type StatusChanged struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	From   string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To     string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The run that begins or ends with it; 0 if none does.
+	// The run that begins or ends with this change; 0 if none does.
 	Epoch         int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3469,11 +3484,11 @@ func (x *StatusChanged) GetEpoch() int64 {
 	return 0
 }
 
-// Forked says where a thread was forked from: "signal.thread.forked".
+// Forked records from where a thread was forked: "signal.thread.forked".
 type Forked struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The last position that both have in common.
+	// The last position that both threads share.
 	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3523,7 +3538,7 @@ func (x *Forked) GetSeq() int64 {
 	return 0
 }
 
-// HouseCreated says that a house was created: "signal.house.created".
+// HouseCreated records that a house was created: "signal.house.created".
 type HouseCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -3576,11 +3591,11 @@ func (x *HouseCreated) GetName() string {
 	return ""
 }
 
-// Invited says that an owner created an invite: "signal.house.invited".
+// Invited records that an owner created an invite: "signal.house.invited".
 type Invited struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	InviteId string                 `protobuf:"bytes,1,opt,name=invite_id,json=inviteId,proto3" json:"invite_id,omitempty"`
-	// The role of the person who accepts it: "owner" or "member".
+	// The role that the person who accepts it gets: "owner" or "member".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Note string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	// The owner's name.
@@ -3647,7 +3662,7 @@ func (x *Invited) GetBy() string {
 	return ""
 }
 
-// InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
+// InviteRevoked records that an owner revoked an invite before it was used: "signal.house.invite_revoked".
 type InviteRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	InviteId      string                 `protobuf:"bytes,1,opt,name=invite_id,json=inviteId,proto3" json:"invite_id,omitempty"`
@@ -3716,7 +3731,7 @@ func (x *InviteRevoked) GetBy() string {
 	return ""
 }
 
-// MemberJoined says that a person joined a house: "signal.house.member_joined".
+// MemberJoined records that a person joined a house: "signal.house.member_joined".
 type MemberJoined struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	AgentId  string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -3794,12 +3809,12 @@ func (x *MemberJoined) GetInvitedBy() string {
 	return ""
 }
 
-// MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
+// MemberRemoved records that a person or a bot left a house or was removed: "signal.house.member_removed".
 type MemberRemoved struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The name of the owner who removed them; empty when they left.
+	// The name of the owner who removed them; empty if they left.
 	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3856,7 +3871,7 @@ func (x *MemberRemoved) GetBy() string {
 	return ""
 }
 
-// RoleChanged says that a person has another role in a house: "signal.house.role_changed".
+// RoleChanged records that the role of a person in a house changed: "signal.house.role_changed".
 type RoleChanged struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -3934,22 +3949,22 @@ func (x *RoleChanged) GetBy() string {
 	return ""
 }
 
-// TurnSummary is what a bot's turn did and used.
+// TurnSummary summarizes a bot's turn and its usage. In a chat that a bot says with a tool, it has only the turn_id.
 type TurnSummary struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TurnId string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The ids of the entries that it answers.
+	// The ids of the entries that the turn answers.
 	Answers []string `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
 	// The model that wrote the answer: "anthropic/claude-sonnet-4-6".
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// The number of model calls, and of the commands that it ran.
+	// The numbers of model calls and of commands that it ran.
 	Steps      int32      `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`
 	Commands   int32      `protobuf:"varint,5,opt,name=commands,proto3" json:"commands,omitempty"`
 	Usage      *TurnUsage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	DurationMs int64      `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// The answer is incomplete, because the model reached its limit of tokens.
+	// Whether the answer is incomplete because the model reached its token limit.
 	Cut bool `protobuf:"varint,8,opt,name=cut,proto3" json:"cut,omitempty"`
-	// What the model thought before it wrote the answer, as it showed that. The steps before have theirs.
+	// The model's visible thinking before the answer. Earlier steps have their own.
 	Thinking      string `protobuf:"bytes,9,opt,name=thinking,proto3" json:"thinking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4048,17 +4063,17 @@ func (x *TurnSummary) GetThinking() string {
 	return ""
 }
 
-// TurnUsage is what the model calls of a turn used.
+// TurnUsage is the usage of the model calls of a turn or a run.
 type TurnUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tokens that were read without a cache, were written, were read from a cache, and were put into one.
+	// Tokens: input without a cache, output, input from a cache, and input that was written to a cache.
 	Input      int64 `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
 	Output     int64 `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
 	CacheRead  int64 `protobuf:"varint,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
 	CacheWrite int64 `protobuf:"varint,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
-	// Millionths of a US dollar.
+	// The cost, in millionths of a US dollar.
 	CostMicros int64 `protobuf:"varint,5,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
-	// The cost leaves out calls of a model whose price is not known.
+	// Whether the cost leaves out calls of a model whose price is unknown.
 	CostUnknown   bool `protobuf:"varint,6,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4136,7 +4151,7 @@ func (x *TurnUsage) GetCostUnknown() bool {
 	return false
 }
 
-// TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
+// TurnStarted records that a bot began a turn, and why: "signal.dispatch.turn_started".
 type TurnStarted struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TurnId string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
@@ -4144,9 +4159,10 @@ type TurnStarted struct {
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// The entry that asked.
 	EntryId string `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// "mention", "always", "ambient" or "retry".
+	// Why, in one word: "mention", "reply", "answering" (the bot answers in this thread without being mentioned), "always",
+	// "ambient", "child" (a task that it delegated has ended or is overdue), "retry" or another word.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The activation policy that matched.
+	// The activation policy that matched; may be empty.
 	PolicyId      string `protobuf:"bytes,5,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4217,13 +4233,15 @@ func (x *TurnStarted) GetPolicyId() string {
 	return ""
 }
 
-// TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
+// TurnSteered records that an entry was passed to a bot's active turn instead of beginning another one:
+// "signal.dispatch.turn_steered".
 type TurnSteered struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	EntryId       string                 `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	EntryId string                 `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// As in TurnStarted.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4286,19 +4304,19 @@ func (x *TurnSteered) GetReason() string {
 	return ""
 }
 
-// TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
+// TurnWaiting records that a turn waits for its model's provider, and when it tries again: "signal.dispatch.turn_waiting".
 type TurnWaiting struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The kind of the error, in one word, and why it waits in a few words, for people: "overloaded".
+	// The kind of the error in one word, and the cause in a few words for people: "overloaded".
 	Reason  string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// How long after the entry the model is asked again.
+	// The time from the entry to the next try.
 	DelayMs int64 `protobuf:"varint,5,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
-	// For whom it waits: "Anthropic".
+	// The name of the provider for people: "Anthropic".
 	Provider string `protobuf:"bytes,6,opt,name=provider,proto3" json:"provider,omitempty"`
-	// How often the model was asked in vain since the wait began.
+	// The number of failed tries since the wait began.
 	Tries         int32 `protobuf:"varint,7,opt,name=tries,proto3" json:"tries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4383,16 +4401,16 @@ func (x *TurnWaiting) GetTries() int32 {
 	return 0
 }
 
-// TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
-// What the bot writes from there on is that model's: "signal.dispatch.turn_fell_back".
+// TurnFellBack records that a turn uses a fallback model of its house, because the provider of its bot's model does not answer:
+// "signal.dispatch.turn_fell_back". From then on, that model writes for the bot.
 type TurnFellBack struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The model that did not answer, and the one that is asked now, as provider/model.
+	// The model that did not answer, and the model that is used instead, as provider/model.
 	Model    string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	Fallback string `protobuf:"bytes,4,opt,name=fallback,proto3" json:"fallback,omitempty"`
-	// The kind of the error, in one word, and why in a few words, for people.
+	// The kind of the error in one word, and the cause in a few words for people.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4471,14 +4489,16 @@ func (x *TurnFellBack) GetMessage() string {
 	return ""
 }
 
-// LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
+// LimitNear records that a turn has used most of one of its limits: "signal.dispatch.limit_near".
 type LimitNear struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
-	Limit         string  `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Used          float64 `protobuf:"fixed64,4,opt,name=used,proto3" json:"used,omitempty"`
+	Limit string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// How much of it is used, in the unit that its name ends in.
+	Used float64 `protobuf:"fixed64,4,opt,name=used,proto3" json:"used,omitempty"`
+	// The limit, in the same unit.
 	Max           float64 `protobuf:"fixed64,5,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4549,17 +4569,17 @@ func (x *LimitNear) GetMax() float64 {
 	return 0
 }
 
-// TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
+// TurnEnded records that a turn ended without an answer: "signal.dispatch.turn_ended". An answered turn ends with its chat.
 type TurnEnded struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	EntryId string                 `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// "failed", "stopped", "limited" or "silent".
+	// "failed", "stopped" (somebody stopped it), "limited" (it reached a limit) or "silent" (the model ended without an answer).
 	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// The kind of the error, or the limit, in one word.
+	// The kind of the error or the name of the limit, in one word.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// What happened and what to do now, for people.
+	// What happened, and what to do now, for people.
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	Next    string `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
 	// The agent that stopped it.
@@ -4662,25 +4682,25 @@ func (x *TurnEnded) GetSummary() *TurnSummary {
 	return nil
 }
 
-// PermissionAsked says that a bot's turn, or a coding agent's run, waits until a person says whether a tool call may run, or answers
-// its question: "signal.permission.asked".
+// PermissionAsked records that a bot's turn or a coding agent's run waits for a person, who decides whether a tool call may run
+// or answers a question: "signal.permission.asked".
 type PermissionAsked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For ApprovalService.
+	// The id of the approval; see ApprovalService.
 	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	TurnId     string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// The bot.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The id of the entry that will be the result of the call.
+	// The id of the future entry with the result of the call.
 	CallId string `protobuf:"bytes,4,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// What runs if the answer is yes.
+	// The tool and its arguments. If the request is approved, exactly this call runs.
 	Tool      string          `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
 	Arguments *structpb.Value `protobuf:"bytes,6,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// Until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+	// The time until which it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
 	ExpiresMs int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
-	// The run that asks, if no turn does.
+	// The run that asks; 0 if a turn asks.
 	Epoch int64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The call is a question, whose answer is the words to a yes.
+	// Whether the call is a question. Its answer is the text that comes with an approval.
 	Question      bool `protobuf:"varint,9,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4779,7 +4799,8 @@ func (x *PermissionAsked) GetQuestion() bool {
 	return false
 }
 
-// PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
+// PermissionAnswered records the end of a PermissionAsked: "signal.permission.answered". If a person answered, they are the
+// author.
 type PermissionAnswered struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -4788,11 +4809,11 @@ type PermissionAnswered struct {
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// "approved", "denied", "expired" or "withdrawn". The call runs only if it is "approved".
 	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// The person; empty if nobody answered.
+	// The person who answered; empty if nobody did.
 	AnsweredBy string `protobuf:"bytes,5,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
-	// What they said to it.
+	// The comment with which the person answered.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The run that asked, if no turn did.
+	// The run that asked; 0 if a turn asked.
 	Epoch         int64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4877,12 +4898,12 @@ func (x *PermissionAnswered) GetEpoch() int64 {
 	return 0
 }
 
-// Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
+// Skipped records that a bot did not answer an entry, although people may expect an answer: "signal.dispatch.skipped".
 type Skipped struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	EntryId string                 `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// One word, and the same as a sentence for people.
+	// Why, in one word and in a sentence for people.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Explanation   string `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	PolicyId      string `protobuf:"bytes,5,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
@@ -4955,8 +4976,8 @@ func (x *Skipped) GetPolicyId() string {
 	return ""
 }
 
-// PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
-// names of its fields in lowerCamelCase.
+// PiAssistant is one step of a bot or a coding agent, in the format of pi's sessions: "pi.assistant". In JSON, the names of its
+// fields are in lowerCamelCase.
 type PiAssistant struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Role       string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -5111,7 +5132,7 @@ type PiToolResult struct {
 	IsError    bool                   `protobuf:"varint,7,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	Timestamp  int64                  `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	DurationMs int64                  `protobuf:"varint,9,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// Not set if the tool has none.
+	// Unset if the tool has none.
 	Details       *PiDetails `protobuf:"bytes,10,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5217,10 +5238,10 @@ func (x *PiToolResult) GetDetails() *PiDetails {
 	return nil
 }
 
-// PiDetails is what a result has besides the text that the model reads.
+// PiDetails has what a result contains in addition to the text that the model reads.
 type PiDetails struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file that the tool wrote, and its change as a unified diff. A long diff is cut, and the artifact has it whole.
+	// The file that the tool wrote, and the change as a unified diff. A long diff is cut; the artifact has the whole diff.
 	Path       string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	Diff       string `protobuf:"bytes,2,opt,name=diff,proto3" json:"diff,omitempty"`
 	Added      int64  `protobuf:"varint,3,opt,name=added,proto3" json:"added,omitempty"`
@@ -5228,8 +5249,8 @@ type PiDetails struct {
 	ArtifactId string `protobuf:"bytes,5,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
 	// The workspace's AGENTS.md, if the model reads it with this result.
 	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
-	// How long the text of the result is, of which the content has only a part; 0 if that has all of it. The artifact then has it whole,
-	// unless it could not be kept.
+	// If the content has only a part of the result's text, the length of the whole text in bytes; otherwise 0. The artifact has the
+	// whole text, unless it could not be stored.
 	WholeBytes    int64 `protobuf:"varint,7,opt,name=whole_bytes,json=wholeBytes,proto3" json:"whole_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5314,7 +5335,7 @@ func (x *PiDetails) GetWholeBytes() int64 {
 	return 0
 }
 
-// PiBlock is one part of a message. Its type says which fields it has.
+// PiBlock is one part of a message. Its type determines which fields are set.
 type PiBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "text", "thinking", "toolCall" or "image".
@@ -5324,12 +5345,12 @@ type PiBlock struct {
 	Thinking          string `protobuf:"bytes,4,opt,name=thinking,proto3" json:"thinking,omitempty"`
 	ThinkingSignature string `protobuf:"bytes,5,opt,name=thinking_signature,json=thinkingSignature,proto3" json:"thinking_signature,omitempty"`
 	Redacted          bool   `protobuf:"varint,6,opt,name=redacted,proto3" json:"redacted,omitempty"`
-	// The id, tool and arguments of a call.
+	// The id, the tool and the arguments of a call.
 	Id               string          `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`
 	Name             string          `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
 	Arguments        *structpb.Value `protobuf:"bytes,9,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	ThoughtSignature string          `protobuf:"bytes,10,opt,name=thought_signature,json=thoughtSignature,proto3" json:"thought_signature,omitempty"`
-	// An image in base64, or with empty data the artifact that has it, and the size in pixels in which models see it.
+	// An image in base64 or, if data is empty, the artifact that has it; and the size in pixels in which models see it.
 	Data          string `protobuf:"bytes,11,opt,name=data,proto3" json:"data,omitempty"`
 	MimeType      string `protobuf:"bytes,12,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
 	ArtifactId    string `protobuf:"bytes,13,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
@@ -5482,7 +5503,7 @@ type PiUsage struct {
 	CacheRead   int64                  `protobuf:"varint,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
 	CacheWrite  int64                  `protobuf:"varint,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
 	TotalTokens int64                  `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	// Not set if the price is not known.
+	// Unset if the price is unknown.
 	Cost          *PiCost `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5560,7 +5581,7 @@ func (x *PiUsage) GetCost() *PiCost {
 	return nil
 }
 
-// PiCost is what tokens cost, in US dollars.
+// PiCost is the cost of tokens, in US dollars.
 type PiCost struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Input             float64                `protobuf:"fixed64,1,opt,name=input,proto3" json:"input,omitempty"`
@@ -5651,7 +5672,7 @@ type PiCompaction struct {
 	Harness string                 `protobuf:"bytes,1,opt,name=harness,proto3" json:"harness,omitempty"`
 	Turn    string                 `protobuf:"bytes,2,opt,name=turn,proto3" json:"turn,omitempty"`
 	Summary string                 `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
-	// The first entry that the summary does not cover.
+	// The position of the first entry that the summary does not cover.
 	FirstKeptSeq  int64 `protobuf:"varint,4,opt,name=first_kept_seq,json=firstKeptSeq,proto3" json:"first_kept_seq,omitempty"`
 	TokensBefore  int64 `protobuf:"varint,5,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5723,14 +5744,14 @@ func (x *PiCompaction) GetTokensBefore() int64 {
 	return 0
 }
 
-// BotCreated says that a bot was created: "signal.house.bot_created".
+// BotCreated records that a bot was created: "signal.house.bot_created".
 type BotCreated struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// How people mention it, without the @.
+	// The name by which people mention it, without the @.
 	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	Name   string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// The name of who created it.
+	// The name of the agent that created it.
 	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5794,15 +5815,15 @@ func (x *BotCreated) GetBy() string {
 	return ""
 }
 
-// BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
+// BotChanged records that a bot or its policies were changed: "signal.house.bot_changed".
 type BotChanged struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Handle  string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
 	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// What was changed, in words: "instructions", "model".
+	// What was changed, in words such as "instructions" or "model".
 	Changed []string `protobuf:"bytes,4,rep,name=changed,proto3" json:"changed,omitempty"`
-	// The name of who changed it.
+	// The name of the agent that changed it.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,19 +32,20 @@ type Run struct {
 	// "running", "completed", "failed" or "cancelled".
 	Status    string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// Not set while it runs.
+	// Unset while it runs.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	// When it failed: "dispatch", "execution", "observation" or "result-collection"; why; and what to do next.
+	// If it failed: the phase in which it failed, why, and what to do next. The phases are "dispatch" (before the agent began),
+	// "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection".
 	FailurePhase string `protobuf:"bytes,6,opt,name=failure_phase,json=failurePhase,proto3" json:"failure_phase,omitempty"`
 	Error        string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	Next         string `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
-	// The last lines that the agent's program printed, if it failed.
+	// The last lines that the agent's program printed, if the run failed.
 	LastLines string `protobuf:"bytes,9,opt,name=last_lines,json=lastLines,proto3" json:"last_lines,omitempty"`
-	// The last text of the agent.
+	// The last text that the agent wrote.
 	Result string `protobuf:"bytes,10,opt,name=result,proto3" json:"result,omitempty"`
-	// What its model calls used, as far as that is known.
+	// The usage of its model calls, as far as it is known.
 	Usage *TurnUsage `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The artifact with the changes of the working tree; empty if there is none.
+	// The artifact with the changes of the working tree; empty if there are none.
 	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -167,17 +168,17 @@ func (x *Run) GetPatchArtifactId() string {
 type DelegateRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The thread from which the task is delegated, which is told how it ends; empty for a task of its own.
+	// The thread from which the task is delegated. It gets an entry when a run ends. Empty means that there is none.
 	ParentThreadId string `protobuf:"bytes,2,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
-	// At most 256 KiB.
+	// The task, at most 256 KiB.
 	Task string `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
-	// The bot that does it, by id or @handle; empty for @pi.
+	// The bot that does the task, by id or @handle. Empty means @pi.
 	Agent string `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	// What the thread's sandbox is built from; empty for the parent's environment, or the house's.
+	// The environment of the thread's sandbox. Empty means the parent's environment, otherwise the house's default.
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// The sandbox to work in: an id, or "parent" for the parent's. Empty for a new one.
+	// The sandbox to work in: an id, or "parent" for the parent's sandbox. Empty means a new one.
 	Sandbox string `protobuf:"bytes,6,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// Makes a retry harmless: the same task with the same id returns the first thread.
+	// An id of your choice that makes retries safe: the same task with the same id returns the first thread.
 	Once          string `protobuf:"bytes,7,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -309,7 +310,7 @@ func (x *DelegateResponse) GetThread() *Thread {
 type ListRunsRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// At most 100; 0 is 20.
+	// At most 100; 0 means 20.
 	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -362,9 +363,9 @@ func (x *ListRunsRequest) GetLimit() int32 {
 type ListRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Runs  []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	// What the models of the thread and of all threads below it cost so far, in millionths of a US dollar, whoever asked them.
+	// The cost so far of all model calls in the thread and in all threads below it, in millionths of a US dollar.
 	TreeCostMicros int64 `protobuf:"varint,2,opt,name=tree_cost_micros,json=treeCostMicros,proto3" json:"tree_cost_micros,omitempty"`
-	// The cost leaves out calls of a model whose price is not known.
+	// Whether the cost leaves out calls of a model whose price is unknown.
 	TreeCostUnknown bool `protobuf:"varint,3,opt,name=tree_cost_unknown,json=treeCostUnknown,proto3" json:"tree_cost_unknown,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -424,7 +425,7 @@ func (x *ListRunsResponse) GetTreeCostUnknown() bool {
 type ContinueRunRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Continue in a new sandbox, with the agent's session rebuilt from the log.
+	// Continue in a new sandbox with the same files, and rebuild the agent's session from the log.
 	Fresh         bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -476,7 +477,7 @@ func (x *ContinueRunRequest) GetFresh() bool {
 
 type ContinueRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run that goes on, or that begins.
+	// The run that is in progress, or that begins.
 	Epoch         int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -565,7 +566,7 @@ func (x *CancelRunRequest) GetThreadId() string {
 
 type CancelRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False if nothing ran.
+	// False if no run was in progress or queued.
 	Stopped       bool `protobuf:"varint,1,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -611,19 +612,19 @@ func (x *CancelRunResponse) GetStopped() bool {
 // QueuedMessage is a message that waits for the agent of a thread.
 type QueuedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The chat entry, who said it, its position in the log, and when it was said.
+	// The id of the chat entry, its author, its position in the log, and when it was written.
 	EntryId       string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
 	AuthorAgentId string                 `protobuf:"bytes,2,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
 	Seq           int64                  `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	SaidAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=said_at,json=saidAt,proto3" json:"said_at,omitempty"`
-	// What the agent will be told: the beginning, if clipped.
+	// The text that the agent will get. If clipped is set, this is only the beginning.
 	Text    string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
 	Clipped bool   `protobuf:"varint,6,opt,name=clipped,proto3" json:"clipped,omitempty"`
-	// The files that belong to it.
+	// The files that are attached to it.
 	Attachments []*Attachment `protobuf:"bytes,7,rep,name=attachments,proto3" json:"attachments,omitempty"`
-	// Changes with each change of the message. ChangeQueue is given the one that the caller has read.
+	// The version, which each change of the message changes. Pass it to ChangeQueue.
 	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
-	// Who changed the text last; empty if nobody has.
+	// The agent that edited the text last; empty if nobody has.
 	EditedByAgentId string `protobuf:"bytes,9,opt,name=edited_by_agent_id,json=editedByAgentId,proto3" json:"edited_by_agent_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -768,9 +769,9 @@ func (x *ListQueueRequest) GetThreadId() string {
 
 type ListQueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first 100 of them.
+	// The first 100 waiting messages.
 	Messages []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// How many wait altogether.
+	// The number of all waiting messages.
 	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -823,11 +824,11 @@ func (x *ListQueueResponse) GetTotal() int32 {
 type ChangeQueueRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The message, by the id of its entry.
+	// The id of the message's entry.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
-	// The version of the message that the caller has read. 0 changes it whatever its version is.
+	// The version of the message that you have read. 0 means any version.
 	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Makes a retry harmless: the same change with the same id is made once. It becomes the id of an entry.
+	// An id of your choice that makes retries safe: a change with the same id is made only once. It becomes the id of an entry.
 	Once string `protobuf:"bytes,4,opt,name=once,proto3" json:"once,omitempty"`
 	// Types that are valid to be assigned to Change:
 	//
@@ -956,7 +957,7 @@ func (*ChangeQueueRequest_Cancel_) isChangeQueueRequest_Change() {}
 
 type ChangeQueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What waits after the change.
+	// The waiting messages after the change, as in ListQueueResponse.
 	Messages      []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	Total         int32            `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1011,7 +1012,7 @@ type ApplyChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread of the task.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The run; 0 is the last one that changed something.
+	// The run. 0 means the last run that changed something.
 	Epoch         int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1063,8 +1064,8 @@ func (x *ApplyChangesRequest) GetEpoch() int64 {
 
 type ApplyChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The thread whose files are changed, and the command that does it there. Its result says how it went. Neither is set if no run has
-	// changed anything.
+	// The thread whose files change, and the command that changes them. The command's result has the outcome. Neither is set if no
+	// run has changed anything.
 	ThreadId      string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Command       *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1119,9 +1120,9 @@ type OpenBranchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread of the task.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The run; 0 is the last one that changed something.
+	// The run. 0 means the last run that changed something.
 	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// The name of the branch; empty for one that is made from the task.
+	// The name of the branch. Empty means a name that is made from the task.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1180,10 +1181,11 @@ func (x *OpenBranchRequest) GetName() string {
 
 type OpenBranchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The command that pushes it, and its thread. Its result says how it went. Nothing is set if no run has changed anything.
+	// The thread, and the command that pushes the branch. The command's result has the outcome. No field is set if no run has
+	// changed anything.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Command  *Entry `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
-	// The branch, and where people see it.
+	// The branch, and the address of its page.
 	Branch        string `protobuf:"bytes,3,opt,name=branch,proto3" json:"branch,omitempty"`
 	Url           string `protobuf:"bytes,4,opt,name=url,proto3" json:"url,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1251,7 +1253,7 @@ func (x *OpenBranchResponse) GetUrl() string {
 type ReconcileThreadRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Only say what would be done.
+	// Only report what the call would do.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1306,7 +1308,7 @@ type ReconcileThreadResponse struct {
 	// The status before and after. They are equal if nothing was wrong.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To   string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// What was found; empty if nothing was wrong.
+	// The problem that was found; empty if nothing was wrong.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1365,7 +1367,7 @@ func (x *ReconcileThreadResponse) GetReason() string {
 
 type ChangeQueueRequest_Move struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message that is to come next after it; empty to make it the last.
+	// The message before which to put it. Empty means the end of the queue.
 	BeforeEntryId string `protobuf:"bytes,1,opt,name=before_entry_id,json=beforeEntryId,proto3" json:"before_entry_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,6 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Sandbox is a machine with a working tree, built from an environment.
 type Sandbox struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -32,11 +33,11 @@ type Sandbox struct {
 	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
 	// "pending", "live" or "dead".
 	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
-	// Whether it is deleted when no running thread is on it.
+	// Whether it is deleted automatically when no running thread uses it.
 	Ephemeral   bool                   `protobuf:"varint,6,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	CreatedAt   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	DestroyedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=destroyed_at,json=destroyedAt,proto3" json:"destroyed_at,omitempty"`
-	// Who uses it. Set by GetSandbox and ListSandboxes.
+	// How it is used. Set by GetSandbox and ListSandboxes.
 	Use *SandboxUse `protobuf:"bytes,9,opt,name=use,proto3" json:"use,omitempty"`
 	// Whether it is in the house's own account at the provider, instead of the operator's.
 	OwnAccount    bool `protobuf:"varint,10,opt,name=own_account,json=ownAccount,proto3" json:"own_account,omitempty"`
@@ -144,16 +145,18 @@ func (x *Sandbox) GetOwnAccount() bool {
 	return false
 }
 
+// SandboxUse describes how a sandbox is used.
 type SandboxUse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	EnvironmentName string                 `protobuf:"bytes,1,opt,name=environment_name,json=environmentName,proto3" json:"environment_name,omitempty"`
-	// When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+	// When something last ran in it, to within half a minute, and when its files were last saved. Unset if that never happened.
 	UsedAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	SavedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
-	// How many threads are on it, and at most five of them, those with the latest activity first. Direct messages are counted only.
+	// The number of threads that use it, and up to five of these threads, latest activity first. Direct messages are counted, but
+	// not listed.
 	ThreadCount int32          `protobuf:"varint,4,opt,name=thread_count,json=threadCount,proto3" json:"thread_count,omitempty"`
 	Threads     []*NamedThread `protobuf:"bytes,5,rep,name=threads,proto3" json:"threads,omitempty"`
-	// What it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+	// The disk space that it uses on its machine, measured every few minutes; 0 if it is unknown.
 	DiskBytes     int64 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -322,13 +325,13 @@ func (x *GetSandboxResponse) GetSandbox() *Sandbox {
 type ListSandboxesRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only sandboxes whose id begins with this.
+	// Return only sandboxes whose id begins with this. Empty means all.
 	IdPrefix string `protobuf:"bytes,4,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
-	// Only sandboxes of this driver; empty for all.
+	// Return only sandboxes of this driver. Empty means all.
 	Provider string `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Leave out dead ones.
 	Existing      bool `protobuf:"varint,6,opt,name=existing,proto3" json:"existing,omitempty"`
@@ -413,7 +416,7 @@ type ListSandboxesResponse struct {
 	Sandboxes []*Sandbox             `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// What the house takes up. Set on the first page.
+	// The disk space that the house uses. Set on the first page.
 	Disk          *HouseDisk `protobuf:"bytes,3,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,13 +473,13 @@ func (x *ListSandboxesResponse) GetDisk() *HouseDisk {
 	return nil
 }
 
-// HouseDisk is what a house takes up of the disks of machines with local sandboxes, to within some minutes.
+// HouseDisk is the disk space that a house uses on machines with local sandboxes. It is measured every few minutes.
 type HouseDisk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sandboxes that exist, and environments that are cached.
+	// The space of existing sandboxes, and of cached environments.
 	SandboxBytes int64 `protobuf:"varint,1,opt,name=sandbox_bytes,json=sandboxBytes,proto3" json:"sandbox_bytes,omitempty"`
 	CachedBytes  int64 `protobuf:"varint,2,opt,name=cached_bytes,json=cachedBytes,proto3" json:"cached_bytes,omitempty"`
-	// What it may take up of one machine's disk; 0 if that is not known.
+	// The most that the house may use on one machine; 0 if it is unknown.
 	MostBytes     int64 `protobuf:"varint,3,opt,name=most_bytes,json=mostBytes,proto3" json:"most_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -579,12 +582,12 @@ func (x *GetSandboxLogRequest) GetId() string {
 
 type GetSandboxLogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The steps in order; none for a sandbox that is being built. If its build failed, that is the last one.
+	// The steps in order; empty while the sandbox is being built. If the build failed, the last step is the one that failed.
 	Steps []*SandboxStep `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
-	// When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+	// As in SandboxUse.
 	UsedAt  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	SavedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
-	// What was saved.
+	// The files that were saved.
 	Saved         []*TreePart `protobuf:"bytes,4,rep,name=saved,proto3" json:"saved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -648,14 +651,15 @@ func (x *GetSandboxLogResponse) GetSaved() []*TreePart {
 	return nil
 }
 
+// SandboxStep is one step of building a sandbox.
 type SandboxStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "create", "clone", "restore", "setup", "cache", "start", …; "cached environment" in place of a clone and a setup
+	// "create", "clone", "restore", "setup", "cache", "start" or another word. "cached environment" replaces a clone and a setup.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Not 0 if it failed.
+	// Not 0 if the step failed.
 	ExitCode   int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	DurationMs int64 `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// The end of what it printed.
+	// The end of its output.
 	Output        string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -765,7 +769,7 @@ func (x *ReconcileSandboxesRequest) GetHouseId() string {
 
 type ReconcileSandboxesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Those that were asked for, newest first.
+	// The sandboxes that were checked, newest first.
 	Sandboxes     []*ReconciledSandbox `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -808,10 +812,11 @@ func (x *ReconcileSandboxesResponse) GetSandboxes() []*ReconciledSandbox {
 	return nil
 }
 
+// ReconciledSandbox is the result of checking a sandbox.
 type ReconciledSandbox struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox *Sandbox               `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// "live", "gone", or "unknown" if the provider did not answer or only another machine reaches it.
+	// "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
 	Liveness      string `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -864,7 +869,7 @@ func (x *ReconciledSandbox) GetLiveness() string {
 type DestroySandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Delete it without saving its files. Its threads get those that were saved last.
+	// Delete the sandbox without saving its files. Its threads get the files that were saved last.
 	Discard       bool `protobuf:"varint,2,opt,name=discard,proto3" json:"discard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1004,7 +1009,7 @@ func (x *ListSandboxAccountsRequest) GetHouseId() string {
 
 type ListSandboxAccountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By driver.
+	// Sorted by driver.
 	Accounts      []*SandboxAccount `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1047,16 +1052,17 @@ func (x *ListSandboxAccountsResponse) GetAccounts() []*SandboxAccount {
 	return nil
 }
 
+// SandboxAccount describes a provider's accounts that a house can use.
 type SandboxAccount struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Driver string                 `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	// The name of the secret with the house's key.
 	SecretName string `protobuf:"bytes,2,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
-	// Whether the house has set its key.
+	// Whether the house has set the key.
 	Set bool `protobuf:"varint,3,opt,name=set,proto3" json:"set,omitempty"`
-	// Whether the operator has an account, which houses without a key use.
+	// Whether the operator has an account. Houses without a key use it.
 	Operator bool `protobuf:"varint,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// How many sandboxes are in the house's own account, at most 1000.
+	// The number of sandboxes in the house's own account, at most 1000.
 	Sandboxes     int32 `protobuf:"varint,5,opt,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1173,9 +1179,9 @@ func (x *WakeSandboxRequest) GetThreadId() string {
 
 type WakeSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty in signs of life.
+	// Empty in a sign of life.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// Whether it did not run before, so that nothing runs in it but what its environment starts.
+	// Whether this call built or started the sandbox. Only what its environment starts then runs in it.
 	Started       bool `protobuf:"varint,2,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,22 +23,23 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Secret describes a secret, without its value.
 type Secret struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// When there was first one of this name.
+	// When a secret with this name was first set.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// When it got its present value, and who set that; empty if they are gone.
+	// When the current value was set, and the agent that set it; empty if that agent no longer exists.
 	SetAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
 	SetByAgentId string                 `protobuf:"bytes,5,opt,name=set_by_agent_id,json=setByAgentId,proto3" json:"set_by_agent_id,omitempty"`
 	SetByName    string                 `protobuf:"bytes,6,opt,name=set_by_name,json=setByName,proto3" json:"set_by_name,omitempty"`
-	// When the server last used it, accurate to a minute; unset if never.
+	// When the server last used it, to within a minute; unset if never.
 	UsedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	// What uses it.
 	Uses []*SecretUse `protobuf:"bytes,8,rep,name=uses,proto3" json:"uses,omitempty"`
-	// Whether its value is removed from the output of commands that receive it: each byte becomes an x. A value that is shorter
-	// than 6 bytes, or a common word, is not, because it is in other text by chance: warn whoever sets it.
+	// Whether the value is removed from the output of commands that receive it: each byte becomes an x. A value of less than 6
+	// bytes, or a common word, is not removed, because other text contains it by chance. Warn the person who sets such a value.
 	Redacted      bool `protobuf:"varint,9,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -137,10 +138,10 @@ func (x *Secret) GetRedacted() bool {
 	return false
 }
 
-// SecretUse is something that uses a secret by its name.
+// SecretUse names something that uses a secret.
 type SecretUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is, in words: "environment", "model endpoint", "default model", "bot".
+	// Its kind in words: "environment", "model endpoint", "default model" or "bot".
 	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -196,9 +197,9 @@ type SetSecretRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// The name of an environment variable that does not begin with "ARBE_".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// UTF-8 without NUL. It is stored exactly, line breaks at the end included.
+	// UTF-8 without NUL. It is stored exactly as given, including line breaks at the end.
 	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
-	// Do not try it, if it is a key of models.
+	// Do not try the key of a model provider or a sandbox provider.
 	SkipCheck     bool `protobuf:"varint,4,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -262,14 +263,14 @@ func (x *SetSecretRequest) GetSkipCheck() bool {
 	return false
 }
 
-// KeyCheck is what came of trying a key of models, or a server with models.
+// KeyCheck is the result of trying the key of a model provider or a sandbox provider, or a model server.
 type KeyCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether it was tried. It is not if skip_check is set, or if the server's key is to be set later.
+	// Whether it was tried. False if skip_check is set, or if the server's key will be set later.
 	Tried bool `protobuf:"varint,1,opt,name=tried,proto3" json:"tried,omitempty"`
-	// How many models it has, as far as they were listed.
+	// The number of models that were listed.
 	Models int32 `protobuf:"varint,2,opt,name=models,proto3" json:"models,omitempty"`
-	// In sentences: who accepts it, and who can use it now.
+	// In sentences: who accepts the key, and who can use it now.
 	Summary       string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -329,9 +330,9 @@ func (x *KeyCheck) GetSummary() string {
 type SetSecretResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Secret *Secret                `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
-	// There was none of this name.
+	// Whether the secret is new.
 	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
-	// Unset if it is no key of models.
+	// Unset if the secret is no such key.
 	Check         *KeyCheck `protobuf:"bytes,3,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -480,7 +481,7 @@ type DeleteSecretRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Delete it even if something uses it.
+	// Delete the secret even if something uses it.
 	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -619,7 +620,7 @@ func (x *RotateSecretKeyRequest) GetHouseId() string {
 
 type RotateSecretKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many values were encrypted again.
+	// The number of values that were encrypted again.
 	Values        int32 `protobuf:"varint,1,opt,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -24,6 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// OutputStream is standard output or standard error.
 type OutputStream int32
 
 const (
@@ -73,6 +74,7 @@ func (OutputStream) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{0}
 }
 
+// Signal is a signal for a command.
 type Signal int32
 
 const (
@@ -125,56 +127,56 @@ func (Signal) EnumDescriptor() ([]byte, []int) {
 	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
 }
 
+// Thread is a conversation.
 type Thread struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The name of its log.
+	// The name of the stream that is its log.
 	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// Its title; empty if untitled.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// Its parent, computed from the two fields below.
 	Parent *Parent `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
-	// The thread it is a child of.
+	// The thread of which it is a child.
 	ParentThreadId string `protobuf:"bytes,6,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
-	// The agent it is a direct message to: a bot or a person.
+	// The agent to which it is a direct message: a bot or a person.
 	ParentAgentId string `protobuf:"bytes,7,opt,name=parent_agent_id,json=parentAgentId,proto3" json:"parent_agent_id,omitempty"`
 	// The bot that drives it; empty for a chat.
 	AgentId string `protobuf:"bytes,8,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Its own environment; empty for the house's default.
+	// Its own environment; empty if it uses the house's default.
 	EnvironmentId string `protobuf:"bytes,9,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// The sandbox it runs on; empty until the first command.
+	// Its sandbox; empty until the first command.
 	SandboxId string   `protobuf:"bytes,10,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	Tags      []string `protobuf:"bytes,11,rep,name=tags,proto3" json:"tags,omitempty"`
-	// A chat is "open" or "closed"; a driven thread "idle", "running", "completed", "failed" or "cancelled".
+	// A chat is "open" or "closed". A driven thread is "idle", "running", "completed", "failed" or "cancelled".
 	Status string `protobuf:"bytes,12,opt,name=status,proto3" json:"status,omitempty"`
-	// Set while it is pinned.
+	// When it was pinned; unset if it is not.
 	PinnedAt  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=pinned_at,json=pinnedAt,proto3" json:"pinned_at,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// The position of its last entry, 0 when there is none.
+	// The position of its last entry; 0 if there is none.
 	Tail int64 `protobuf:"varint,16,opt,name=tail,proto3" json:"tail,omitempty"`
-	// When its last entry was written, or when it was created if there is none.
+	// When its last entry was written or, if there is none, when the thread was created.
 	LastActivityAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=last_activity_at,json=lastActivityAt,proto3" json:"last_activity_at,omitempty"`
 	// Where it was forked from; unset if it is not a fork.
 	ForkedFrom *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
-	// The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
+	// Its last chat or command; unset if there is none. This follows the log within about a second.
 	LastSaid *LastSaid `protobuf:"bytes,19,opt,name=last_said,json=lastSaid,proto3" json:"last_said,omitempty"`
-	// The run of its coding agent, or the oldest of the commands and turns of bots that have not ended; unset if there is none.
-	// For commands and turns it follows the log within about a second.
+	// The run of its coding agent or, without one, the oldest command or turn that has not ended; unset if there is none.
+	// Commands and turns follow the log within about a second.
 	Running *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
-	// How many calls of tools wait for a person's approval in it. It follows the log within about a second. ListApprovals lists
-	// them.
+	// The number of its open approvals; see ApprovalService.ListApprovals. This follows the log within about a second.
 	OpenApprovals int32 `protobuf:"varint,21,opt,name=open_approvals,json=openApprovals,proto3" json:"open_approvals,omitempty"`
 	// The last run of its coding agent; unset if there was none.
 	LastRun *LastRun `protobuf:"bytes,22,opt,name=last_run,json=lastRun,proto3" json:"last_run,omitempty"`
-	// The bot that answers what people say in it without mentioning anybody; empty if none does. The first message settles it, if it
-	// mentions one bot and no other, and people can change it.
+	// The bot that answers people's messages that mention nobody; empty if none does. If the first message mentions exactly one
+	// bot, that bot is it. People can change it.
 	AnsweringAgentId string `protobuf:"bytes,23,opt,name=answering_agent_id,json=answeringAgentId,proto3" json:"answering_agent_id,omitempty"`
-	// That is settled. If it is, and answering_agent_id is empty, bots answer here only if they are mentioned or replied to.
+	// Whether answering_agent_id is settled. If it is settled and empty, bots answer here only if they are mentioned or replied to.
 	AnsweringSettled bool `protobuf:"varint,24,opt,name=answering_settled,json=answeringSettled,proto3" json:"answering_settled,omitempty"`
-	// The people for whom it is listed, if it is a direct message; empty if all of the house list it. It is not secret: everyone in the
-	// house who has its id may read it.
+	// For a direct message, the people for whom it is listed; empty for other threads, which are listed for the whole house. A
+	// direct message is not secret: everyone in the house who has its id may read it.
 	PeopleAgentIds []string `protobuf:"bytes,25,rep,name=people_agent_ids,json=peopleAgentIds,proto3" json:"people_agent_ids,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -385,23 +387,23 @@ func (x *Thread) GetPeopleAgentIds() []string {
 	return nil
 }
 
-// LastRun is what is known of the last run of a driven thread without reading its log.
+// LastRun describes the last run of a driven thread, without reading the log.
 type LastRun struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts the runs of the thread from 1.
 	Epoch     int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// Not set while it goes on.
+	// Unset while it is in progress.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	// What the agent does, in a few words, such as "thinking" or "running bash", and the tool that it called last. Both are as of the
-	// last heartbeat; agents send one every five seconds.
+	// What the agent is doing, in words such as "thinking" or "running bash", and the tool that it called last. Both are as of
+	// the last heartbeat. Runners send a heartbeat every five seconds.
 	Doing    string `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"`
 	LastTool string `protobuf:"bytes,5,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
-	// The beginning of the agent's last text, or of why the run failed; empty while it goes on.
+	// The beginning of the agent's last text, or of the error if the run failed; empty while the run is in progress.
 	Result string `protobuf:"bytes,6,opt,name=result,proto3" json:"result,omitempty"`
-	// What its models cost so far, in millionths of a US dollar, as of the last heartbeat or of its end.
+	// The cost of its model calls so far, in millionths of a US dollar, as of the last heartbeat or of its end.
 	CostMicros int64 `protobuf:"varint,7,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
-	// The cost leaves out calls of a model whose price is not known.
+	// Whether the cost leaves out calls of a model whose price is unknown.
 	CostUnknown   bool `protobuf:"varint,8,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -499,7 +501,7 @@ type LastSaid struct {
 	AuthorAgentId string                 `protobuf:"bytes,1,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
 	// Empty if the author is no longer in the house.
 	AuthorName string `protobuf:"bytes,2,opt,name=author_name,json=authorName,proto3" json:"author_name,omitempty"`
-	// The beginning of it, at most 160 characters on one line; a command begins with "$ ".
+	// The beginning of its text, at most 160 characters on one line. A command begins with "$ ".
 	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -556,19 +558,19 @@ func (x *LastSaid) GetText() string {
 	return ""
 }
 
-// Running is a command, the turn of a bot, or the run of the thread's coding agent, that is running or waiting to run.
+// Running is a command, a turn of a bot or a run of the thread's coding agent that runs or waits to run.
 type Running struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the command entry; empty for a turn or a run.
 	CommandId string `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// When it was requested, or when the turn or run began.
+	// When the command was requested, or when the turn or run began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	// The turn, and its bot; empty for a command.
 	TurnId  string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty if the bot is no longer in the house, and for a run.
+	// The bot's name; empty for a run, and if the bot is no longer in the house.
 	AgentName string `protobuf:"bytes,5,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
-	// The run; 0 for a command or a turn. A thread that has a run shows that, and not the commands and turns in it.
+	// The run; 0 for a command or a turn. A thread with a run in progress shows the run, and not its commands and turns.
 	RunEpoch      int64 `protobuf:"varint,6,opt,name=run_epoch,json=runEpoch,proto3" json:"run_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -649,9 +651,9 @@ func (x *Running) GetRunEpoch() int64 {
 // Origin is the position in the log from which a thread was forked.
 type Origin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty after that thread was deleted.
+	// The source; empty if it was deleted.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The last entry that both share; 0 if there is none.
+	// The position of the last entry that both threads share; 0 if they share none.
 	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -701,7 +703,7 @@ func (x *Origin) GetSeq() int64 {
 	return 0
 }
 
-// Parent is the parent of a thread.
+// Parent is the parent of a thread: a thread, an agent (for a direct message) or the house.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "house", "agent" or "thread".
@@ -758,12 +760,12 @@ func (x *Parent) GetId() string {
 type CreateThreadRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The thread's
-	// own id differs and is in the answer. If it is empty, each call creates another thread.
+	// Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the thread differs,
+	// and is in the response. If this is empty, each call creates another thread.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Defaults to the name of the agent that it is a direct message to.
+	// Its title. For a direct message, it defaults to the name of the agent.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// At most one of the two parents.
+	// At most one of these two parents may be set.
 	ParentThreadId string `protobuf:"bytes,4,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
 	ParentAgentId  string `protobuf:"bytes,5,opt,name=parent_agent_id,json=parentAgentId,proto3" json:"parent_agent_id,omitempty"`
 	// The bot that drives it.
@@ -771,8 +773,8 @@ type CreateThreadRequest struct {
 	EnvironmentId string   `protobuf:"bytes,7,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	Tags          []string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty"`
 	Pinned        bool     `protobuf:"varint,9,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// With parent_agent_id: return the caller's latest open direct message to that agent, if there is one, instead of creating
-	// another thread. Several calls at once get the same thread.
+	// With parent_agent_id, return the caller's latest open direct message to that agent, if there is one, instead of creating
+	// another thread. Concurrent calls get the same thread.
 	Reuse         bool `protobuf:"varint,10,opt,name=reuse,proto3" json:"reuse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -925,7 +927,7 @@ func (x *CreateThreadResponse) GetThread() *Thread {
 type GetThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Also return which entries have been decided.
+	// Also return decided and waiting.
 	Decisions     bool `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -978,11 +980,11 @@ func (x *GetThreadRequest) GetDecisions() bool {
 type GetThreadResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Thread *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
-	// The following two are set if the request asks for decisions.
-	//
-	// The position of the last entry for which it has been decided what it starts. Later entries may still start something.
+	// The position of the last entry about which the server has decided whether it wakes a bot. Later entries may still wake one.
+	// Set only if the request sets decisions.
 	Decided int64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
-	// The bots that wait a moment in case somebody else speaks, before they begin or decide whether to.
+	// The bots that wait in case somebody else writes, before they answer or decide whether to. Set only if the request sets
+	// decisions.
 	Waiting       []*WaitingBot `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1039,17 +1041,17 @@ func (x *GetThreadResponse) GetWaiting() []*WaitingBot {
 	return nil
 }
 
-// WaitingBot is a bot that has been notified of entries, and waits a moment in case somebody else speaks.
+// WaitingBot is a bot that waits before it answers entries, in case somebody else writes.
 type WaitingBot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// The turn that it may begin.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The ids of the entries.
+	// The entries that it may answer.
 	EntryIds []string `protobuf:"bytes,3,rep,name=entry_ids,json=entryIds,proto3" json:"entry_ids,omitempty"`
-	// Why it was told of them, in one word; see signal.dispatch.turn_started.
+	// Why it may answer, in one word; see TurnStarted.reason.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Until when it waits.
+	// The time until which it waits.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1123,22 +1125,22 @@ func (x *WaitingBot) GetUntil() *timestamppb.Timestamp {
 type ListThreadsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Only children of this thread.
+	// Return only children of this thread.
 	ParentThreadId string `protobuf:"bytes,2,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
-	// Only threads with this tag.
+	// Return only threads with this tag.
 	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
-	// Only threads with this status.
+	// Return only threads with this status.
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// At most 200; 0 is 50.
+	// At most 200; 0 means 50.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous page; empty for the first.
+	// The next_page_token of the previous page; empty for the first page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only forks of this thread.
+	// Return only forks of this thread.
 	ForkedFromThreadId string `protobuf:"bytes,7,opt,name=forked_from_thread_id,json=forkedFromThreadId,proto3" json:"forked_from_thread_id,omitempty"`
-	// Only threads whose id begins with this, if it has at least four characters, or whose name is exactly this. It
-	// cannot be combined with another filter or a page_token, and the answer is the only page.
+	// Return only threads whose name is exactly this or, if it has at least four characters, whose id begins with it. It cannot be
+	// combined with another filter or with a page_token, and the response is the only page.
 	Match string `protobuf:"bytes,8,opt,name=match,proto3" json:"match,omitempty"`
-	// Leave out the caller's direct messages. Those of others are never listed.
+	// Leave out the caller's direct messages. The direct messages of others are never listed.
 	Shared        bool `protobuf:"varint,9,opt,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1293,16 +1295,16 @@ func (x *ListThreadsResponse) GetNextPageToken() string {
 type UpdateThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Set it to an empty string for no title.
+	// An empty string removes the title.
 	Name   *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	Pinned *bool   `protobuf:"varint,3,opt,name=pinned,proto3,oneof" json:"pinned,omitempty"`
-	// Replaces all tags when set.
+	// If set, replaces all tags.
 	Tags *Tags `protobuf:"bytes,4,opt,name=tags,proto3" json:"tags,omitempty"`
-	// Set it to an empty string for the house's default.
+	// An empty string means the house's default.
 	EnvironmentId *string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3,oneof" json:"environment_id,omitempty"`
-	// A chat may be set to "open" or "closed".
+	// Only the status of a chat can be set: to "open" or "closed".
 	Status *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
-	// The bot that answers without being mentioned. Set it to an empty string for none.
+	// The bot that answers without being mentioned. An empty string means none.
 	AnsweringAgentId *string `protobuf:"bytes,7,opt,name=answering_agent_id,json=answeringAgentId,proto3,oneof" json:"answering_agent_id,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1387,6 +1389,7 @@ func (x *UpdateThreadRequest) GetAnsweringAgentId() string {
 	return ""
 }
 
+// Tags is a list of tags. Setting it to an empty list differs from leaving it unset.
 type Tags struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []string               `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
@@ -1559,12 +1562,12 @@ type ForkThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread to fork.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The fork's
-	// own id differs and is in the answer. If it is empty, each call creates another fork.
+	// Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the fork differs, and
+	// is in the response. If this is empty, each call creates another fork.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// The last entry to share; 0 means the source's last entry. One past the end is out of range.
+	// The position of the last entry to share. 0 means the source's last entry. A position past the end is an out_of_range.
 	At int64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// Its title; empty means the source's, marked as a fork.
+	// Its title. Empty means the title of the source, marked as a fork.
 	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1675,28 +1678,30 @@ func (x *ForkThreadResponse) GetThread() *Thread {
 type RunCommandRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The id of the command entry, which makes a retry harmless. If it is empty, the server generates one.
+	// The id of the command entry. It makes retries safe. If it is empty, the server generates one.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Types that are valid to be assigned to What:
 	//
 	//	*RunCommandRequest_Command
 	//	*RunCommandRequest_Argv
 	What isRunCommandRequest_What `protobuf_oneof:"what"`
-	// The environment of the sandbox if the thread has none yet; empty means the thread's, otherwise the house's.
+	// The environment of the sandbox, if the thread has no sandbox yet. Empty means the thread's environment, otherwise the house's
+	// default.
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// How long it may take; unset means the environment's limit.
+	// The time limit, at most 24 hours. Unset means the environment's limit.
 	Timeout *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Keep standard output and error separate, for ReadOutput, which the caller must then call. Otherwise they are one,
-	// so that the log has their lines in the order of writing.
+	// Keep standard output and error separate, for ReadOutput. The caller must then call ReadOutput. Otherwise both are one
+	// stream, and the log has their lines in the order in which they were written.
 	Separate bool `protobuf:"varint,7,opt,name=separate,proto3" json:"separate,omitempty"`
-	// Give it a standard input, for WriteInput, which the caller must then call. Otherwise its input is empty.
+	// Give it a standard input, for WriteInput. The caller must then call WriteInput. Otherwise its input is empty.
 	Input bool `protobuf:"varint,8,opt,name=input,proto3" json:"input,omitempty"`
-	// Give it a terminal, for ReadOutput and WriteInput, which the caller must then call. What is typed is in its input, and
-	// what the terminal shows in its standard output. Without separate and input.
+	// Give it a terminal, for ReadOutput and WriteInput. The caller must then call both: WriteInput sends what is typed, and
+	// ReadOutput returns what the terminal shows, as standard output. It cannot be combined with separate or input.
 	Terminal *Terminal `protobuf:"bytes,9,opt,name=terminal,proto3" json:"terminal,omitempty"`
-	// Where it starts: a path, which may be relative to the environment's directory. Empty means that directory.
+	// The directory in which it starts: an absolute path, or a path relative to the environment's directory. Empty means the
+	// environment's directory.
 	Directory string `protobuf:"bytes,10,opt,name=directory,proto3" json:"directory,omitempty"`
-	// Environment variables that it gets besides those of its environment. They are in the log, so secrets do not belong here.
+	// Environment variables in addition to those of its environment. The log contains them, so do not put secrets here.
 	Env           map[string]string `protobuf:"bytes,11,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1830,7 +1835,7 @@ type RunCommandRequest_Command struct {
 }
 
 type RunCommandRequest_Argv struct {
-	// A program with its arguments, run without a shell.
+	// A program and its arguments, run without a shell.
 	Argv *Argv `protobuf:"bytes,4,opt,name=argv,proto3,oneof"`
 }
 
@@ -1842,10 +1847,10 @@ func (*RunCommandRequest_Argv) isRunCommandRequest_What() {}
 type Terminal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Size  *TerminalSize          `protobuf:"bytes,1,opt,name=size,proto3" json:"size,omitempty"`
-	// What TERM says; empty means the sandbox's.
+	// The value of TERM. Empty means the sandbox's default.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Keep the command running when nobody is connected to it. Otherwise it is ended when its writer has not called for a
-	// minute: it gets SIGHUP, and is killed after 5 seconds.
+	// Keep the command running while nobody is connected to it. Otherwise it ends when its writer has not called for a minute: it
+	// gets SIGHUP, and is killed after 5 seconds.
 	Keep          bool `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1955,6 +1960,7 @@ func (x *TerminalSize) GetColumns() uint32 {
 	return 0
 }
 
+// Argv is a program and its arguments.
 type Argv struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Args          []string               `protobuf:"bytes,1,rep,name=args,proto3" json:"args,omitempty"`
@@ -2003,7 +2009,7 @@ type RunCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command entry.
 	Entry *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// The id of the command_result entry, and of every delta before it.
+	// The id of the future command_result entry, and of the deltas with the output until then.
 	ResultId      string `protobuf:"bytes,2,opt,name=result_id,json=resultId,proto3" json:"result_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2058,17 +2064,16 @@ type ReadOutputRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The id of the command entry.
 	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// How many bytes of output, of both streams together, have arrived.
+	// The number of bytes of output that have arrived, of both streams together.
 	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	// Only reports that the caller will continue to read, and is answered at once. It is for a caller that cannot accept
-	// more output yet.
+	// Only report that you will continue to read. The call returns at once. Use it while you cannot accept more output.
 	Stay bool `protobuf:"varint,4,opt,name=stay,proto3" json:"stay,omitempty"`
-	// Only reports that the caller will read no more, and is answered at once: the command no longer waits for it.
+	// Only report that you will not read any more. The call returns at once. The command no longer waits for you.
 	Leave bool `protobuf:"varint,5,opt,name=leave,proto3" json:"leave,omitempty"`
-	// Begin to read the output of a terminal where it is now, whoever read it before. It is answered at once, with the
-	// position. Other readers then get an out_of_range.
+	// Start to read the output of a terminal at its current position, even if there is another reader. The call returns at once,
+	// with that position. Other readers then get an out_of_range.
 	Join bool `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`
-	// With join, and in all calls after it: an id that the caller chooses for itself.
+	// With join, and in all later calls: an id that you choose for yourself.
 	Reader        string `protobuf:"bytes,7,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2156,9 +2161,9 @@ func (x *ReadOutputRequest) GetReader() string {
 type ReadOutputResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Pieces []*OutputPiece         `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
-	// The position after the pieces, for the next call.
+	// The position after the pieces. Pass it to the next call.
 	Position int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
-	// Nothing will follow, and everything has arrived.
+	// Whether the output has ended and everything has arrived.
 	Ended         bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2215,6 +2220,7 @@ func (x *ReadOutputResponse) GetEnded() bool {
 	return false
 }
 
+// OutputPiece is a piece of output of one stream.
 type OutputPiece struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stream        OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=arbe.v1.OutputStream" json:"stream,omitempty"`
@@ -2272,18 +2278,18 @@ type WriteInputRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The id of the command entry.
 	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// Where in the input the data begins.
+	// The position in the input at which data begins.
 	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	// Empty data only reports that the caller will continue to write, unless it is the end.
+	// The input. Without data and end, the call only reports that you will continue to write.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	// Nothing follows the data. It has no meaning for a terminal.
+	// Whether the input ends after data. Ignored for a terminal.
 	End bool `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
-	// The size of the terminal from now on; unset if it has not changed.
+	// The new size of the terminal. Unset means that it has not changed.
 	Size *TerminalSize `protobuf:"bytes,6,opt,name=size,proto3" json:"size,omitempty"`
-	// Answer with the position at which the input of a terminal stands, whatever position says, and without data.
+	// Only return the current position of the input of a terminal. The position in the request is ignored. Send no data.
 	Join bool `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`
-	// This call repeats one whose answer did not arrive. If the server of a terminal was restarted meanwhile, the data is
-	// dropped, because it may have been typed already.
+	// Set this if the call repeats one whose response did not arrive. If the server of a terminal was restarted in between, the
+	// data is dropped, because it may have been typed already.
 	Again         bool `protobuf:"varint,8,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2377,9 +2383,9 @@ func (x *WriteInputRequest) GetAgain() bool {
 
 type WriteInputResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position up to which the input was accepted, where the next data must begin.
+	// The position up to which input was accepted. The next data must begin here.
 	Position int64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	// The command reads no more, or has ended.
+	// Whether the command no longer reads input, or has ended.
 	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2432,11 +2438,11 @@ func (x *WriteInputResponse) GetClosed() bool {
 type CancelCommandRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The id of the command entry. Empty with all.
+	// The id of the command entry. It must be empty if all is set.
 	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// All commands of the thread that are running or waiting.
+	// Cancel all commands of the thread that run or wait.
 	All bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
-	// The signal to begin with; unset means SIGINT.
+	// The first signal to send. Unset means SIGINT.
 	Signal        Signal `protobuf:"varint,4,opt,name=signal,proto3,enum=arbe.v1.Signal" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2502,7 +2508,7 @@ func (x *CancelCommandRequest) GetSignal() Signal {
 
 type CancelCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With all, the commands that were cancelled.
+	// If all is set, the commands that were cancelled.
 	CommandIds    []string `protobuf:"bytes,1,rep,name=command_ids,json=commandIds,proto3" json:"command_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2548,9 +2554,9 @@ func (x *CancelCommandResponse) GetCommandIds() []string {
 type StopTurnRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The id of the turn, as its entries have it. Empty with all.
+	// The id of the turn, as in its entries. It must be empty if all is set.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// All active turns of the thread.
+	// Stop all active turns of the thread.
 	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2609,7 +2615,7 @@ func (x *StopTurnRequest) GetAll() bool {
 
 type StopTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The turns that were active.
+	// The turns that were stopped.
 	TurnIds       []string `protobuf:"bytes,1,rep,name=turn_ids,json=turnIds,proto3" json:"turn_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2706,7 +2712,7 @@ func (x *RetryTurnRequest) GetTurnId() string {
 
 type RetryTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The turn that will answer.
+	// The turn that will answer the question.
 	TurnId        string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

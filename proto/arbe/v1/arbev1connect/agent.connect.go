@@ -57,23 +57,23 @@ const (
 
 // AgentServiceClient is a client for the arbe.v1.AgentService service.
 type AgentServiceClient interface {
-	// WhoAmI returns whose credential this request carries.
+	// WhoAmI returns the agent whose credential this request carries, and what the credential is limited to.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
-	// CreateAgent creates a bot and adds it to a house as a member.
+	// CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
+	// settings.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
 	// GetAgent returns one agent of a house.
 	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
 	// ListAgents returns the agents of a house, oldest member first.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
-	// CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
-	// minutes.
+	// CreateLoginLink creates a link that logs a browser in as the caller. The link works once, within fifteen minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
-	// GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
-	// Show the answer to whoever opens a link before you redeem it.
+	// GetLoginLink returns the agent that a login link would log in. The link stays valid. This call needs no credential.
+	// Before you redeem a link, show this agent to the person who opened it.
 	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
-	// RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
+	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
-	// EndSession ends the caller's browser session. Ending one that has ended succeeds.
+	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
@@ -228,23 +228,23 @@ func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionR
 
 // AgentServiceHandler is an implementation of the arbe.v1.AgentService service.
 type AgentServiceHandler interface {
-	// WhoAmI returns whose credential this request carries.
+	// WhoAmI returns the agent whose credential this request carries, and what the credential is limited to.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
-	// CreateAgent creates a bot and adds it to a house as a member.
+	// CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
+	// settings.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
 	// GetAgent returns one agent of a house.
 	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
 	// ListAgents returns the agents of a house, oldest member first.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
-	// CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
-	// minutes.
+	// CreateLoginLink creates a link that logs a browser in as the caller. The link works once, within fifteen minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
-	// GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
-	// Show the answer to whoever opens a link before you redeem it.
+	// GetLoginLink returns the agent that a login link would log in. The link stays valid. This call needs no credential.
+	// Before you redeem a link, show this agent to the person who opened it.
 	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
-	// RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
+	// RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
-	// EndSession ends the caller's browser session. Ending one that has ended succeeds.
+	// EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 

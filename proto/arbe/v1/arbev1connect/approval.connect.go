@@ -46,13 +46,13 @@ const (
 
 // ApprovalServiceClient is a client for the arbe.v1.ApprovalService service.
 type ApprovalServiceClient interface {
-	// ListApprovals returns the requests of a house that wait for an answer, the oldest first.
+	// ListApprovals returns the open approvals of a house or a thread, oldest first.
 	ListApprovals(context.Context, *v1.ListApprovalsRequest) (*v1.ListApprovalsResponse, error)
-	// GetApproval returns one request, also if it has ended.
+	// GetApproval returns one approval, open or not.
 	GetApproval(context.Context, *v1.GetApprovalRequest) (*v1.GetApprovalResponse, error)
-	// AnswerApproval says yes or no to a request, once: the first answer counts. Only people of the house may, and no
-	// credential of a bot. To repeat one's own answer succeeds. If the request is over, the error is a failed_precondition that
-	// says who answered it and how, or what else ended it.
+	// AnswerApproval approves or denies a request. The first answer counts. Only people of the house can answer; a bot's
+	// credential is refused (permission_denied). Repeating your own answer succeeds. If the approval is no longer open, the
+	// error is a failed_precondition, and its message says who answered and how, or what else ended it.
 	AnswerApproval(context.Context, *v1.AnswerApprovalRequest) (*v1.AnswerApprovalResponse, error)
 }
 
@@ -126,13 +126,13 @@ func (c *approvalServiceClient) AnswerApproval(ctx context.Context, req *v1.Answ
 
 // ApprovalServiceHandler is an implementation of the arbe.v1.ApprovalService service.
 type ApprovalServiceHandler interface {
-	// ListApprovals returns the requests of a house that wait for an answer, the oldest first.
+	// ListApprovals returns the open approvals of a house or a thread, oldest first.
 	ListApprovals(context.Context, *v1.ListApprovalsRequest) (*v1.ListApprovalsResponse, error)
-	// GetApproval returns one request, also if it has ended.
+	// GetApproval returns one approval, open or not.
 	GetApproval(context.Context, *v1.GetApprovalRequest) (*v1.GetApprovalResponse, error)
-	// AnswerApproval says yes or no to a request, once: the first answer counts. Only people of the house may, and no
-	// credential of a bot. To repeat one's own answer succeeds. If the request is over, the error is a failed_precondition that
-	// says who answered it and how, or what else ended it.
+	// AnswerApproval approves or denies a request. The first answer counts. Only people of the house can answer; a bot's
+	// credential is refused (permission_denied). Repeating your own answer succeeds. If the approval is no longer open, the
+	// error is a failed_precondition, and its message says who answered and how, or what else ended it.
 	AnswerApproval(context.Context, *v1.AnswerApprovalRequest) (*v1.AnswerApprovalResponse, error)
 }
 

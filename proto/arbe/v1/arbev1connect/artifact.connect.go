@@ -49,15 +49,15 @@ const (
 
 // ArtifactServiceClient is a client for the arbe.v1.ArtifactService service.
 type ArtifactServiceClient interface {
-	// CreateArtifact creates an artifact with few bytes or none. Repeating the request with the same id returns the
+	// CreateArtifact creates an artifact, with at most 2 MiB of bytes. Repeating the request with the same id returns the
 	// existing artifact.
 	CreateArtifact(context.Context, *v1.CreateArtifactRequest) (*v1.CreateArtifactResponse, error)
 	// GetArtifact returns one artifact, without its bytes.
 	GetArtifact(context.Context, *v1.GetArtifactRequest) (*v1.GetArtifactResponse, error)
 	// ListArtifacts returns the artifacts of a house or of a thread, newest first.
 	ListArtifacts(context.Context, *v1.ListArtifactsRequest) (*v1.ListArtifactsResponse, error)
-	// DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the
-	// same. Deleting one that does not exist succeeds.
+	// DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the same
+	// bytes. Deleting an artifact that does not exist succeeds.
 	DeleteArtifact(context.Context, *v1.DeleteArtifactRequest) (*v1.DeleteArtifactResponse, error)
 }
 
@@ -147,15 +147,15 @@ func (c *artifactServiceClient) DeleteArtifact(ctx context.Context, req *v1.Dele
 
 // ArtifactServiceHandler is an implementation of the arbe.v1.ArtifactService service.
 type ArtifactServiceHandler interface {
-	// CreateArtifact creates an artifact with few bytes or none. Repeating the request with the same id returns the
+	// CreateArtifact creates an artifact, with at most 2 MiB of bytes. Repeating the request with the same id returns the
 	// existing artifact.
 	CreateArtifact(context.Context, *v1.CreateArtifactRequest) (*v1.CreateArtifactResponse, error)
 	// GetArtifact returns one artifact, without its bytes.
 	GetArtifact(context.Context, *v1.GetArtifactRequest) (*v1.GetArtifactResponse, error)
 	// ListArtifacts returns the artifacts of a house or of a thread, newest first.
 	ListArtifacts(context.Context, *v1.ListArtifactsRequest) (*v1.ListArtifactsResponse, error)
-	// DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the
-	// same. Deleting one that does not exist succeeds.
+	// DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the same
+	// bytes. Deleting an artifact that does not exist succeeds.
 	DeleteArtifact(context.Context, *v1.DeleteArtifactRequest) (*v1.DeleteArtifactResponse, error)
 }
 

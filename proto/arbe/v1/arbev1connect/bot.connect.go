@@ -57,29 +57,28 @@ const (
 
 // BotServiceClient is a client for the arbe.v1.BotService service.
 type BotServiceClient interface {
-	// CreateBot creates a bot and adds it to a house as a member. It answers when it is mentioned, and in direct messages
-	// to it. Owners only. If another bot of the house has the handle, or one that looks like it, the error is an
-	// already_exists, so that a retry creates no second bot.
+	// CreateBot creates a bot and adds it to a house as a member. The bot answers when it is mentioned, and in direct messages
+	// to it. Owners only. If another bot of the house has the handle, or a handle that looks like it, the error is an
+	// already_exists. A retry with the same handle therefore creates no second bot.
 	CreateBot(context.Context, *v1.CreateBotRequest) (*v1.CreateBotResponse, error)
 	// GetBot returns one bot of a house, by its id or its handle.
 	GetBot(context.Context, *v1.GetBotRequest) (*v1.GetBotResponse, error)
 	// ListBots returns the bots of a house, ordered by handle.
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
-	// UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
+	// UpdateBot changes the fields that are set. Owners only. A running turn uses the new settings from its next step on.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
-	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
-	// exist succeeds.
+	// DeleteBot removes a bot from its house, and deletes its policies and API keys. Owners only. Its turns stop within a
+	// second. Everything that it wrote stays, and so do its direct messages. Deleting a bot that does not exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
-	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
+	// ListTools returns all tools that bots can have, and on whose behalf each acts.
 	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
-	// ListRuntimes returns who may do the work of bots, and what each of them can do.
+	// ListRuntimes returns the programs that can do the work of bots, and what each of them can do.
 	ListRuntimes(context.Context, *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error)
-	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
+	// CreatePolicy adds a policy to a bot. A bot can have at most 50 policies. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
 	UpdatePolicy(context.Context, *v1.UpdatePolicyRequest) (*v1.UpdatePolicyResponse, error)
-	// DeletePolicy deletes a policy. Owners only. Deleting one that does not exist succeeds.
+	// DeletePolicy deletes a policy. Owners only. Deleting a policy that does not exist succeeds.
 	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 }
 
@@ -267,29 +266,28 @@ func (c *botServiceClient) DeletePolicy(ctx context.Context, req *v1.DeletePolic
 
 // BotServiceHandler is an implementation of the arbe.v1.BotService service.
 type BotServiceHandler interface {
-	// CreateBot creates a bot and adds it to a house as a member. It answers when it is mentioned, and in direct messages
-	// to it. Owners only. If another bot of the house has the handle, or one that looks like it, the error is an
-	// already_exists, so that a retry creates no second bot.
+	// CreateBot creates a bot and adds it to a house as a member. The bot answers when it is mentioned, and in direct messages
+	// to it. Owners only. If another bot of the house has the handle, or a handle that looks like it, the error is an
+	// already_exists. A retry with the same handle therefore creates no second bot.
 	CreateBot(context.Context, *v1.CreateBotRequest) (*v1.CreateBotResponse, error)
 	// GetBot returns one bot of a house, by its id or its handle.
 	GetBot(context.Context, *v1.GetBotRequest) (*v1.GetBotResponse, error)
 	// ListBots returns the bots of a house, ordered by handle.
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
-	// UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
+	// UpdateBot changes the fields that are set. Owners only. A running turn uses the new settings from its next step on.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
-	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
-	// exist succeeds.
+	// DeleteBot removes a bot from its house, and deletes its policies and API keys. Owners only. Its turns stop within a
+	// second. Everything that it wrote stays, and so do its direct messages. Deleting a bot that does not exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
-	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
+	// ListTools returns all tools that bots can have, and on whose behalf each acts.
 	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
-	// ListRuntimes returns who may do the work of bots, and what each of them can do.
+	// ListRuntimes returns the programs that can do the work of bots, and what each of them can do.
 	ListRuntimes(context.Context, *v1.ListRuntimesRequest) (*v1.ListRuntimesResponse, error)
-	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
+	// CreatePolicy adds a policy to a bot. A bot can have at most 50 policies. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
 	UpdatePolicy(context.Context, *v1.UpdatePolicyRequest) (*v1.UpdatePolicyResponse, error)
-	// DeletePolicy deletes a policy. Owners only. Deleting one that does not exist succeeds.
+	// DeletePolicy deletes a policy. Owners only. Deleting a policy that does not exist succeeds.
 	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 }
 

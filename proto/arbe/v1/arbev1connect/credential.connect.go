@@ -55,23 +55,23 @@ const (
 
 // CredentialServiceClient is a client for the arbe.v1.CredentialService service.
 type CredentialServiceClient interface {
-	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
-	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
-	// the first answer was lost, revoke that key and create one with another id. A key for a bot is revoked when the owner
-	// who created it leaves the house or becomes a member.
+	// CreateAPIKey creates a key for one house. The key is for the caller; an owner can create one for a bot of the house. Only
+	// this response contains the key. Repeating an id therefore creates nothing: the error is an already_exists. If you lost
+	// the first response, revoke that key and create another one with a new id. A bot's key is revoked when the owner who
+	// created it leaves the house or becomes a member.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
-	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
-	// including those that have ended.
+	// ListAPIKeys returns the keys of a house, or the caller's keys that are valid for all their houses. It includes expired and
+	// revoked keys. The oldest comes first.
 	ListAPIKeys(context.Context, *v1.ListAPIKeysRequest) (*v1.ListAPIKeysResponse, error)
-	// RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
-	// house can revoke itself and no other. Revoking one that has ended succeeds.
+	// RevokeAPIKey revokes a key for good. Everyone can revoke their own keys, and an owner every key of the house. A key of a
+	// house can revoke only itself. Revoking a key that has expired or was revoked succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
-	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
-	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A token for a bot also ends
-	// when the owner who created it leaves the house or becomes a member. A retry creates another one.
+	// CreateThreadToken creates a token for one thread. The token is for the caller; an owner can create one for a bot of the
+	// house. It ends after two hours, or when the thread is deleted, closed, completed, failed or cancelled. A bot's token also
+	// ends when the owner who created it leaves the house or becomes a member. A retry creates another token.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
-	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
-	// hours from now. The old one stays valid until it expires.
+	// RenewThreadToken creates a token with the same rights as the token that this request carries. It is valid for two hours
+	// from now. The old token stays valid until it expires.
 	RenewThreadToken(context.Context, *v1.RenewThreadTokenRequest) (*v1.RenewThreadTokenResponse, error)
 	// RevokeThreadTokens revokes all tokens of a thread at once.
 	RevokeThreadTokens(context.Context, *v1.RevokeThreadTokensRequest) (*v1.RevokeThreadTokensResponse, error)
@@ -194,23 +194,23 @@ func (c *credentialServiceClient) RevokeThreadTokens(ctx context.Context, req *v
 
 // CredentialServiceHandler is an implementation of the arbe.v1.CredentialService service.
 type CredentialServiceHandler interface {
-	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
-	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
-	// the first answer was lost, revoke that key and create one with another id. A key for a bot is revoked when the owner
-	// who created it leaves the house or becomes a member.
+	// CreateAPIKey creates a key for one house. The key is for the caller; an owner can create one for a bot of the house. Only
+	// this response contains the key. Repeating an id therefore creates nothing: the error is an already_exists. If you lost
+	// the first response, revoke that key and create another one with a new id. A bot's key is revoked when the owner who
+	// created it leaves the house or becomes a member.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
-	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
-	// including those that have ended.
+	// ListAPIKeys returns the keys of a house, or the caller's keys that are valid for all their houses. It includes expired and
+	// revoked keys. The oldest comes first.
 	ListAPIKeys(context.Context, *v1.ListAPIKeysRequest) (*v1.ListAPIKeysResponse, error)
-	// RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
-	// house can revoke itself and no other. Revoking one that has ended succeeds.
+	// RevokeAPIKey revokes a key for good. Everyone can revoke their own keys, and an owner every key of the house. A key of a
+	// house can revoke only itself. Revoking a key that has expired or was revoked succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
-	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
-	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A token for a bot also ends
-	// when the owner who created it leaves the house or becomes a member. A retry creates another one.
+	// CreateThreadToken creates a token for one thread. The token is for the caller; an owner can create one for a bot of the
+	// house. It ends after two hours, or when the thread is deleted, closed, completed, failed or cancelled. A bot's token also
+	// ends when the owner who created it leaves the house or becomes a member. A retry creates another token.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
-	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
-	// hours from now. The old one stays valid until it expires.
+	// RenewThreadToken creates a token with the same rights as the token that this request carries. It is valid for two hours
+	// from now. The old token stays valid until it expires.
 	RenewThreadToken(context.Context, *v1.RenewThreadTokenRequest) (*v1.RenewThreadTokenResponse, error)
 	// RevokeThreadTokens revokes all tokens of a thread at once.
 	RevokeThreadTokens(context.Context, *v1.RevokeThreadTokensRequest) (*v1.RevokeThreadTokensResponse, error)

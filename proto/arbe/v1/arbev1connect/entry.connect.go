@@ -62,51 +62,61 @@ const (
 
 // EntryServiceClient is a client for the arbe.v1.EntryService service.
 type EntryServiceClient interface {
-	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
-	// command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
-	// entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+	// Say writes a chat or a command to a thread, as a person does in the web app: "!make test" and "/run make test" run a
+	// command in the thread's sandbox, and other text is a chat. Repeating the request with the same id returns the first entry
+	// and adds nothing, so every retry is safe. If the id belongs to a different entry, the error is an already_exists.
 	Say(context.Context, *v1.SayRequest) (*v1.SayResponse, error)
-	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
-	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
-	// different entry is an already_exists.
+	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request with
+	// the same id returns the first entry and adds nothing, so every retry is safe. If the id belongs to a different entry, the
+	// error is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
-	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
-	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-	// answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
-	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
-	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+	// Edit changes the text of the caller's last message in a thread. The log keeps the original message, and a new entry has the
+	// new text, so everybody can see that the message was edited. A bot that has not begun to answer reads the new text. A bot
+	// that is answering receives it. An edit wakes no other bot. People whom only the new text mentions are notified. Repeating
+	// the request with the same id changes nothing.
+	//
+	// The error is a permission_denied if somebody else wrote the message. It is a failed_precondition if the message is not the
+	// caller's last one, was deleted, or was said to a coding agent (see RunService.ChangeQueue), or if the thread is closed. It is
+	// a resource_exhausted after 50 edits of the message.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
-	// Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
-	// error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
-	// request changes nothing.
+	// Delete deletes the caller's last message in a thread. The log keeps the text, but pages, search and models no longer show
+	// it. Repeating the request changes nothing. The errors are those of Edit. The error is also a failed_precondition while a
+	// bot is answering the message: stop the bot first.
 	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
-	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
+	// ListEdits returns all versions of a message's text. It returns none for a deleted message.
 	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
-	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
-	// 20 different emoji. Repeating the request changes nothing.
+	// React adds the caller's reaction to a chat or a command, or removes it. A reaction wakes no bot, notifies nobody, does not
+	// count as unread, and does not move the thread up in lists. Repeating the request changes nothing. A member may have 8
+	// reactions to an entry, and may change them 20 times. An entry may have 20 different emoji. Beyond these limits, the error
+	// is a resource_exhausted.
 	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
-	// List returns a part of the log in order of position.
+	// List returns a part of the log, in the order of positions.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
-	// usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
-	// "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
-	// 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
-	// resource_exhausted.
+	// Search returns the latest entries of a house that contain all words of a query. It searches messages, answers, commands and
+	// their output. Usually it finds an entry within a second after it was written. A word of the query also matches longer words
+	// that begin with it. If a search takes longer than two seconds, the error is a resource_exhausted.
+	//
+	// The query may contain filters:
+	//
+	// from: the name, handle or id of an author, or "me"
+	// in: the name or id of a thread
+	// type: message, answer, command or output
+	// is:failed selects the output of failed commands
+	// after: and before: a day such as 2026-01-31
 	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
-	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
-	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
-	// the last entry received.
+	// Tail replays the log after a position and then follows it. It sends every entry once, in order, without gaps. The stream
+	// ends only when the caller ends it, when the caller may no longer read the thread, when the thread is deleted, or when the
+	// server stops. To continue, call Tail again with the position of the last entry that you received.
 	Tail(context.Context, *v1.TailRequest) (*connect.ServerStreamForClient[v1.TailResponse], error)
-	// WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
-	// messages that are said, and writes nothing.
+	// WhoAnswers returns the bots that a message would concern if the caller sent it now. It uses the same rules as for messages
+	// that are sent, and writes nothing.
 	WhoAnswers(context.Context, *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error)
-	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
-	// repeated every few seconds while the caller writes.
+	// ShowTyping tells everyone who follows the thread that the caller is typing. Nothing is stored. Repeat the call every few
+	// seconds while the caller types.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
-	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
-	// after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
-	// to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present on all servers: once
+	// at the start, and after each change. Presence is not stored. If a server dies, the people who were connected to it are shown
+	// for up to 40 more seconds. In a direct message, only its people are shown, and only to each other.
 	WatchPresence(context.Context, *v1.WatchPresenceRequest) (*connect.ServerStreamForClient[v1.WatchPresenceResponse], error)
 }
 
@@ -318,51 +328,61 @@ func (c *entryServiceClient) WatchPresence(ctx context.Context, req *v1.WatchPre
 
 // EntryServiceHandler is an implementation of the arbe.v1.EntryService service.
 type EntryServiceHandler interface {
-	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
-	// command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
-	// entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+	// Say writes a chat or a command to a thread, as a person does in the web app: "!make test" and "/run make test" run a
+	// command in the thread's sandbox, and other text is a chat. Repeating the request with the same id returns the first entry
+	// and adds nothing, so every retry is safe. If the id belongs to a different entry, the error is an already_exists.
 	Say(context.Context, *v1.SayRequest) (*v1.SayResponse, error)
-	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
-	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
-	// different entry is an already_exists.
+	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request with
+	// the same id returns the first entry and adds nothing, so every retry is safe. If the id belongs to a different entry, the
+	// error is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
-	// Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
-	// the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-	// answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
-	// permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
-	// deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+	// Edit changes the text of the caller's last message in a thread. The log keeps the original message, and a new entry has the
+	// new text, so everybody can see that the message was edited. A bot that has not begun to answer reads the new text. A bot
+	// that is answering receives it. An edit wakes no other bot. People whom only the new text mentions are notified. Repeating
+	// the request with the same id changes nothing.
+	//
+	// The error is a permission_denied if somebody else wrote the message. It is a failed_precondition if the message is not the
+	// caller's last one, was deleted, or was said to a coding agent (see RunService.ChangeQueue), or if the thread is closed. It is
+	// a resource_exhausted after 50 edits of the message.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
-	// Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
-	// error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
-	// request changes nothing.
+	// Delete deletes the caller's last message in a thread. The log keeps the text, but pages, search and models no longer show
+	// it. Repeating the request changes nothing. The errors are those of Edit. The error is also a failed_precondition while a
+	// bot is answering the message: stop the bot first.
 	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
-	// ListEdits returns the texts that a message has had. It returns none for a deleted message.
+	// ListEdits returns all versions of a message's text. It returns none for a deleted message.
 	ListEdits(context.Context, *v1.ListEditsRequest) (*v1.ListEditsResponse, error)
-	// React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-	// and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
-	// 20 different emoji. Repeating the request changes nothing.
+	// React adds the caller's reaction to a chat or a command, or removes it. A reaction wakes no bot, notifies nobody, does not
+	// count as unread, and does not move the thread up in lists. Repeating the request changes nothing. A member may have 8
+	// reactions to an entry, and may change them 20 times. An entry may have 20 different emoji. Beyond these limits, the error
+	// is a resource_exhausted.
 	React(context.Context, *v1.ReactRequest) (*v1.ReactResponse, error)
-	// List returns a part of the log in order of position.
+	// List returns a part of the log, in the order of positions.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
-	// usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
-	// "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
-	// 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
-	// resource_exhausted.
+	// Search returns the latest entries of a house that contain all words of a query. It searches messages, answers, commands and
+	// their output. Usually it finds an entry within a second after it was written. A word of the query also matches longer words
+	// that begin with it. If a search takes longer than two seconds, the error is a resource_exhausted.
+	//
+	// The query may contain filters:
+	//
+	// from: the name, handle or id of an author, or "me"
+	// in: the name or id of a thread
+	// type: message, answer, command or output
+	// is:failed selects the output of failed commands
+	// after: and before: a day such as 2026-01-31
 	Search(context.Context, *v1.SearchRequest) (*v1.SearchResponse, error)
-	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
-	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
-	// the last entry received.
+	// Tail replays the log after a position and then follows it. It sends every entry once, in order, without gaps. The stream
+	// ends only when the caller ends it, when the caller may no longer read the thread, when the thread is deleted, or when the
+	// server stops. To continue, call Tail again with the position of the last entry that you received.
 	Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error
-	// WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
-	// messages that are said, and writes nothing.
+	// WhoAnswers returns the bots that a message would concern if the caller sent it now. It uses the same rules as for messages
+	// that are sent, and writes nothing.
 	WhoAnswers(context.Context, *v1.WhoAnswersRequest) (*v1.WhoAnswersResponse, error)
-	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
-	// repeated every few seconds while the caller writes.
+	// ShowTyping tells everyone who follows the thread that the caller is typing. Nothing is stored. Repeat the call every few
+	// seconds while the caller types.
 	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
-	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
-	// after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
-	// to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+	// WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present on all servers: once
+	// at the start, and after each change. Presence is not stored. If a server dies, the people who were connected to it are shown
+	// for up to 40 more seconds. In a direct message, only its people are shown, and only to each other.
 	WatchPresence(context.Context, *v1.WatchPresenceRequest, *connect.ServerStream[v1.WatchPresenceResponse]) error
 }
 

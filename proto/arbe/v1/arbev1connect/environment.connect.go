@@ -64,15 +64,17 @@ type EnvironmentServiceClient interface {
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
 	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes stay as they are, except where a field of
+	// EnvironmentConfig says otherwise.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
-	// AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+	// AllowHosts lets the sandboxes of an environment reach more hosts. Repeating the request changes nothing.
 	AllowHosts(context.Context, *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error)
-	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
-	// succeeds.
+	// DeleteEnvironment deletes an environment. No thread, sandbox or house may use it. Deleting an environment that does not
+	// exist succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
-	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one from the beginning, checks from
-	// inside what that reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	// DiagnoseEnvironment tests whether a sandbox can be built from an environment. It builds one from the beginning, checks from
+	// the inside what the sandbox can reach, and deletes it. It sends each step when the step has ended. Cancelling the request
+	// also deletes the sandbox.
 	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest) (*connect.ServerStreamForClient[v1.DiagnoseEnvironmentResponse], error)
 }
 
@@ -212,15 +214,17 @@ type EnvironmentServiceHandler interface {
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
 	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes stay as they are, except where a field of
+	// EnvironmentConfig says otherwise.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
-	// AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+	// AllowHosts lets the sandboxes of an environment reach more hosts. Repeating the request changes nothing.
 	AllowHosts(context.Context, *v1.AllowHostsRequest) (*v1.AllowHostsResponse, error)
-	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
-	// succeeds.
+	// DeleteEnvironment deletes an environment. No thread, sandbox or house may use it. Deleting an environment that does not
+	// exist succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
-	// DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one from the beginning, checks from
-	// inside what that reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+	// DiagnoseEnvironment tests whether a sandbox can be built from an environment. It builds one from the beginning, checks from
+	// the inside what the sandbox can reach, and deletes it. It sends each step when the step has ended. Cancelling the request
+	// also deletes the sandbox.
 	DiagnoseEnvironment(context.Context, *v1.DiagnoseEnvironmentRequest, *connect.ServerStream[v1.DiagnoseEnvironmentResponse]) error
 }
 

@@ -72,7 +72,8 @@ const (
 
 // HouseServiceClient is a client for the arbe.v1.HouseService service.
 type HouseServiceClient interface {
-	// CreateHouse creates a house with its primary thread, a default environment and the bot @arbe. The caller becomes its owner.
+	// CreateHouse creates a house with a primary thread, a default environment, the bot @arbe and a bot for each of the main
+	// coding agents. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
 	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)
@@ -82,34 +83,35 @@ type HouseServiceClient interface {
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
 	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
-	// failed_precondition. The pending invites of an owner who becomes a member are revoked.
+	// UpdateMember changes the role of a person. Owners only. If an owner becomes a member, their pending invites are revoked.
+	// The role of the last owner cannot be changed; the error is a failed_precondition.
 	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
-	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
-	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-	// are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
-	// removed: failed_precondition.
+	// RemoveMember removes a person or a bot from a house. Owners may remove anyone; everyone may leave. Within a second, the
+	// removed agent loses all access: its API keys for the house and its pending invites end, its open streams end, and the
+	// turns of a bot stop. Everything that the agent wrote stays. The last owner cannot be removed; the error is a
+	// failed_precondition.
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
-	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
-	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+	// CreateInvite creates a link with which one person can join a house. Owners only. Only this response contains the link. A
+	// retry creates another invite. A house may have at most 100 pending invites; beyond that, the error is a
+	// resource_exhausted.
 	CreateInvite(context.Context, *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error)
 	// ListInvites returns the pending invites of a house, oldest first. Owners only.
 	ListInvites(context.Context, *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error)
-	// RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+	// RevokeInvite revokes an invite. Owners only. Revoking an invite that has ended succeeds.
 	RevokeInvite(context.Context, *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error)
-	// GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
-	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+	// GetInvite returns what an invite offers, and does not use it up. It needs no credential. Before you accept an invite, show
+	// this offer to the person who opened the link. If the token cannot be used, the error is an unauthenticated. Its message
 	// gives the reason only if the token was once valid.
 	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
-	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
-	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
-	// already in the house, nothing changes and the invite stays valid.
+	// AcceptInvite uses an invite to join a house. An invite works once. With a credential, the caller joins; the credential must
+	// be valid for all the caller's houses. Without a credential, the call creates a person, who joins and gets a browser
+	// session. If the caller is already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
-	// WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
-	// row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
-	// between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
-	// ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
-	// and forget the rows that are not sent again before caught_up.
+	// WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
+	// each row that changes. It sends a gone when a row is deleted, or is no longer among those requested. No change is missed.
+	// If a row changes faster than the caller reads, only its latest state is sent. The stream ends only when the caller ends
+	// it, when the caller may no longer read the house, or when the server stops. To continue, call WatchHouse again, and forget
+	// the rows that are not sent again before caught_up.
 	WatchHouse(context.Context, *v1.WatchHouseRequest) (*connect.ServerStreamForClient[v1.WatchHouseResponse], error)
 }
 
@@ -341,7 +343,8 @@ func (c *houseServiceClient) WatchHouse(ctx context.Context, req *v1.WatchHouseR
 
 // HouseServiceHandler is an implementation of the arbe.v1.HouseService service.
 type HouseServiceHandler interface {
-	// CreateHouse creates a house with its primary thread, a default environment and the bot @arbe. The caller becomes its owner.
+	// CreateHouse creates a house with a primary thread, a default environment, the bot @arbe and a bot for each of the main
+	// coding agents. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
 	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)
@@ -351,34 +354,35 @@ type HouseServiceHandler interface {
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
 	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
-	// failed_precondition. The pending invites of an owner who becomes a member are revoked.
+	// UpdateMember changes the role of a person. Owners only. If an owner becomes a member, their pending invites are revoked.
+	// The role of the last owner cannot be changed; the error is a failed_precondition.
 	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
-	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
-	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-	// are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
-	// removed: failed_precondition.
+	// RemoveMember removes a person or a bot from a house. Owners may remove anyone; everyone may leave. Within a second, the
+	// removed agent loses all access: its API keys for the house and its pending invites end, its open streams end, and the
+	// turns of a bot stop. Everything that the agent wrote stays. The last owner cannot be removed; the error is a
+	// failed_precondition.
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
-	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
-	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+	// CreateInvite creates a link with which one person can join a house. Owners only. Only this response contains the link. A
+	// retry creates another invite. A house may have at most 100 pending invites; beyond that, the error is a
+	// resource_exhausted.
 	CreateInvite(context.Context, *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error)
 	// ListInvites returns the pending invites of a house, oldest first. Owners only.
 	ListInvites(context.Context, *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error)
-	// RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+	// RevokeInvite revokes an invite. Owners only. Revoking an invite that has ended succeeds.
 	RevokeInvite(context.Context, *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error)
-	// GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
-	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+	// GetInvite returns what an invite offers, and does not use it up. It needs no credential. Before you accept an invite, show
+	// this offer to the person who opened the link. If the token cannot be used, the error is an unauthenticated. Its message
 	// gives the reason only if the token was once valid.
 	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
-	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
-	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
-	// already in the house, nothing changes and the invite stays valid.
+	// AcceptInvite uses an invite to join a house. An invite works once. With a credential, the caller joins; the credential must
+	// be valid for all the caller's houses. Without a credential, the call creates a person, who joins and gets a browser
+	// session. If the caller is already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
-	// WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
-	// row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
-	// between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
-	// ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
-	// and forget the rows that are not sent again before caught_up.
+	// WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
+	// each row that changes. It sends a gone when a row is deleted, or is no longer among those requested. No change is missed.
+	// If a row changes faster than the caller reads, only its latest state is sent. The stream ends only when the caller ends
+	// it, when the caller may no longer read the house, or when the server stops. To continue, call WatchHouse again, and forget
+	// the rows that are not sent again before caught_up.
 	WatchHouse(context.Context, *v1.WatchHouseRequest, *connect.ServerStream[v1.WatchHouseResponse]) error
 }
 

@@ -43,11 +43,11 @@ const (
 
 // InboxServiceClient is a client for the arbe.v1.InboxService service.
 type InboxServiceClient interface {
-	// GetInbox returns the threads that need the caller, the latest first.
+	// GetInbox returns the threads that need the caller, latest first, and how far the caller has read the requested threads.
 	GetInbox(context.Context, *v1.GetInboxRequest) (*v1.GetInboxResponse, error)
-	// MarkRead says how far the caller has read a thread. It never goes back: an earlier position changes nothing.
+	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// MuteThread says whether a thread asks for the caller only when somebody mentions them.
+	// MuteThread mutes a thread for the caller, or unmutes it. A muted thread needs the caller only if somebody mentions them.
 	MuteThread(context.Context, *v1.MuteThreadRequest) (*v1.MuteThreadResponse, error)
 }
 
@@ -120,11 +120,11 @@ func (c *inboxServiceClient) MuteThread(ctx context.Context, req *v1.MuteThreadR
 
 // InboxServiceHandler is an implementation of the arbe.v1.InboxService service.
 type InboxServiceHandler interface {
-	// GetInbox returns the threads that need the caller, the latest first.
+	// GetInbox returns the threads that need the caller, latest first, and how far the caller has read the requested threads.
 	GetInbox(context.Context, *v1.GetInboxRequest) (*v1.GetInboxResponse, error)
-	// MarkRead says how far the caller has read a thread. It never goes back: an earlier position changes nothing.
+	// MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing.
 	MarkRead(context.Context, *v1.MarkReadRequest) (*v1.MarkReadResponse, error)
-	// MuteThread says whether a thread asks for the caller only when somebody mentions them.
+	// MuteThread mutes a thread for the caller, or unmutes it. A muted thread needs the caller only if somebody mentions them.
 	MuteThread(context.Context, *v1.MuteThreadRequest) (*v1.MuteThreadResponse, error)
 }
 

@@ -51,24 +51,24 @@ const (
 
 // ModelServiceClient is a client for the arbe.v1.ModelService service.
 type ModelServiceClient interface {
-	// ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
-	// most for endpoints that were not asked for their models in the last ten minutes.
+	// ListModels returns the endpoints that have models, the preferred one first, and the default model. It asks endpoints that
+	// were not asked in the last ten minutes, and waits at most two seconds for their lists.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
-	// SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
-	// invalid_argument, with names like it. Owners only.
+	// SetDefaultModel sets the model of bots without one of their own. Owners only. If the endpoint does not list the model, the
+	// error is an invalid_argument that suggests similar names.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
-	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
-	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-	// or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
-	// Owners only.
+	// SetFallbackModels sets the models that bots of the house use while the provider of their own model does not answer. Owners
+	// only. Bots use them, in the given order, after the provider has not answered for a minute, or when it asks for a longer
+	// pause. They skip a model that the house cannot use, or whose spending limit is reached. A model that does not exist is
+	// refused, as by SetDefaultModel.
 	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
-	// SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
-	// the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
-	// operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
-	// SetSecret, unless its key is to be set later.
+	// SetModelEndpoint adds a model server, or changes the one with this name. Owners only, because the server receives the
+	// house's messages and the key. The server's address must be public, because arbe's server calls it, or be allowed by the
+	// operator (ARBE_MODEL_PRIVATE_HOSTS). A house can have at most 20 model servers. The call first tries the server and its
+	// key, as SetSecret does, unless the key will be set later.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
-	// only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes a model server that the house added. Owners only. It also deletes the key that was set with the
+	// server, unless something else uses the key. Removing a server that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 
@@ -173,24 +173,24 @@ func (c *modelServiceClient) DeleteModelEndpoint(ctx context.Context, req *v1.De
 
 // ModelServiceHandler is an implementation of the arbe.v1.ModelService service.
 type ModelServiceHandler interface {
-	// ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
-	// most for endpoints that were not asked for their models in the last ten minutes.
+	// ListModels returns the endpoints that have models, the preferred one first, and the default model. It asks endpoints that
+	// were not asked in the last ten minutes, and waits at most two seconds for their lists.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
-	// SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
-	// invalid_argument, with names like it. Owners only.
+	// SetDefaultModel sets the model of bots without one of their own. Owners only. If the endpoint does not list the model, the
+	// error is an invalid_argument that suggests similar names.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
-	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
-	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-	// or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
-	// Owners only.
+	// SetFallbackModels sets the models that bots of the house use while the provider of their own model does not answer. Owners
+	// only. Bots use them, in the given order, after the provider has not answered for a minute, or when it asks for a longer
+	// pause. They skip a model that the house cannot use, or whose spending limit is reached. A model that does not exist is
+	// refused, as by SetDefaultModel.
 	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
-	// SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
-	// the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
-	// operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
-	// SetSecret, unless its key is to be set later.
+	// SetModelEndpoint adds a model server, or changes the one with this name. Owners only, because the server receives the
+	// house's messages and the key. The server's address must be public, because arbe's server calls it, or be allowed by the
+	// operator (ARBE_MODEL_PRIVATE_HOSTS). A house can have at most 20 model servers. The call first tries the server and its
+	// key, as SetSecret does, unless the key will be set later.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
-	// only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes a model server that the house added. Owners only. It also deletes the key that was set with the
+	// server, unless something else uses the key. Removing a server that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 

@@ -56,29 +56,34 @@ const (
 
 // RunServiceClient is a client for the arbe.v1.RunService service.
 type RunServiceClient interface {
-	// Delegate gives a coding agent a task, and returns the thread in which it works at once.
+	// Delegate gives a task to a coding agent. It returns immediately, with the thread in which the agent will work.
 	Delegate(context.Context, *v1.DelegateRequest) (*v1.DelegateResponse, error)
-	// ListRuns returns the last runs of a thread, latest first, as its log tells them.
+	// ListRuns returns the last runs of a thread, latest first. It derives them from the log.
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
-	// ContinueRun begins the next run of a thread that rests. The agent goes on with what was said since, or is told to continue. If
-	// the thread runs already, it does nothing.
+	// ContinueRun begins the next run of a driven thread. The agent continues with the messages that it has not read. If there are
+	// none, the call posts "Continue." for the caller. If the thread is running, or its next run is queued, the call does nothing.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
-	// CancelRun stops the run of a thread: agent and children end, and the changes of the working tree are kept.
+	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
+	// tree are kept.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
-	// ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
-	// agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
+	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
 	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
-	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
-	// else changed since the caller read it, stay as they are, and the error says so.
+	// ChangeQueue edits, moves or cancels a waiting message. If the agent already has the message, the error is a
+	// failed_precondition. If somebody else changed it after the caller read it, the error is an aborted. Neither changes
+	// anything.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
-	// ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
-	// at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+	// ApplyChanges applies the changes of a run to the working tree of the thread from which the task was delegated: completely or
+	// not at all. It runs a command in that thread. While the command runs, and after it has succeeded, another call changes
+	// nothing. If the task was not delegated from a thread, the error is a failed_precondition.
 	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
-	// OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
-	// changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
-	// changes nothing.
+	// OpenBranch pushes the changes of a run as a new branch to the repository of the thread's environment. It runs a command in
+	// the thread. It never changes an existing branch. While the command runs, and after it has succeeded, another call with the
+	// same name changes nothing. If the environment has no repository, or no credential for its host, the error is a
+	// failed_precondition.
 	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
-	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
+	// ReconcileThread checks whether the run of a thread has ended without a report and, if so, ends it. The server does this
+	// regularly; this call does it now.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
 
@@ -248,29 +253,34 @@ func (c *runServiceClient) ReconcileThread(ctx context.Context, req *v1.Reconcil
 
 // RunServiceHandler is an implementation of the arbe.v1.RunService service.
 type RunServiceHandler interface {
-	// Delegate gives a coding agent a task, and returns the thread in which it works at once.
+	// Delegate gives a task to a coding agent. It returns immediately, with the thread in which the agent will work.
 	Delegate(context.Context, *v1.DelegateRequest) (*v1.DelegateResponse, error)
-	// ListRuns returns the last runs of a thread, latest first, as its log tells them.
+	// ListRuns returns the last runs of a thread, latest first. It derives them from the log.
 	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
-	// ContinueRun begins the next run of a thread that rests. The agent goes on with what was said since, or is told to continue. If
-	// the thread runs already, it does nothing.
+	// ContinueRun begins the next run of a driven thread. The agent continues with the messages that it has not read. If there are
+	// none, the call posts "Continue." for the caller. If the thread is running, or its next run is queued, the call does nothing.
 	ContinueRun(context.Context, *v1.ContinueRunRequest) (*v1.ContinueRunResponse, error)
-	// CancelRun stops the run of a thread: agent and children end, and the changes of the working tree are kept.
+	// CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
+	// tree are kept.
 	CancelRun(context.Context, *v1.CancelRunRequest) (*v1.CancelRunResponse, error)
-	// ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
-	// agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
+	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
 	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
-	// ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
-	// else changed since the caller read it, stay as they are, and the error says so.
+	// ChangeQueue edits, moves or cancels a waiting message. If the agent already has the message, the error is a
+	// failed_precondition. If somebody else changed it after the caller read it, the error is an aborted. Neither changes
+	// anything.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
-	// ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
-	// at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+	// ApplyChanges applies the changes of a run to the working tree of the thread from which the task was delegated: completely or
+	// not at all. It runs a command in that thread. While the command runs, and after it has succeeded, another call changes
+	// nothing. If the task was not delegated from a thread, the error is a failed_precondition.
 	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
-	// OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
-	// changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
-	// changes nothing.
+	// OpenBranch pushes the changes of a run as a new branch to the repository of the thread's environment. It runs a command in
+	// the thread. It never changes an existing branch. While the command runs, and after it has succeeded, another call with the
+	// same name changes nothing. If the environment has no repository, or no credential for its host, the error is a
+	// failed_precondition.
 	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
-	// ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
+	// ReconcileThread checks whether the run of a thread has ended without a report and, if so, ends it. The server does this
+	// regularly; this call does it now.
 	ReconcileThread(context.Context, *v1.ReconcileThreadRequest) (*v1.ReconcileThreadResponse, error)
 }
 

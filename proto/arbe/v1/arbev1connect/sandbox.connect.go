@@ -63,25 +63,29 @@ const (
 type SandboxServiceClient interface {
 	// GetSandbox returns one sandbox.
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
-	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
+	// ListSandboxes returns a house's sandboxes, newest first. It includes dead ones, unless existing is set.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+	// GetSandboxLog returns the steps in which a sandbox was built, and which of its files are saved.
 	GetSandboxLog(context.Context, *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error)
-	// ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
-	// count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+	// ReconcileSandboxes asks the providers of a house's live sandboxes whether the sandboxes still exist. A sandbox that is gone
+	// counts as dead from then on, and its threads get a new one with their next command. If a provider does not answer, its
+	// sandboxes keep their state.
 	ReconcileSandboxes(context.Context, *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error)
-	// DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
-	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
-	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
+	// DestroySandbox saves the files of a sandbox and deletes the sandbox. Its threads get a new sandbox with these files with
+	// their next command. If the files cannot be saved, nothing is deleted, and the error is a failed_precondition that says why.
+	// If the sandbox is on a machine that is away, it counts as dead at once; it is saved and deleted when the machine is back.
+	// Destroying a dead sandbox succeeds.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
-	// ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
-	// while it is set, new sandboxes are created in the account of that key instead of the operator's.
+	// ListSandboxAccounts returns the drivers whose providers a house can use with its own key. The key is a secret of the house.
+	// While it is set, new sandboxes are created in the account of that key instead of the operator's account.
 	ListSandboxAccounts(context.Context, *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error)
-	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
-	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+	// WakeSandbox makes the sandbox of a thread ready for connections to its ports. If there is none, it builds one, as a command
+	// would. If the sandbox is stopped, it starts it. The last message of the stream names the sandbox. Earlier messages are empty:
+	// they are signs of life.
 	WakeSandbox(context.Context, *v1.WakeSandboxRequest) (*connect.ServerStreamForClient[v1.WakeSandboxResponse], error)
-	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
-	// the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
+	// OpenPreview returns an address at which a browser shows the server on a port of the thread's sandbox. The address works once,
+	// within a minute. Whoever opens it can then see the preview for twelve hours, on behalf of the caller, and only while the
+	// caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 
@@ -235,25 +239,29 @@ func (c *sandboxServiceClient) OpenPreview(ctx context.Context, req *v1.OpenPrev
 type SandboxServiceHandler interface {
 	// GetSandbox returns one sandbox.
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
-	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
+	// ListSandboxes returns a house's sandboxes, newest first. It includes dead ones, unless existing is set.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+	// GetSandboxLog returns the steps in which a sandbox was built, and which of its files are saved.
 	GetSandboxLog(context.Context, *v1.GetSandboxLogRequest) (*v1.GetSandboxLogResponse, error)
-	// ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
-	// count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+	// ReconcileSandboxes asks the providers of a house's live sandboxes whether the sandboxes still exist. A sandbox that is gone
+	// counts as dead from then on, and its threads get a new one with their next command. If a provider does not answer, its
+	// sandboxes keep their state.
 	ReconcileSandboxes(context.Context, *v1.ReconcileSandboxesRequest) (*v1.ReconcileSandboxesResponse, error)
-	// DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
-	// these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
-	// a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
+	// DestroySandbox saves the files of a sandbox and deletes the sandbox. Its threads get a new sandbox with these files with
+	// their next command. If the files cannot be saved, nothing is deleted, and the error is a failed_precondition that says why.
+	// If the sandbox is on a machine that is away, it counts as dead at once; it is saved and deleted when the machine is back.
+	// Destroying a dead sandbox succeeds.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
-	// ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
-	// while it is set, new sandboxes are created in the account of that key instead of the operator's.
+	// ListSandboxAccounts returns the drivers whose providers a house can use with its own key. The key is a secret of the house.
+	// While it is set, new sandboxes are created in the account of that key instead of the operator's account.
 	ListSandboxAccounts(context.Context, *v1.ListSandboxAccountsRequest) (*v1.ListSandboxAccountsResponse, error)
-	// WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
-	// and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+	// WakeSandbox makes the sandbox of a thread ready for connections to its ports. If there is none, it builds one, as a command
+	// would. If the sandbox is stopped, it starts it. The last message of the stream names the sandbox. Earlier messages are empty:
+	// they are signs of life.
 	WakeSandbox(context.Context, *v1.WakeSandboxRequest, *connect.ServerStream[v1.WakeSandboxResponse]) error
-	// OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
-	// the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
+	// OpenPreview returns an address at which a browser shows the server on a port of the thread's sandbox. The address works once,
+	// within a minute. Whoever opens it can then see the preview for twelve hours, on behalf of the caller, and only while the
+	// caller's credential is valid.
 	OpenPreview(context.Context, *v1.OpenPreviewRequest) (*v1.OpenPreviewResponse, error)
 }
 

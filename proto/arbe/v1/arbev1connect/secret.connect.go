@@ -48,19 +48,22 @@ const (
 
 // SecretServiceClient is a client for the arbe.v1.SecretService service.
 type SecretServiceClient interface {
-	// SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
-	// nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+	// SetSecret creates a secret, or replaces its value. Setting the same value again changes nothing. A house can have at most
+	// 200 secrets, of 1 MiB together; beyond that, the error is a resource_exhausted.
 	//
-	// A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
-	// nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
-	// and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
+	// SetSecret first tries the key of a model provider or a sandbox provider, which costs nothing. Trying the key of a model
+	// provider takes at most ten seconds. If the provider refuses the key, the error is an invalid_argument. If the provider does
+	// not answer, the error is an unavailable. If the house has sandboxes in its own account at a sandbox provider, and the key is
+	// of another account, the error is a failed_precondition. After each of these errors, the old value stays. A person, and a
+	// house, can try 10 keys and servers at once, and then 6 a minute; beyond that, the error is a resource_exhausted.
 	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
-	// ListSecrets returns all secrets of a house by name, without their values.
+	// ListSecrets returns all secrets of a house, sorted by name, without their values.
 	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)
-	// DeleteSecret deletes a secret. If something uses it, the error is failed_precondition and says what, unless force is
-	// set. Deleting one that does not exist succeeds.
+	// DeleteSecret deletes a secret. If something uses the secret and force is not set, the error is a failed_precondition, and
+	// its message names the users. Deleting a secret that does not exist succeeds.
 	DeleteSecret(context.Context, *v1.DeleteSecretRequest) (*v1.DeleteSecretResponse, error)
-	// RotateSecretKey encrypts all values of a house under a new key. Owners only. Nothing that uses a secret notices.
+	// RotateSecretKey encrypts all values of a house under a new key. Owners only. It does not affect anything that uses a
+	// secret.
 	RotateSecretKey(context.Context, *v1.RotateSecretKeyRequest) (*v1.RotateSecretKeyResponse, error)
 }
 
@@ -149,19 +152,22 @@ func (c *secretServiceClient) RotateSecretKey(ctx context.Context, req *v1.Rotat
 
 // SecretServiceHandler is an implementation of the arbe.v1.SecretService service.
 type SecretServiceHandler interface {
-	// SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
-	// nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+	// SetSecret creates a secret, or replaces its value. Setting the same value again changes nothing. A house can have at most
+	// 200 secrets, of 1 MiB together; beyond that, the error is a resource_exhausted.
 	//
-	// A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
-	// nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
-	// and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
+	// SetSecret first tries the key of a model provider or a sandbox provider, which costs nothing. Trying the key of a model
+	// provider takes at most ten seconds. If the provider refuses the key, the error is an invalid_argument. If the provider does
+	// not answer, the error is an unavailable. If the house has sandboxes in its own account at a sandbox provider, and the key is
+	// of another account, the error is a failed_precondition. After each of these errors, the old value stays. A person, and a
+	// house, can try 10 keys and servers at once, and then 6 a minute; beyond that, the error is a resource_exhausted.
 	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
-	// ListSecrets returns all secrets of a house by name, without their values.
+	// ListSecrets returns all secrets of a house, sorted by name, without their values.
 	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)
-	// DeleteSecret deletes a secret. If something uses it, the error is failed_precondition and says what, unless force is
-	// set. Deleting one that does not exist succeeds.
+	// DeleteSecret deletes a secret. If something uses the secret and force is not set, the error is a failed_precondition, and
+	// its message names the users. Deleting a secret that does not exist succeeds.
 	DeleteSecret(context.Context, *v1.DeleteSecretRequest) (*v1.DeleteSecretResponse, error)
-	// RotateSecretKey encrypts all values of a house under a new key. Owners only. Nothing that uses a secret notices.
+	// RotateSecretKey encrypts all values of a house under a new key. Owners only. It does not affect anything that uses a
+	// secret.
 	RotateSecretKey(context.Context, *v1.RotateSecretKeyRequest) (*v1.RotateSecretKeyResponse, error)
 }
 

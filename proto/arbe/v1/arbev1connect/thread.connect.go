@@ -70,52 +70,55 @@ const (
 
 // ThreadServiceClient is a client for the arbe.v1.ThreadService service.
 type ThreadServiceClient interface {
-	// CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
+	// CreateThread creates a thread with an empty log. Repeating the request with the same id returns the existing thread.
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
-	// about a second.
+	// ListThreads returns a house's threads, without the direct messages of other people. Pinned threads come first, then the
+	// others by last activity. The order follows activity within about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
-	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
+	// UpdateThread changes the fields that are set. A change of the status is recorded as an entry in the same transaction.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
+	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting a thread that does not exist
 	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
-	// ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
-	// the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
-	// environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
-	// its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
-	// part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
-	// Repeating the id returns the existing fork.
+	// ForkThread creates a thread that shares the entries of another thread, its source, up to a position, and then continues on
+	// its own. The shared entries are not copied, and stay if either thread is deleted. The first entry of the fork itself is a
+	// signal.thread.forked. Repeating the request with the same id returns the existing fork.
+	//
+	// The fork is in the same house, and has the driver, environment and tags of its source. It is open or idle, not pinned, and
+	// has no sandbox: its first command creates one. A fork of a direct message is a direct message. A fork of a child thread is
+	// not a child. Commands in the shared entries run only in the source, and get their results only there.
 	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
-	// RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
-	// is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
+	// RunCommand runs a command in the thread's sandbox, and creates the sandbox if there is none. It returns as soon as the
+	// command is in the log. Tails get the output as deltas of the command_result entry, whose id is in the response.
 	RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error)
-	// ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
-	// 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
-	// before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
-	// restart of the server. Any server may be called, not only the one that runs the command. While the reader is more
-	// than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for 15 seconds
-	// after the command has ended, counts as gone: the command continues, and unread output is out of range.
+	// ReadOutput reads the output of a command that was run with separate or terminal: every byte, from a position on. It waits
+	// up to 15 seconds for output. Call it repeatedly, each time with the position of the last response, until the output has
+	// ended. The position confirms that everything before it has arrived. Repeating a call neither loses nor duplicates output,
+	// even if the server restarts in between. You can call any server, not only the one that runs the command.
+	//
+	// While the reader is more than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for
+	// 15 seconds after the command has ended, counts as gone. The command then continues, and reading the unread output is an
+	// out_of_range.
 	ReadOutput(context.Context, *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error)
-	// WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
-	// until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
-	// last data. A repeated call duplicates nothing. Any server may be called, not only the one that runs the command. If
-	// the writer does not call for a minute before the end, or the server that runs the command is killed, the command is
-	// ended, because the end of its input would tell it that the input was complete.
+	// WriteInput writes to the standard input of a command that was run with input or terminal, from a position on. It waits a
+	// while until the command has read enough. Call it repeatedly, each time with the position of the last response. Set end with
+	// the last data. Repeating a call duplicates nothing. You can call any server, not only the one that runs the command.
+	//
+	// If the writer does not call for a minute before the end, or if the server that runs the command is killed, the command is
+	// ended: if its input just ended, it would take the input for complete.
 	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
-	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
-	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
-	// ended changes nothing and succeeds.
+	// CancelCommand cancels one command, or all commands of a thread that run or wait. The command gets SIGINT, as with Ctrl-C;
+	// after 10 seconds, SIGTERM; after 10 more seconds, SIGKILL, together with everything that it started. To send a stronger
+	// signal at once, cancel it again with that signal. The command_result records who cancelled the command, and the last signal
+	// that it got. Cancelling a command that has ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
-	// StopTurn stops what a bot does in a thread: one turn, or all. Within a second it ends with a
-	// signal.dispatch.turn_ended, and what the bot wrote is kept. Stopping a turn that has ended changes nothing and
-	// succeeds.
+	// StopTurn stops one turn of a bot, or all turns in a thread. Within a second, a turn ends with a signal.dispatch.turn_ended.
+	// What the bot has written is kept. Stopping a turn that has ended changes nothing and succeeds.
 	StopTurn(context.Context, *v1.StopTurnRequest) (*v1.StopTurnResponse, error)
-	// RetryTurn lets a bot try again to answer what a turn that has ended was to answer. While the bot has an active turn
-	// in the thread, the question is passed to that one.
+	// RetryTurn makes a bot answer the question of an ended turn again. If the bot has an active turn in the thread, that turn
+	// gets the question.
 	RetryTurn(context.Context, *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error)
 }
 
@@ -333,52 +336,55 @@ func (c *threadServiceClient) RetryTurn(ctx context.Context, req *v1.RetryTurnRe
 
 // ThreadServiceHandler is an implementation of the arbe.v1.ThreadService service.
 type ThreadServiceHandler interface {
-	// CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
+	// CreateThread creates a thread with an empty log. Repeating the request with the same id returns the existing thread.
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
-	// about a second.
+	// ListThreads returns a house's threads, without the direct messages of other people. Pinned threads come first, then the
+	// others by last activity. The order follows activity within about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
-	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
+	// UpdateThread changes the fields that are set. A change of the status is recorded as an entry in the same transaction.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
+	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting a thread that does not exist
 	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
-	// ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
-	// the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
-	// environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
-	// its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
-	// part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
-	// Repeating the id returns the existing fork.
+	// ForkThread creates a thread that shares the entries of another thread, its source, up to a position, and then continues on
+	// its own. The shared entries are not copied, and stay if either thread is deleted. The first entry of the fork itself is a
+	// signal.thread.forked. Repeating the request with the same id returns the existing fork.
+	//
+	// The fork is in the same house, and has the driver, environment and tags of its source. It is open or idle, not pinned, and
+	// has no sandbox: its first command creates one. A fork of a direct message is a direct message. A fork of a child thread is
+	// not a child. Commands in the shared entries run only in the source, and get their results only there.
 	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
-	// RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
-	// is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
+	// RunCommand runs a command in the thread's sandbox, and creates the sandbox if there is none. It returns as soon as the
+	// command is in the log. Tails get the output as deltas of the command_result entry, whose id is in the response.
 	RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error)
-	// ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
-	// 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
-	// before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
-	// restart of the server. Any server may be called, not only the one that runs the command. While the reader is more
-	// than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for 15 seconds
-	// after the command has ended, counts as gone: the command continues, and unread output is out of range.
+	// ReadOutput reads the output of a command that was run with separate or terminal: every byte, from a position on. It waits
+	// up to 15 seconds for output. Call it repeatedly, each time with the position of the last response, until the output has
+	// ended. The position confirms that everything before it has arrived. Repeating a call neither loses nor duplicates output,
+	// even if the server restarts in between. You can call any server, not only the one that runs the command.
+	//
+	// While the reader is more than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for
+	// 15 seconds after the command has ended, counts as gone. The command then continues, and reading the unread output is an
+	// out_of_range.
 	ReadOutput(context.Context, *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error)
-	// WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
-	// until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
-	// last data. A repeated call duplicates nothing. Any server may be called, not only the one that runs the command. If
-	// the writer does not call for a minute before the end, or the server that runs the command is killed, the command is
-	// ended, because the end of its input would tell it that the input was complete.
+	// WriteInput writes to the standard input of a command that was run with input or terminal, from a position on. It waits a
+	// while until the command has read enough. Call it repeatedly, each time with the position of the last response. Set end with
+	// the last data. Repeating a call duplicates nothing. You can call any server, not only the one that runs the command.
+	//
+	// If the writer does not call for a minute before the end, or if the server that runs the command is killed, the command is
+	// ended: if its input just ended, it would take the input for complete.
 	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
-	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
-	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
-	// ended changes nothing and succeeds.
+	// CancelCommand cancels one command, or all commands of a thread that run or wait. The command gets SIGINT, as with Ctrl-C;
+	// after 10 seconds, SIGTERM; after 10 more seconds, SIGKILL, together with everything that it started. To send a stronger
+	// signal at once, cancel it again with that signal. The command_result records who cancelled the command, and the last signal
+	// that it got. Cancelling a command that has ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
-	// StopTurn stops what a bot does in a thread: one turn, or all. Within a second it ends with a
-	// signal.dispatch.turn_ended, and what the bot wrote is kept. Stopping a turn that has ended changes nothing and
-	// succeeds.
+	// StopTurn stops one turn of a bot, or all turns in a thread. Within a second, a turn ends with a signal.dispatch.turn_ended.
+	// What the bot has written is kept. Stopping a turn that has ended changes nothing and succeeds.
 	StopTurn(context.Context, *v1.StopTurnRequest) (*v1.StopTurnResponse, error)
-	// RetryTurn lets a bot try again to answer what a turn that has ended was to answer. While the bot has an active turn
-	// in the thread, the question is passed to that one.
+	// RetryTurn makes a bot answer the question of an ended turn again. If the bot has an active turn in the thread, that turn
+	// gets the question.
 	RetryTurn(context.Context, *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error)
 }
 

@@ -16,13 +16,13 @@ export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxIoABCgVBZ2VudBIKCgJpZBgBIAEoCRIMCgRraW5kGAIgASgJEg8KB3J1bnRpbWUYAyABKAkSDAoEbmFtZRgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYW5kbGUYBiABKAkiDwoNV2hvQW1JUmVxdWVzdCKoAQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkSEQoJdGhyZWFkX2lkGAQgASgJEg4KBnNjb3BlcxgFIAMoCRIuCgpleHBpcmVzX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJmChJDcmVhdGVBZ2VudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSGgoHcnVudGltZRgDIAEoCUIJukgGcgQQARhAIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMuoECgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Agent is any actor: a human or a bot.
+ * Agent is an actor: a human or a bot.
  *
  * @generated from message arbe.v1.Agent
  */
 export type Agent = Message<"arbe.v1.Agent"> & {
   /**
-   * A uuid.
+   * A UUID.
    *
    * @generated from field: string id = 1;
    */
@@ -36,7 +36,7 @@ export type Agent = Message<"arbe.v1.Agent"> & {
   kind: string;
 
   /**
-   * Who does the work of a bot: "arbe", or a coding agent, such as "pi". Empty for a human.
+   * The program that does a bot's work: "arbe", or a coding agent such as "pi". Empty for a human.
    *
    * @generated from field: string runtime = 3;
    */
@@ -53,7 +53,7 @@ export type Agent = Message<"arbe.v1.Agent"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * How people mention a bot in the house that was asked about, without the @. Empty for a human.
+   * The name by which people mention a bot in the house of the request, without the @. Empty for a human.
    *
    * @generated from field: string handle = 6;
    */
@@ -97,14 +97,14 @@ export type WhoAmIResponse = Message<"arbe.v1.WhoAmIResponse"> & {
   credential: string;
 
   /**
-   * The one house that the credential is limited to; empty if it is valid for all of the agent's houses.
+   * The only house for which the credential is valid; empty if it is valid for all of the agent's houses.
    *
    * @generated from field: string house_id = 3;
    */
   houseId: string;
 
   /**
-   * The one thread that a thread token is limited to, what it allows there, and when it expires.
+   * For a thread token: its thread, its scopes (see ThreadToken.scopes), and when it expires.
    *
    * @generated from field: string thread_id = 4;
    */
@@ -143,7 +143,7 @@ export type CreateAgentRequest = Message<"arbe.v1.CreateAgentRequest"> & {
   name: string;
 
   /**
-   * One of BotService.ListRuntimes.
+   * The name of one of the runtimes of BotService.ListRuntimes.
    *
    * @generated from field: string runtime = 3;
    */
@@ -223,14 +223,14 @@ export type ListAgentsRequest = Message<"arbe.v1.ListAgentsRequest"> & {
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -286,7 +286,7 @@ export const CreateLoginLinkRequestSchema: GenMessage<CreateLoginLinkRequest> = 
  */
 export type CreateLoginLinkResponse = Message<"arbe.v1.CreateLoginLinkResponse"> & {
   /**
-   * A path with its one-time token, to be appended to the server's address: "/login?token=…".
+   * A path with the one-time token: "/login?token=…". Append it to the server's address.
    *
    * @generated from field: string path = 1;
    */
@@ -361,7 +361,7 @@ export const RedeemLoginLinkRequestSchema: GenMessage<RedeemLoginLinkRequest> = 
  */
 export type RedeemLoginLinkResponse = Message<"arbe.v1.RedeemLoginLinkResponse"> & {
   /**
-   * The session. Send it as "Authorization: Bearer …"; browsers send it as a cookie.
+   * The session's token. Send it as "Authorization: Bearer …". Browsers send it as a cookie.
    *
    * @generated from field: string session = 1;
    */
@@ -412,13 +412,13 @@ export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PUR
   messageDesc(file_arbe_v1_agent, 16);
 
 /**
- * AgentService manages actors: people and bots. Agents are global and belong to houses by membership.
+ * AgentService manages agents: people and bots. An agent is global, and belongs to houses by membership.
  *
  * @generated from service arbe.v1.AgentService
  */
 export const AgentService: GenService<{
   /**
-   * WhoAmI returns whose credential this request carries.
+   * WhoAmI returns the agent whose credential this request carries, and what the credential is limited to.
    *
    * @generated from rpc arbe.v1.AgentService.WhoAmI
    */
@@ -428,7 +428,8 @@ export const AgentService: GenService<{
     output: typeof WhoAmIResponseSchema;
   },
   /**
-   * CreateAgent creates a bot and adds it to a house as a member.
+   * CreateAgent creates a bot and adds it to a house as a member. Owners only. BotService.CreateBot does the same with more
+   * settings.
    *
    * @generated from rpc arbe.v1.AgentService.CreateAgent
    */
@@ -458,8 +459,7 @@ export const AgentService: GenService<{
     output: typeof ListAgentsResponseSchema;
   },
   /**
-   * CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
-   * minutes.
+   * CreateLoginLink creates a link that logs a browser in as the caller. The link works once, within fifteen minutes.
    *
    * @generated from rpc arbe.v1.AgentService.CreateLoginLink
    */
@@ -469,8 +469,8 @@ export const AgentService: GenService<{
     output: typeof CreateLoginLinkResponseSchema;
   },
   /**
-   * GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
-   * Show the answer to whoever opens a link before you redeem it.
+   * GetLoginLink returns the agent that a login link would log in. The link stays valid. This call needs no credential.
+   * Before you redeem a link, show this agent to the person who opened it.
    *
    * @generated from rpc arbe.v1.AgentService.GetLoginLink
    */
@@ -480,7 +480,7 @@ export const AgentService: GenService<{
     output: typeof GetLoginLinkResponseSchema;
   },
   /**
-   * RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
+   * RedeemLoginLink exchanges the token of a login link for a browser session. It works once, and needs no credential.
    *
    * @generated from rpc arbe.v1.AgentService.RedeemLoginLink
    */
@@ -490,7 +490,7 @@ export const AgentService: GenService<{
     output: typeof RedeemLoginLinkResponseSchema;
   },
   /**
-   * EndSession ends the caller's browser session. Ending one that has ended succeeds.
+   * EndSession ends the caller's browser session. Ending a session that has already ended succeeds.
    *
    * @generated from rpc arbe.v1.AgentService.EndSession
    */

@@ -16,7 +16,7 @@ export const file_arbe_v1_approval: GenFile = /*@__PURE__*/
   fileDesc("ChZhcmJlL3YxL2FwcHJvdmFsLnByb3RvEgdhcmJlLnYxIsADCghBcHByb3ZhbBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIRCgl0aHJlYWRfaWQYAyABKAkSDwoHdHVybl9pZBgEIAEoCRIQCghhZ2VudF9pZBgFIAEoCRIPCgdjYWxsX2lkGAYgASgJEgwKBHRvb2wYByABKAkSEQoJYXJndW1lbnRzGAggASgJEg0KBXN0YXRlGAkgASgJEiwKCGFza2VkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcChRhbnN3ZXJlZF9ieV9hZ2VudF9pZBgMIAEoCRIYChBhbnN3ZXJlZF9ieV9uYW1lGA0gASgJEi8KC2Fuc3dlcmVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZyZWFzb24YDyABKAkSEgoKYWdlbnRfbmFtZRgQIAEoCRITCgt0aHJlYWRfbmFtZRgRIAEoCRINCgVlcG9jaBgSIAEoAxIQCghxdWVzdGlvbhgTIAEoCCKMAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCgl0aHJlYWRfaWQYAiABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAMgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBCABKAlCCLpIBXIDGIAEIlYKFUxpc3RBcHByb3ZhbHNSZXNwb25zZRIkCglhcHByb3ZhbHMYASADKAsyES5hcmJlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJIChJHZXRBcHByb3ZhbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIjoKE0dldEFwcHJvdmFsUmVzcG9uc2USIwoIYXBwcm92YWwYASABKAsyES5hcmJlLnYxLkFwcHJvdmFsIpUBChVBbnN3ZXJBcHByb3ZhbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBItCgd2ZXJkaWN0GAMgASgOMhAuYXJiZS52MS5WZXJkaWN0Qgq6SAeCAQQYARgCEhgKBnJlYXNvbhgEIAEoCUIIukgFcgMY0A8iPQoWQW5zd2VyQXBwcm92YWxSZXNwb25zZRIjCghhcHByb3ZhbBgBIAEoCzIRLmFyYmUudjEuQXBwcm92YWwqSQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEwoPVkVSRElDVF9BUFBST1ZFEAESEAoMVkVSRElDVF9ERU5ZEAIyiAIKD0FwcHJvdmFsU2VydmljZRJTCg1MaXN0QXBwcm92YWxzEh0uYXJiZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoeLmFyYmUudjEuTGlzdEFwcHJvdmFsc1Jlc3BvbnNlIgOQAgESTQoLR2V0QXBwcm92YWwSGy5hcmJlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBocLmFyYmUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBElEKDkFuc3dlckFwcHJvdmFsEh4uYXJiZS52MS5BbnN3ZXJBcHByb3ZhbFJlcXVlc3QaHy5hcmJlLnYxLkFuc3dlckFwcHJvdmFsUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Approval is a call of a tool that runs only with a person's approval.
+ * Approval is a request for a person's approval of one tool call.
  *
  * @generated from message arbe.v1.Approval
  */
@@ -42,21 +42,21 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   turnId: string;
 
   /**
-   * The bot.
+   * The bot that asks.
    *
    * @generated from field: string agent_id = 5;
    */
   agentId: string;
 
   /**
-   * The id of the entry that will be the result of the call.
+   * The id of the future entry with the result of the call.
    *
    * @generated from field: string call_id = 6;
    */
   callId: string;
 
   /**
-   * What runs if the answer is yes: exactly that. The arguments are a JSON object.
+   * The tool and its arguments, a JSON object. If the request is approved, exactly this call runs.
    *
    * @generated from field: string tool = 7;
    */
@@ -68,7 +68,7 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   arguments: string;
 
   /**
-   * "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (the turn ended).
+   * "open", "approved", "denied", "expired" (nobody answered in time) or "withdrawn" (its turn or run ended).
    *
    * @generated from field: string state = 9;
    */
@@ -80,7 +80,7 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   askedAt?: Timestamp | undefined;
 
   /**
-   * Until when the bot waits.
+   * The time until which the bot waits for an answer.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 11;
    */
@@ -99,21 +99,21 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   answeredByName: string;
 
   /**
-   * When it was no longer open.
+   * When it was answered, expired or was withdrawn; unset while it is open.
    *
    * @generated from field: google.protobuf.Timestamp answered_at = 14;
    */
   answeredAt?: Timestamp | undefined;
 
   /**
-   * What the person said to their answer.
+   * The comment with which the person answered.
    *
    * @generated from field: string reason = 15;
    */
   reason: string;
 
   /**
-   * Empty if the bot has left the house, or the thread has no name.
+   * The names of the bot and the thread. Empty if the bot has left the house, or if the thread is untitled.
    *
    * @generated from field: string agent_name = 16;
    */
@@ -125,14 +125,14 @@ export type Approval = Message<"arbe.v1.Approval"> & {
   threadName: string;
 
   /**
-   * The run of the thread that asks; 0 if a turn does. Then turn_id is empty.
+   * The run of the thread that asks, whose turn_id is empty; 0 if a turn asks.
    *
    * @generated from field: int64 epoch = 18;
    */
   epoch: bigint;
 
   /**
-   * The call is a question of a coding agent: to answer it is to approve, with the words of the answer as the reason.
+   * Whether the call is a question of a coding agent. To answer it, approve it with the text of the answer as the reason.
    *
    * @generated from field: bool question = 19;
    */
@@ -156,21 +156,21 @@ export type ListApprovalsRequest = Message<"arbe.v1.ListApprovalsRequest"> & {
   houseId: string;
 
   /**
-   * Only those of this thread; empty for all.
+   * Return only approvals of this thread. Empty means all threads.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -267,7 +267,7 @@ export type AnswerApprovalRequest = Message<"arbe.v1.AnswerApprovalRequest"> & {
   verdict: Verdict;
 
   /**
-   * What you say to it. The bot reads it if the answer is no, or if it asked a question.
+   * A comment. The bot reads it if you deny the request, or if the request is a question.
    *
    * @generated from field: string reason = 4;
    */
@@ -299,7 +299,7 @@ export const AnswerApprovalResponseSchema: GenMessage<AnswerApprovalResponse> = 
   messageDesc(file_arbe_v1_approval, 6);
 
 /**
- * Verdict is an answer.
+ * Verdict is the answer to a request.
  *
  * @generated from enum arbe.v1.Verdict
  */
@@ -327,15 +327,15 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
   enumDesc(file_arbe_v1_approval, 0);
 
 /**
- * ApprovalService is for what bots do only with a person's approval. A bot that wants to use such a tool asks for approval, and
- * waits: for hours if need be, also while no server runs. Coding agents that can ask people do so in the same way, also questions.
- * Each request and each answer is an entry of the thread.
+ * ApprovalService manages approvals. A bot may need a person's approval to use a tool. It then requests approval and waits for
+ * an answer: for hours if necessary, even while no server runs. Coding agents that can ask people request approval in the same
+ * way, and can also ask questions. Each request and each answer is an entry of the thread.
  *
  * @generated from service arbe.v1.ApprovalService
  */
 export const ApprovalService: GenService<{
   /**
-   * ListApprovals returns the requests of a house that wait for an answer, the oldest first.
+   * ListApprovals returns the open approvals of a house or a thread, oldest first.
    *
    * @generated from rpc arbe.v1.ApprovalService.ListApprovals
    */
@@ -345,7 +345,7 @@ export const ApprovalService: GenService<{
     output: typeof ListApprovalsResponseSchema;
   },
   /**
-   * GetApproval returns one request, also if it has ended.
+   * GetApproval returns one approval, open or not.
    *
    * @generated from rpc arbe.v1.ApprovalService.GetApproval
    */
@@ -355,9 +355,9 @@ export const ApprovalService: GenService<{
     output: typeof GetApprovalResponseSchema;
   },
   /**
-   * AnswerApproval says yes or no to a request, once: the first answer counts. Only people of the house may, and no
-   * credential of a bot. To repeat one's own answer succeeds. If the request is over, the error is a failed_precondition that
-   * says who answered it and how, or what else ended it.
+   * AnswerApproval approves or denies a request. The first answer counts. Only people of the house can answer; a bot's
+   * credential is refused (permission_denied). Repeating your own answer succeeds. If the approval is no longer open, the
+   * error is a failed_precondition, and its message says who answered and how, or what else ended it.
    *
    * @generated from rpc arbe.v1.ApprovalService.AnswerApproval
    */

@@ -16,6 +16,8 @@ export const file_arbe_v1_artifact: GenFile = /*@__PURE__*/
   fileDesc("ChZhcmJlL3YxL2FydGlmYWN0LnByb3RvEgdhcmJlLnYxIrMCCghBcnRpZmFjdBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEg0KBWxhYmVsGAQgASgJEhMKC2V4dGVybmFsX2lkGAUgASgJEhEKCW1pbWVfdHlwZRgGIAEoCRIQCghieXRlX3JlZhgHIAEoCRIRCgloYXNfYnl0ZXMYCCABKAgSDAoEc2l6ZRgJIAEoAxIXCg9hdXRob3JfYWdlbnRfaWQYCiABKAkSEQoJdGhyZWFkX2lkGAsgASgJEg4KBnJ1bl9pZBgMIAEoCRITCgtyZXNvdXJjZV9pZBgNIAEoCRIQCghtZXRhZGF0YRgOIAEoCRIuCgpjcmVhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKxAwoVQ3JlYXRlQXJ0aWZhY3RSZXF1ZXN0Eh0KCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEBIABIeCgl0aHJlYWRfaWQYAiABKAlCCbpIBnIEEAEYQEgAEiYKAmlkGAMgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBIvCgRraW5kGAQgASgJQiG6SB7YAQFyGTIXXlthLXpdW2EtejAtOS4tXXswLDM5fSQSFwoFbGFiZWwYBSABKAlCCLpIBXIDGMgBEh0KC2V4dGVybmFsX2lkGAYgASgJQgi6SAVyAxjoBxIbCgltaW1lX3R5cGUYByABKAlCCLpIBXIDGMgBEhoKCGJ5dGVfcmVmGAggASgJQgi6SAVyAxjoBxIXCgZydW5faWQYCSABKAlCB7pIBHICGEASHAoLcmVzb3VyY2VfaWQYCiABKAlCB7pIBHICGEASGgoIbWV0YWRhdGEYCyABKAlCCLpIBXIDKIBAEiAKB2NvbnRlbnQYDCABKAxCCrpIB3oFGICAgAFIAYgBAUIOCgVzY29wZRIFukgCCAFCCgoIX2NvbnRlbnQiPQoWQ3JlYXRlQXJ0aWZhY3RSZXNwb25zZRIjCghhcnRpZmFjdBgBIAEoCzIRLmFyYmUudjEuQXJ0aWZhY3QiKwoSR2V0QXJ0aWZhY3RSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiOgoTR2V0QXJ0aWZhY3RSZXNwb25zZRIjCghhcnRpZmFjdBgBIAEoCzIRLmFyYmUudjEuQXJ0aWZhY3QiuwEKFExpc3RBcnRpZmFjdHNSZXF1ZXN0Eh0KCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEBIABIeCgl0aHJlYWRfaWQYAiABKAlCCbpIBnIEEAEYQEgAEh0KCXBhZ2Vfc2l6ZRgDIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAQgASgJQgi6SAVyAxiABBIXCgVtYXRjaBgFIAEoCUIIukgFcgMYyAFCDgoFc2NvcGUSBbpIAggBIlYKFUxpc3RBcnRpZmFjdHNSZXNwb25zZRIkCglhcnRpZmFjdHMYASADKAsyES5hcmJlLnYxLkFydGlmYWN0EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIuChVEZWxldGVBcnRpZmFjdFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCIYChZEZWxldGVBcnRpZmFjdFJlc3BvbnNlMtsCCg9BcnRpZmFjdFNlcnZpY2USUQoOQ3JlYXRlQXJ0aWZhY3QSHi5hcmJlLnYxLkNyZWF0ZUFydGlmYWN0UmVxdWVzdBofLmFyYmUudjEuQ3JlYXRlQXJ0aWZhY3RSZXNwb25zZRJNCgtHZXRBcnRpZmFjdBIbLmFyYmUudjEuR2V0QXJ0aWZhY3RSZXF1ZXN0GhwuYXJiZS52MS5HZXRBcnRpZmFjdFJlc3BvbnNlIgOQAgESUwoNTGlzdEFydGlmYWN0cxIdLmFyYmUudjEuTGlzdEFydGlmYWN0c1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RBcnRpZmFjdHNSZXNwb25zZSIDkAIBElEKDkRlbGV0ZUFydGlmYWN0Eh4uYXJiZS52MS5EZWxldGVBcnRpZmFjdFJlcXVlc3QaHy5hcmJlLnYxLkRlbGV0ZUFydGlmYWN0UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
+ * Artifact is a stored file or a reference to something elsewhere.
+ *
  * @generated from message arbe.v1.Artifact
  */
 export type Artifact = Message<"arbe.v1.Artifact"> & {
@@ -30,43 +32,43 @@ export type Artifact = Message<"arbe.v1.Artifact"> & {
   houseId: string;
 
   /**
-   * Its kind: "file", "output", "screenshot", "message", "url", "commit", "log-ref" or another word.
+   * "file", "output", "screenshot", "message", "url", "commit", "log-ref" or another word.
    *
    * @generated from field: string kind = 3;
    */
   kind: string;
 
   /**
-   * Its name for people; for a file, the file name.
+   * Its name for people. For a file, this is the file name.
    *
    * @generated from field: string label = 4;
    */
   label: string;
 
   /**
-   * Its id elsewhere: of an entry, a pull request's URL, a commit.
+   * Its id elsewhere: the id of an entry, the URL of a pull request, or a commit.
    *
    * @generated from field: string external_id = 5;
    */
   externalId: string;
 
   /**
-   * The type of the bytes as its creator declared it. It is not checked.
+   * The type of its bytes, as declared by its creator. It is not checked.
    *
    * @generated from field: string mime_type = 6;
    */
   mimeType: string;
 
   /**
-   * Where its bytes are: "sha256:" and their hash in hexadecimal if arbe stores them; otherwise a git ref or an offset
-   * of a stream.
+   * Where its bytes are. If arbe stores them, this is "sha256:" and their hash in hexadecimal. Otherwise it is a git ref or
+   * an offset in a stream.
    *
    * @generated from field: string byte_ref = 7;
    */
   byteRef: string;
 
   /**
-   * Whether arbe stores its bytes, and how many there are.
+   * Whether arbe stores its bytes, and their number.
    *
    * @generated from field: bool has_bytes = 8;
    */
@@ -78,28 +80,28 @@ export type Artifact = Message<"arbe.v1.Artifact"> & {
   size: bigint;
 
   /**
-   * Who created it; empty for arbe itself.
+   * The agent that created it; empty if arbe itself did.
    *
    * @generated from field: string author_agent_id = 10;
    */
   authorAgentId: string;
 
   /**
-   * The thread that it comes from; empty for none, or for a deleted one that has forks.
+   * The thread that it comes from; empty if it comes from none, or if that thread was deleted and a fork keeps the artifact.
    *
    * @generated from field: string thread_id = 11;
    */
   threadId: string;
 
   /**
-   * The run it comes from.
+   * The run that it comes from.
    *
    * @generated from field: string run_id = 12;
    */
   runId: string;
 
   /**
-   * The resource it is about.
+   * The resource that it is about.
    *
    * @generated from field: string resource_id = 13;
    */
@@ -130,7 +132,7 @@ export const ArtifactSchema: GenMessage<Artifact> = /*@__PURE__*/
  */
 export type CreateArtifactRequest = Message<"arbe.v1.CreateArtifactRequest"> & {
   /**
-   * Where it belongs. An artifact of a thread is deleted with the thread, unless a fork keeps it.
+   * What it belongs to. An artifact of a thread is deleted with the thread, unless a fork keeps it.
    *
    * @generated from oneof arbe.v1.CreateArtifactRequest.scope
    */
@@ -149,8 +151,8 @@ export type CreateArtifactRequest = Message<"arbe.v1.CreateArtifactRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Chosen by the caller to make a retry harmless: within the house it always stands for the same artifact. The
-   * artifact's own id is derived from it and differs. If it is empty, the server generates an id.
+   * Choose an id to make retries safe: within the house, it always stands for the same artifact. The id of the artifact is
+   * derived from it, and differs. If this is empty, each call creates another artifact.
    *
    * @generated from field: string id = 3;
    */
@@ -179,7 +181,7 @@ export type CreateArtifactRequest = Message<"arbe.v1.CreateArtifactRequest"> & {
   mimeType: string;
 
   /**
-   * Where the bytes are if they are not sent.
+   * Where the bytes are, if you do not send them.
    *
    * @generated from field: string byte_ref = 8;
    */
@@ -196,14 +198,14 @@ export type CreateArtifactRequest = Message<"arbe.v1.CreateArtifactRequest"> & {
   resourceId: string;
 
   /**
-   * A JSON object of at most 8 KiB; empty is {}.
+   * A JSON object of at most 8 KiB. Empty means {}.
    *
    * @generated from field: string metadata = 11;
    */
   metadata: string;
 
   /**
-   * Its bytes, at most 2 MiB; unset for none. Send more by POST to /api/artifact/.
+   * Its bytes, at most 2 MiB. Unset means none. To send more, use POST to /api/artifact/.
    *
    * @generated from field: optional bytes content = 12;
    */
@@ -290,21 +292,22 @@ export type ListArtifactsRequest = Message<"arbe.v1.ListArtifactsRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * Only artifacts whose id begins with this, if it has at least four characters, or whose label is exactly this.
+   * Return only artifacts whose label is exactly this or, if it has at least four characters, whose id begins with it. Empty
+   * means all.
    *
    * @generated from field: string match = 5;
    */
@@ -373,16 +376,18 @@ export const DeleteArtifactResponseSchema: GenMessage<DeleteArtifactResponse> = 
   messageDesc(file_arbe_v1_artifact, 8);
 
 /**
- * ArtifactService manages what outlives the sandbox that it comes from: files, output, screenshots, and references to
- * things elsewhere. Bytes of any size are sent by POST to /api/artifact/ and read by GET from /api/artifact/{id}, with
- * the same credentials. The query of the POST has the fields of CreateArtifactRequest by name, and its Content-Type is
- * the mime_type. The answer is the Artifact as JSON. A GET may ask for a range of bytes.
+ * ArtifactService manages artifacts: files, output, screenshots and references to things elsewhere. Artifacts outlive the
+ * sandbox that they come from.
+ *
+ * To send more than 2 MiB, POST the bytes to /api/artifact/. Give the fields of CreateArtifactRequest by name in the query,
+ * and the mime_type as the Content-Type. The response is the Artifact as JSON. To read bytes, GET /api/artifact/{id}, which
+ * supports ranges. Both accept the same credentials as this service.
  *
  * @generated from service arbe.v1.ArtifactService
  */
 export const ArtifactService: GenService<{
   /**
-   * CreateArtifact creates an artifact with few bytes or none. Repeating the request with the same id returns the
+   * CreateArtifact creates an artifact, with at most 2 MiB of bytes. Repeating the request with the same id returns the
    * existing artifact.
    *
    * @generated from rpc arbe.v1.ArtifactService.CreateArtifact
@@ -413,8 +418,8 @@ export const ArtifactService: GenService<{
     output: typeof ListArtifactsResponseSchema;
   },
   /**
-   * DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the
-   * same. Deleting one that does not exist succeeds.
+   * DeleteArtifact deletes an artifact. Its bytes are deleted soon after, unless another artifact of the house has the same
+   * bytes. Deleting an artifact that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.ArtifactService.DeleteArtifact
    */

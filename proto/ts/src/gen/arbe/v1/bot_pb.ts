@@ -16,13 +16,13 @@ export const file_arbe_v1_bot: GenFile = /*@__PURE__*/
   fileDesc("ChFhcmJlL3YxL2JvdC5wcm90bxIHYXJiZS52MSLJAgoDQm90EgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEg4KBmhhbmRsZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEg0KBW1vZGVsGAcgASgJEg0KBXRvb2xzGAggAygJEiIKBmxpbWl0cxgJIAEoCzISLmFyYmUudjEuQm90TGltaXRzEiEKCHBvbGljaWVzGAogAygLMg8uYXJiZS52MS5Qb2xpY3kSLgoKY3JlYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDYXNrGA0gAygJEg0KBXRoaW5rGA4gASgJIvABCglCb3RMaW1pdHMSHgoKdHVybl9zdGVwcxgBIAEoBUIKukgHGgUY6AcoABIhCgt0dXJuX3Rva2VucxgCIAEoA0IMukgJIgcYgMLXLygAEikKCHR1cm5fdXNkGAMgASgBQhe6SBQSEhkAAAAAAECPQCkAAAAAAAAAABIgCgx0dXJuX21pbnV0ZXMYBCABKAVCCrpIBxoFGKALKAASLwoOdGhyZWFkX3VzZF9kYXkYBSABKAFCF7pIFBISGQAAAAAAiMNAKQAAAAAAAAAAEiIKDmFuc3dlcl9taW51dGVzGAYgASgFQgq6SAcaBRjgTigAIuwBCgZQb2xpY3kSCgoCaWQYASABKAkSDgoGYm90X2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHdHJpZ2dlchgEIAEoCRIOCgZjb25maWcYBSABKAkSFAoMcmVzb3VyY2VfaWRzGAYgAygJEhAKCHRvb2xfaWRzGAcgAygJEg8KB2VuYWJsZWQYCCABKAgSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKgoFTmFtZXMSIQoGdmFsdWVzGAEgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCLIAgoQQ3JlYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmhhbmRsZRgCIAEoCUIIukgFcgMYyAESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIYCgdydW50aW1lGAQgASgJQge6SARyAhhAEiAKDGluc3RydWN0aW9ucxgFIAEoCUIKukgHcgUogICAARIXCgVtb2RlbBgGIAEoCUIIukgFcgMYyAESHQoFdG9vbHMYByABKAsyDi5hcmJlLnYxLk5hbWVzEiIKBmxpbWl0cxgIIAEoCzISLmFyYmUudjEuQm90TGltaXRzEhsKA2FzaxgJIAEoCzIOLmFyYmUudjEuTmFtZXMSFwoFdGhpbmsYCiABKAlCCLpIBXIDGMgBEhgKEHNraXBfbW9kZWxfY2hlY2sYFCABKAgiVgoRQ3JlYXRlQm90UmVzcG9uc2USGQoDYm90GAEgASgLMgwuYXJiZS52MS5Cb3QSGAoQdW52ZXJpZmllZF9tb2RlbBgCIAEoCRIMCgRub3RlGAMgASgJInEKDUdldEJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIWCgJpZBgCIAEoCUIIukgFcgOwAQFIABIbCgZoYW5kbGUYAyABKAlCCbpIBnIEEAEYPEgAQg4KBXdoaWNoEgW6SAIIASJQCg5HZXRCb3RSZXNwb25zZRIZCgNib3QYASABKAsyDC5hcmJlLnYxLkJvdBIVCg10dXJuc19hdF93b3JrGAIgASgFEgwKBG5vdGUYAyABKAkiawoPTGlzdEJvdHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIkcKEExpc3RCb3RzUmVzcG9uc2USGgoEYm90cxgBIAMoCzIMLmFyYmUudjEuQm90EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAwoQVXBkYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABARIdCgZoYW5kbGUYAyABKAlCCLpIBXIDGMgBSACIAQESGgoEbmFtZRgEIAEoCUIHukgEcgIYZEgBiAEBEiUKDGluc3RydWN0aW9ucxgFIAEoCUIKukgHcgUogICAAUgCiAEBEhwKBW1vZGVsGAYgASgJQgi6SAVyAxjIAUgDiAEBEh0KBXRvb2xzGAcgASgLMg4uYXJiZS52MS5OYW1lcxIiCgZsaW1pdHMYCCABKAsyEi5hcmJlLnYxLkJvdExpbWl0cxIbCgNhc2sYCSABKAsyDi5hcmJlLnYxLk5hbWVzEhwKBXRoaW5rGAogASgJQgi6SAVyAxjIAUgEiAEBEhgKEHNraXBfbW9kZWxfY2hlY2sYFCABKAhCCQoHX2hhbmRsZUIHCgVfbmFtZUIPCg1faW5zdHJ1Y3Rpb25zQggKBl9tb2RlbEIICgZfdGhpbmsiVgoRVXBkYXRlQm90UmVzcG9uc2USGQoDYm90GAEgASgLMgwuYXJiZS52MS5Cb3QSGAoQdW52ZXJpZmllZF9tb2RlbBgCIAEoCRIMCgRub3RlGAMgASgJIkUKEERlbGV0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQEiKgoRRGVsZXRlQm90UmVzcG9uc2USFQoNc3RvcHBlZF90dXJucxgBIAEoBSL6AQoTQ3JlYXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmJvdF9pZBgCIAEoCUIIukgFcgOwAQESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIaCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDwSGQoGY29uZmlnGAUgASgJQgm6SAZyBCiAgAQSJwoMcmVzb3VyY2VfaWRzGAYgAygJQhG6SA6SAQsQyAEiBnIEEAEYQBIjCgh0b29sX2lkcxgHIAMoCUIRukgOkgELEMgBIgZyBBABGEASEAoIZGlzYWJsZWQYCCABKAgiNwoUQ3JlYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kisgIKE1VwZGF0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAEhoKBG5hbWUYAyABKAlCB7pIBHICGGRIAIgBARIfCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDxIAYgBARIgCgZjb25maWcYBSABKAlCC7pICHIGEAEogIAESAKIAQESJAoMcmVzb3VyY2VfaWRzGAYgASgLMg4uYXJiZS52MS5OYW1lcxIgCgh0b29sX2lkcxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSFAoHZW5hYmxlZBgIIAEoCEgDiAEBQgcKBV9uYW1lQgoKCF90cmlnZ2VyQgkKB19jb25maWdCCgoIX2VuYWJsZWQiNwoUVXBkYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kiSQoTRGVsZXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlUG9saWN5UmVzcG9uc2UiRgoEVG9vbBIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEg4KBmJlaGFsZhgDIAEoCRILCgNhc2sYBCABKAgiLwoQTGlzdFRvb2xzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIjEKEUxpc3RUb29sc1Jlc3BvbnNlEhwKBXRvb2xzGAEgAygLMg0uYXJiZS52MS5Ub29sIncKB1J1bnRpbWUSDAoEbmFtZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhAKCGRpYWxlY3RzGAQgAygJEg4KBnN0ZWVycxgFIAEoCBIMCgRhc2tzGAYgASgIEg4KBmxpbWl0cxgHIAEoCSIyChNMaXN0UnVudGltZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAiOgoUTGlzdFJ1bnRpbWVzUmVzcG9uc2USIgoIcnVudGltZXMYASADKAsyEC5hcmJlLnYxLlJ1bnRpbWUy4AUKCkJvdFNlcnZpY2USQgoJQ3JlYXRlQm90EhkuYXJiZS52MS5DcmVhdGVCb3RSZXF1ZXN0GhouYXJiZS52MS5DcmVhdGVCb3RSZXNwb25zZRI+CgZHZXRCb3QSFi5hcmJlLnYxLkdldEJvdFJlcXVlc3QaFy5hcmJlLnYxLkdldEJvdFJlc3BvbnNlIgOQAgESRAoITGlzdEJvdHMSGC5hcmJlLnYxLkxpc3RCb3RzUmVxdWVzdBoZLmFyYmUudjEuTGlzdEJvdHNSZXNwb25zZSIDkAIBEkIKCVVwZGF0ZUJvdBIZLmFyYmUudjEuVXBkYXRlQm90UmVxdWVzdBoaLmFyYmUudjEuVXBkYXRlQm90UmVzcG9uc2USQgoJRGVsZXRlQm90EhkuYXJiZS52MS5EZWxldGVCb3RSZXF1ZXN0GhouYXJiZS52MS5EZWxldGVCb3RSZXNwb25zZRJHCglMaXN0VG9vbHMSGS5hcmJlLnYxLkxpc3RUb29sc1JlcXVlc3QaGi5hcmJlLnYxLkxpc3RUb29sc1Jlc3BvbnNlIgOQAgESUAoMTGlzdFJ1bnRpbWVzEhwuYXJiZS52MS5MaXN0UnVudGltZXNSZXF1ZXN0Gh0uYXJiZS52MS5MaXN0UnVudGltZXNSZXNwb25zZSIDkAIBEksKDENyZWF0ZVBvbGljeRIcLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVzcG9uc2USSwoMVXBkYXRlUG9saWN5EhwuYXJiZS52MS5VcGRhdGVQb2xpY3lSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVQb2xpY3lSZXNwb25zZRJLCgxEZWxldGVQb2xpY3kSHC5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Bot is a member of a house that is a program.
+ * Bot is a program that is a member of a house.
  *
  * @generated from message arbe.v1.Bot
  */
 export type Bot = Message<"arbe.v1.Bot"> & {
   /**
-   * The id of its agent: a uuid.
+   * The id of its agent, a UUID.
    *
    * @generated from field: string id = 1;
    */
@@ -34,42 +34,43 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   houseId: string;
 
   /**
-   * How people mention it, without the @.
+   * The name by which people mention it, without the @.
    *
    * @generated from field: string handle = 3;
    */
   handle: string;
 
   /**
-   * How pages show it.
+   * The name that pages show.
    *
    * @generated from field: string name = 4;
    */
   name: string;
 
   /**
-   * Who does its work: "arbe", whose turns run in the server, or a coding agent in a sandbox, such as "pi"; see ListRuntimes.
+   * The program that does its work: "arbe", which works in the server, or a coding agent such as "pi", which works in a
+   * sandbox. See ListRuntimes.
    *
    * @generated from field: string runtime = 5;
    */
   runtime: string;
 
   /**
-   * What it is told before each turn. WatchHouse leaves it out.
+   * The instructions that it gets before each turn. WatchHouse leaves them out.
    *
    * @generated from field: string instructions = 6;
    */
   instructions: string;
 
   /**
-   * provider/model; empty for the default model of the house.
+   * Its model, as provider/model; empty for the house's default model.
    *
    * @generated from field: string model = 7;
    */
   model: string;
 
   /**
-   * The tools that it may use, of run_command, read_thread, read_artifact, list_threads, search_entries, create_thread and say.
+   * The names of the tools that it may use; see ListTools.
    *
    * @generated from field: repeated string tools = 8;
    */
@@ -81,7 +82,7 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   limits?: BotLimits | undefined;
 
   /**
-   * What wakes it, oldest first.
+   * Its policies, oldest first.
    *
    * @generated from field: repeated arbe.v1.Policy policies = 10;
    */
@@ -98,15 +99,15 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   updatedAt?: Timestamp | undefined;
 
   /**
-   * The tools that it uses only with a person's approval, besides those of House.ask. ApprovalService has the requests.
+   * The tools that it uses only with a person's approval, in addition to those of House.ask. See ApprovalService.
    *
    * @generated from field: repeated string ask = 13;
    */
   ask: string[];
 
   /**
-   * How hard its model thinks, unless a question says otherwise: "off", "low", "medium" or "high"; empty for what the
-   * provider does.
+   * How hard its model thinks, unless the person who asks says otherwise: "off", "low", "medium" or "high"; empty for the
+   * provider's default.
    *
    * @generated from field: string think = 14;
    */
@@ -121,49 +122,50 @@ export const BotSchema: GenMessage<Bot> = /*@__PURE__*/
   messageDesc(file_arbe_v1_bot, 0);
 
 /**
- * BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
- * what is beyond them is refused, and the error names the maximum.
+ * BotLimits limits a bot. A zero field means the default. The operator's settings may set lower maxima than those below. A
+ * value above such a maximum is refused, and the error names the maximum.
  *
  * @generated from message arbe.v1.BotLimits
  */
 export type BotLimits = Message<"arbe.v1.BotLimits"> & {
   /**
-   * Calls of the model in one turn. Defaults to 40.
+   * The model calls of one turn. Defaults to 40.
    *
    * @generated from field: int32 turn_steps = 1;
    */
   turnSteps: number;
 
   /**
-   * Tokens that they use together. Defaults to 1,000,000.
+   * The tokens that these calls use together. Defaults to 1,000,000.
    *
    * @generated from field: int64 turn_tokens = 2;
    */
   turnTokens: bigint;
 
   /**
-   * What they may cost, in US dollars. Defaults to 1.
+   * The cost of these calls, in US dollars. Defaults to 1.
    *
    * @generated from field: double turn_usd = 3;
    */
   turnUsd: number;
 
   /**
-   * How long a turn may take, without what it waits for people. Defaults to 30 minutes.
+   * The duration of a turn in minutes, without the time that it waits for people. Defaults to 30.
    *
    * @generated from field: int32 turn_minutes = 4;
    */
   turnMinutes: number;
 
   /**
-   * What the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US dollars. Defaults to 10.
+   * The cost of the turns of all bots in a thread in one day (UTC), in US dollars. When it is reached, this bot stops there.
+   * Defaults to 10.
    *
    * @generated from field: double thread_usd_day = 5;
    */
   threadUsdDay: number;
 
   /**
-   * How long it waits for a person's answer when it asks for approval. Defaults to 1440, a day.
+   * How long the bot waits for an answer when it requests approval, in minutes. Defaults to 1440, which is a day.
    *
    * @generated from field: int32 answer_minutes = 6;
    */
@@ -178,7 +180,7 @@ export const BotLimitsSchema: GenMessage<BotLimits> = /*@__PURE__*/
   messageDesc(file_arbe_v1_bot, 1);
 
 /**
- * Policy is an activation policy: something that wakes a bot.
+ * Policy is an activation policy: a rule about what wakes a bot.
  *
  * @generated from message arbe.v1.Policy
  */
@@ -203,34 +205,34 @@ export type Policy = Message<"arbe.v1.Policy"> & {
   name: string;
 
   /**
-   * What wakes the bot. The set is open; these are known:
+   * What wakes the bot. There may be others later:
    *
-   * "mention": a text mentions it. It is always answered.
-   * "always": everything that is said, past the cooldown.
-   * "ambient": what was said, once people have been silent for a while and a model finds it relevant.
+   * "mention": a message mentions the bot. The bot always answers it.
+   * "always": any message. Messages within the cooldown are skipped.
+   * "ambient": any message, once people have been silent for a while and a model finds the message relevant.
    *
    * @generated from field: string trigger = 4;
    */
   trigger: string;
 
   /**
-   * A JSON object with what the trigger needs. All known triggers have scope_ids, the threads in which the policy applies
-   * (none: every thread). "always" has cooldown_ms, and direct: only in direct messages to the bot. "ambient" has
-   * delay_ms (required), cooldown_ms, and instructions about what is relevant.
+   * The settings of the trigger, a JSON object. All triggers above have scope_ids, the ids of the threads in which the policy
+   * applies; an empty list means every thread. "always" also has cooldown_ms, and direct: if true, the policy applies only in
+   * direct messages to the bot. "ambient" also has delay_ms (required), cooldown_ms, and instructions about what is relevant.
    *
    * @generated from field: string config = 5;
    */
   config: string;
 
   /**
-   * The ids of the resources that it is about.
+   * The ids of the resources that the policy is about.
    *
    * @generated from field: repeated string resource_ids = 6;
    */
   resourceIds: string[];
 
   /**
-   * The names of the tools that the bot may use when the policy wakes it, of those that it has. None: all of them.
+   * The names of the tools that the bot may use when this policy wakes it. Empty means all tools that the bot has.
    *
    * @generated from field: repeated string tool_ids = 7;
    */
@@ -260,7 +262,7 @@ export const PolicySchema: GenMessage<Policy> = /*@__PURE__*/
   messageDesc(file_arbe_v1_bot, 2);
 
 /**
- * Names is a list that may be set to be empty.
+ * Names is a list of names. Setting it to an empty list differs from leaving it unset.
  *
  * @generated from message arbe.v1.Names
  */
@@ -288,22 +290,22 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
   houseId: string;
 
   /**
-   * 1 to 39 letters a to z, digits and hyphens; capitals and a leading @ are accepted. If it is empty, a free one is made
-   * from the name.
+   * 1 to 39 letters a to z, digits and hyphens. Capitals and a leading @ are accepted. If it is empty, the server makes an
+   * unused handle from the name.
    *
    * @generated from field: string handle = 2;
    */
   handle: string;
 
   /**
-   * Defaults to the handle. One of both is required.
+   * Defaults to the handle. At least one of the two is required.
    *
    * @generated from field: string name = 3;
    */
   name: string;
 
   /**
-   * Defaults to "arbe", whose turns run in the server; the others are those of ListRuntimes.
+   * One of ListRuntimes. Defaults to "arbe".
    *
    * @generated from field: string runtime = 4;
    */
@@ -317,14 +319,14 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
   instructions: string;
 
   /**
-   * provider/model; empty for the default model of the house.
+   * As provider/model. Empty means the house's default model.
    *
    * @generated from field: string model = 6;
    */
   model: string;
 
   /**
-   * Unset means all tools.
+   * Unset means all tools except fetch.
    *
    * @generated from field: arbe.v1.Names tools = 7;
    */
@@ -336,22 +338,21 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
   limits?: BotLimits | undefined;
 
   /**
-   * The tools that it uses only with a person's approval. Unset means none.
+   * The tools that it uses only with a person's approval, in addition to those of House.ask. Unset means none.
    *
    * @generated from field: arbe.v1.Names ask = 9;
    */
   ask?: Names | undefined;
 
   /**
-   * How hard its model thinks: "off", "low", "medium" or "high"; empty for what the provider does.
+   * How hard its model thinks: "off", "low", "medium" or "high". Empty means the provider's default.
    *
    * @generated from field: string think = 10;
    */
   think: string;
 
   /**
-   * Set the model although its endpoint does not list it. Without it such a model is refused: invalid_argument, with names
-   * like it.
+   * Accept a model that its endpoint does not list. Otherwise the error is an invalid_argument that suggests similar names.
    *
    * @generated from field: bool skip_model_check = 20;
    */
@@ -375,14 +376,14 @@ export type CreateBotResponse = Message<"arbe.v1.CreateBotResponse"> & {
   bot?: Bot | undefined;
 
   /**
-   * Why it is not known whether its model exists; empty if it does, or if the bot names none.
+   * Why the server could not verify that the model exists; empty if it exists, or if the bot uses the house's default.
    *
    * @generated from field: string unverified_model = 2;
    */
   unverifiedModel: string;
 
   /**
-   * What the settings do not do: "openai/gpt-4.1 cannot think, so the effort changes nothing". Usually empty.
+   * A setting that has no effect, such as "openai/gpt-4.1 cannot think, so the effort changes nothing". Usually empty.
    *
    * @generated from field: string note = 3;
    */
@@ -442,7 +443,7 @@ export type GetBotResponse = Message<"arbe.v1.GetBotResponse"> & {
   bot?: Bot | undefined;
 
   /**
-   * How many turns of the bot are at work or wait for a server, in all threads.
+   * The number of the bot's turns that are running or wait for a server, in all threads.
    *
    * @generated from field: int32 turns_at_work = 2;
    */
@@ -473,14 +474,14 @@ export type ListBotsRequest = Message<"arbe.v1.ListBotsRequest"> & {
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -548,42 +549,42 @@ export type UpdateBotRequest = Message<"arbe.v1.UpdateBotRequest"> & {
   instructions?: string | undefined;
 
   /**
-   * Set it to an empty string for the default model of the house.
+   * An empty string means the house's default model.
    *
    * @generated from field: optional string model = 6;
    */
   model?: string | undefined;
 
   /**
-   * Replaces all tools when set.
+   * If set, replaces all tools.
    *
    * @generated from field: arbe.v1.Names tools = 7;
    */
   tools?: Names | undefined;
 
   /**
-   * Replaces all limits when set.
+   * If set, replaces all limits.
    *
    * @generated from field: arbe.v1.BotLimits limits = 8;
    */
   limits?: BotLimits | undefined;
 
   /**
-   * Replaces all tools that need a person's approval when set.
+   * If set, replaces all tools that need a person's approval.
    *
    * @generated from field: arbe.v1.Names ask = 9;
    */
   ask?: Names | undefined;
 
   /**
-   * Set it to an empty string for what the provider does.
+   * An empty string means the provider's default.
    *
    * @generated from field: optional string think = 10;
    */
   think?: string | undefined;
 
   /**
-   * As of CreateBotRequest. A model that the bot has already is not checked.
+   * As in CreateBotRequest. A model that the bot already has is not checked.
    *
    * @generated from field: bool skip_model_check = 20;
    */
@@ -655,7 +656,7 @@ export const DeleteBotRequestSchema: GenMessage<DeleteBotRequest> = /*@__PURE__*
  */
 export type DeleteBotResponse = Message<"arbe.v1.DeleteBotResponse"> & {
   /**
-   * How many turns of the bot were at work or waited for a server.
+   * The number of the bot's turns that were running or waited for a server.
    *
    * @generated from field: int32 stopped_turns = 1;
    */
@@ -696,7 +697,7 @@ export type CreatePolicyRequest = Message<"arbe.v1.CreatePolicyRequest"> & {
   trigger: string;
 
   /**
-   * Empty means {}.
+   * As in Policy. Empty means {}.
    *
    * @generated from field: string config = 5;
    */
@@ -713,7 +714,7 @@ export type CreatePolicyRequest = Message<"arbe.v1.CreatePolicyRequest"> & {
   toolIds: string[];
 
   /**
-   * Whether it is created without effect, to be enabled later.
+   * Create the policy disabled. It has no effect until UpdatePolicy enables it.
    *
    * @generated from field: bool disabled = 8;
    */
@@ -862,21 +863,21 @@ export type Tool = Message<"arbe.v1.Tool"> & {
   name: string;
 
   /**
-   * What it does, as models read it.
+   * The description that models read.
    *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
-   * On whose behalf it acts: with whose rights, and in whose name. One sentence.
+   * On whose behalf it acts, in a sentence: with whose rights and in whose name.
    *
    * @generated from field: string behalf = 3;
    */
   behalf: string;
 
   /**
-   * The house says that its bots use it only with a person's approval.
+   * Whether House.ask has it, so that all bots of the house use it only with a person's approval.
    *
    * @generated from field: bool ask = 4;
    */
@@ -912,7 +913,7 @@ export const ListToolsRequestSchema: GenMessage<ListToolsRequest> = /*@__PURE__*
  */
 export type ListToolsResponse = Message<"arbe.v1.ListToolsResponse"> & {
   /**
-   * In the order in which they are shown.
+   * In the order in which pages show them.
    *
    * @generated from field: repeated arbe.v1.Tool tools = 1;
    */
@@ -927,56 +928,56 @@ export const ListToolsResponseSchema: GenMessage<ListToolsResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_bot, 22);
 
 /**
- * Runtime is who may do the work of a bot: arbe in the server, or a coding agent in a sandbox.
+ * Runtime is a program that can do the work of bots: arbe in the server, or a coding agent in a sandbox.
  *
  * @generated from message arbe.v1.Runtime
  */
 export type Runtime = Message<"arbe.v1.Runtime"> & {
   /**
-   * What bots have as their runtime.
+   * The name, as in Bot.runtime.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * What people call it.
+   * The name for people.
    *
    * @generated from field: string title = 2;
    */
   title: string;
 
   /**
-   * The version of its program, which arbe installs; empty for "arbe".
+   * The version of the program, which arbe installs in sandboxes; empty for "arbe".
    *
    * @generated from field: string version = 3;
    */
   version: string;
 
   /**
-   * The protocols in which it can ask a model, the preferred one first: of "messages", "responses" and "chat". Empty for "arbe", which
-   * asks every model.
+   * The protocols in which it can call models, the preferred one first: "messages", "responses" or "chat". Empty for "arbe",
+   * which can call every model.
    *
    * @generated from field: repeated string dialects = 4;
    */
   dialects: string[];
 
   /**
-   * What is said while it works reaches what it does. Otherwise it is what it does next.
+   * Whether a message that arrives while it works influences that work. Otherwise the message is its next prompt.
    *
    * @generated from field: bool steers = 5;
    */
   steers: boolean;
 
   /**
-   * It can ask people before it does what needs a person's approval. Otherwise it is not started where something does.
+   * Whether it can request a person's approval. Otherwise it is not started where a tool needs approval.
    *
    * @generated from field: bool asks = 6;
    */
   asks: boolean;
 
   /**
-   * What it cannot do that others can, in a sentence; empty if there is nothing to say.
+   * Its limitations in comparison with others, in a sentence; empty if it has none.
    *
    * @generated from field: string limits = 7;
    */
@@ -1012,7 +1013,7 @@ export const ListRuntimesRequestSchema: GenMessage<ListRuntimesRequest> = /*@__P
  */
 export type ListRuntimesResponse = Message<"arbe.v1.ListRuntimesResponse"> & {
   /**
-   * In the order in which they are shown; the first is "arbe".
+   * In the order in which pages show them. The first is "arbe".
    *
    * @generated from field: repeated arbe.v1.Runtime runtimes = 1;
    */
@@ -1027,16 +1028,16 @@ export const ListRuntimesResponseSchema: GenMessage<ListRuntimesResponse> = /*@_
   messageDesc(file_arbe_v1_bot, 25);
 
 /**
- * BotService manages the bots of a house and the activation policies that say what wakes them. Every change is recorded
- * in the house's primary thread.
+ * BotService manages the bots of a house, and their activation policies, which decide what wakes them. The house's primary
+ * thread records every change.
  *
  * @generated from service arbe.v1.BotService
  */
 export const BotService: GenService<{
   /**
-   * CreateBot creates a bot and adds it to a house as a member. It answers when it is mentioned, and in direct messages
-   * to it. Owners only. If another bot of the house has the handle, or one that looks like it, the error is an
-   * already_exists, so that a retry creates no second bot.
+   * CreateBot creates a bot and adds it to a house as a member. The bot answers when it is mentioned, and in direct messages
+   * to it. Owners only. If another bot of the house has the handle, or a handle that looks like it, the error is an
+   * already_exists. A retry with the same handle therefore creates no second bot.
    *
    * @generated from rpc arbe.v1.BotService.CreateBot
    */
@@ -1066,7 +1067,7 @@ export const BotService: GenService<{
     output: typeof ListBotsResponseSchema;
   },
   /**
-   * UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
+   * UpdateBot changes the fields that are set. Owners only. A running turn uses the new settings from its next step on.
    *
    * @generated from rpc arbe.v1.BotService.UpdateBot
    */
@@ -1076,9 +1077,8 @@ export const BotService: GenService<{
     output: typeof UpdateBotResponseSchema;
   },
   /**
-   * DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-   * and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
-   * exist succeeds.
+   * DeleteBot removes a bot from its house, and deletes its policies and API keys. Owners only. Its turns stop within a
+   * second. Everything that it wrote stays, and so do its direct messages. Deleting a bot that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.BotService.DeleteBot
    */
@@ -1088,7 +1088,7 @@ export const BotService: GenService<{
     output: typeof DeleteBotResponseSchema;
   },
   /**
-   * ListTools returns all tools that bots may have, and says on whose behalf each acts.
+   * ListTools returns all tools that bots can have, and on whose behalf each acts.
    *
    * @generated from rpc arbe.v1.BotService.ListTools
    */
@@ -1098,7 +1098,7 @@ export const BotService: GenService<{
     output: typeof ListToolsResponseSchema;
   },
   /**
-   * ListRuntimes returns who may do the work of bots, and what each of them can do.
+   * ListRuntimes returns the programs that can do the work of bots, and what each of them can do.
    *
    * @generated from rpc arbe.v1.BotService.ListRuntimes
    */
@@ -1108,7 +1108,7 @@ export const BotService: GenService<{
     output: typeof ListRuntimesResponseSchema;
   },
   /**
-   * CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
+   * CreatePolicy adds a policy to a bot. A bot can have at most 50 policies. Owners only.
    *
    * @generated from rpc arbe.v1.BotService.CreatePolicy
    */
@@ -1128,7 +1128,7 @@ export const BotService: GenService<{
     output: typeof UpdatePolicyResponseSchema;
   },
   /**
-   * DeletePolicy deletes a policy. Owners only. Deleting one that does not exist succeeds.
+   * DeletePolicy deletes a policy. Owners only. Deleting a policy that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.BotService.DeletePolicy
    */

@@ -16,6 +16,8 @@ export const file_arbe_v1_credential: GenFile = /*@__PURE__*/
   fileDesc("ChhhcmJlL3YxL2NyZWRlbnRpYWwucHJvdG8SB2FyYmUudjEinAIKBkFQSUtleRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnJldm9rZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKY3JlYXRlZF9ieRgJIAEoCSLVAQoTQ3JlYXRlQVBJS2V5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBIXCgRuYW1lGAMgASgJQgm6SAZyBBABGGQSHQoIYWdlbnRfaWQYBCABKAlCC7pICNgBAXIDsAEBEkEKCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQhG6SA6yAQsiBwj/gtH/rwdAASJFChRDcmVhdGVBUElLZXlSZXNwb25zZRIgCgdhcGlfa2V5GAEgASgLMg8uYXJiZS52MS5BUElLZXkSCwoDa2V5GAIgASgJImwKEkxpc3RBUElLZXlzUmVxdWVzdBIZCghob3VzZV9pZBgBIAEoCUIHukgEcgIYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUQoTTGlzdEFQSUtleXNSZXNwb25zZRIhCghhcGlfa2V5cxgBIAMoCzIPLmFyYmUudjEuQVBJS2V5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIqChNSZXZva2VBUElLZXlSZXF1ZXN0EhMKAmlkGAEgASgJQge6SARyAhhAIhYKFFJldm9rZUFQSUtleVJlc3BvbnNlIoEBCgtUaHJlYWRUb2tlbhINCgV0b2tlbhgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDgoGc2NvcGVzGAQgAygJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpABChhDcmVhdGVUaHJlYWRUb2tlblJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHQoIYWdlbnRfaWQYAiABKAlCC7pICNgBAXIDsAEBEjcKBnNjb3BlcxgDIAMoCUInukgkkgEhEAIiHXIbUgtzdHJlYW06cmVhZFIMc3RyZWFtOndyaXRlIkAKGUNyZWF0ZVRocmVhZFRva2VuUmVzcG9uc2USIwoFdG9rZW4YASABKAsyFC5hcmJlLnYxLlRocmVhZFRva2VuIhkKF1JlbmV3VGhyZWFkVG9rZW5SZXF1ZXN0Ij8KGFJlbmV3VGhyZWFkVG9rZW5SZXNwb25zZRIjCgV0b2tlbhgBIAEoCzIULmFyYmUudjEuVGhyZWFkVG9rZW4iOQoZUmV2b2tlVGhyZWFkVG9rZW5zUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQCIcChpSZXZva2VUaHJlYWRUb2tlbnNSZXNwb25zZTKQBAoRQ3JlZGVudGlhbFNlcnZpY2USSwoMQ3JlYXRlQVBJS2V5EhwuYXJiZS52MS5DcmVhdGVBUElLZXlSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVBUElLZXlSZXNwb25zZRJNCgtMaXN0QVBJS2V5cxIbLmFyYmUudjEuTGlzdEFQSUtleXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0QVBJS2V5c1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlQVBJS2V5EhwuYXJiZS52MS5SZXZva2VBUElLZXlSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VBUElLZXlSZXNwb25zZRJaChFDcmVhdGVUaHJlYWRUb2tlbhIhLmFyYmUudjEuQ3JlYXRlVGhyZWFkVG9rZW5SZXF1ZXN0GiIuYXJiZS52MS5DcmVhdGVUaHJlYWRUb2tlblJlc3BvbnNlElcKEFJlbmV3VGhyZWFkVG9rZW4SIC5hcmJlLnYxLlJlbmV3VGhyZWFkVG9rZW5SZXF1ZXN0GiEuYXJiZS52MS5SZW5ld1RocmVhZFRva2VuUmVzcG9uc2USXQoSUmV2b2tlVGhyZWFkVG9rZW5zEiIuYXJiZS52MS5SZXZva2VUaHJlYWRUb2tlbnNSZXF1ZXN0GiMuYXJiZS52MS5SZXZva2VUaHJlYWRUb2tlbnNSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
+ * APIKey describes a key, without the key itself.
+ *
  * @generated from message arbe.v1.APIKey
  */
 export type APIKey = Message<"arbe.v1.APIKey"> & {
@@ -25,14 +27,14 @@ export type APIKey = Message<"arbe.v1.APIKey"> & {
   id: string;
 
   /**
-   * The one house that it is valid for; empty for all houses of its agent.
+   * The only house for which it is valid; empty if it is valid for all houses of its agent.
    *
    * @generated from field: string house_id = 2;
    */
   houseId: string;
 
   /**
-   * Its holder.
+   * The agent that holds it.
    *
    * @generated from field: string agent_id = 3;
    */
@@ -49,29 +51,29 @@ export type APIKey = Message<"arbe.v1.APIKey"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * Unset means never.
+   * Unset if it never expires.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 6;
    */
   expiresAt?: Timestamp | undefined;
 
   /**
-   * Set when it was revoked.
+   * Unset if it was not revoked.
    *
    * @generated from field: google.protobuf.Timestamp revoked_at = 7;
    */
   revokedAt?: Timestamp | undefined;
 
   /**
-   * When it was last used, accurate to some minutes; unset if never.
+   * When it was last used, to within a few minutes; unset if never.
    *
    * @generated from field: google.protobuf.Timestamp last_used_at = 8;
    */
   lastUsedAt?: Timestamp | undefined;
 
   /**
-   * Who created it: its holder, or an owner of the house for a bot. A bot's key is revoked when this owner leaves the
-   * house or becomes a member. Empty for a bot's key from before creators were recorded.
+   * The agent that created it: the holder or, for a bot, an owner of the house. A bot's key is revoked when this owner leaves
+   * the house or becomes a member. Empty for old keys of bots, whose creator was not recorded.
    *
    * @generated from field: string created_by = 9;
    */
@@ -95,8 +97,8 @@ export type CreateAPIKeyRequest = Message<"arbe.v1.CreateAPIKeyRequest"> & {
   houseId: string;
 
   /**
-   * Chosen by the caller, so that a retry creates no second key. The key's own id differs and is in the answer. If it
-   * is empty, each call creates another key.
+   * Choose an id so that a retry creates no second key. The id of the key differs, and is in the response. If this is empty,
+   * each call creates another key.
    *
    * @generated from field: string id = 2;
    */
@@ -110,14 +112,14 @@ export type CreateAPIKeyRequest = Message<"arbe.v1.CreateAPIKeyRequest"> & {
   name: string;
 
   /**
-   * A bot of the house; empty is the caller.
+   * The holder: a bot of the house. Empty means the caller.
    *
    * @generated from field: string agent_id = 4;
    */
   agentId: string;
 
   /**
-   * When it expires, before the year 10000; unset means never.
+   * When it expires, before the year 10000. Unset means never.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 5;
    */
@@ -160,21 +162,22 @@ export const CreateAPIKeyResponseSchema: GenMessage<CreateAPIKeyResponse> = /*@_
  */
 export type ListAPIKeysRequest = Message<"arbe.v1.ListAPIKeysRequest"> & {
   /**
-   * Empty for the caller's own keys that are valid for all their houses, which requires such a credential.
+   * Empty means the caller's keys that are valid for all their houses. This requires a credential that is valid for all of
+   * them, too.
    *
    * @generated from field: string house_id = 1;
    */
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -217,7 +220,7 @@ export const ListAPIKeysResponseSchema: GenMessage<ListAPIKeysResponse> = /*@__P
  */
 export type RevokeAPIKeyRequest = Message<"arbe.v1.RevokeAPIKeyRequest"> & {
   /**
-   * Empty for the key that this request carries.
+   * Empty means the key that this request carries.
    *
    * @generated from field: string id = 1;
    */
@@ -245,6 +248,8 @@ export const RevokeAPIKeyResponseSchema: GenMessage<RevokeAPIKeyResponse> = /*@_
   messageDesc(file_arbe_v1_credential, 6);
 
 /**
+ * ThreadToken is a credential for one thread.
+ *
  * @generated from message arbe.v1.ThreadToken
  */
 export type ThreadToken = Message<"arbe.v1.ThreadToken"> & {
@@ -261,14 +266,14 @@ export type ThreadToken = Message<"arbe.v1.ThreadToken"> & {
   threadId: string;
 
   /**
-   * Its holder, who is the author of what it appends.
+   * The agent that holds it. This agent is the author of entries that are appended with the token.
    *
    * @generated from field: string agent_id = 3;
    */
   agentId: string;
 
   /**
-   * "stream:read": see the thread, read and follow its log. "stream:write": append to it.
+   * "stream:read" allows seeing the thread, and reading and following its log. "stream:write" allows appending to the log.
    *
    * @generated from field: repeated string scopes = 4;
    */
@@ -297,14 +302,14 @@ export type CreateThreadTokenRequest = Message<"arbe.v1.CreateThreadTokenRequest
   threadId: string;
 
   /**
-   * A bot of the house; empty is the caller.
+   * The holder: a bot of the house. Empty means the caller.
    *
    * @generated from field: string agent_id = 2;
    */
   agentId: string;
 
   /**
-   * Empty means all.
+   * See ThreadToken.scopes. Empty means all scopes.
    *
    * @generated from field: repeated string scopes = 3;
    */
@@ -396,17 +401,17 @@ export const RevokeThreadTokensResponseSchema: GenMessage<RevokeThreadTokensResp
   messageDesc(file_arbe_v1_credential, 13);
 
 /**
- * CredentialService manages the credentials of programs: API keys, each valid for one house, and tokens, each valid for
- * one thread and two hours. Such a limited credential cannot create others, so a leaked one ends when it is revoked.
+ * CredentialService manages the credentials of programs: API keys, each valid for one house, and thread tokens, each valid
+ * for one thread and for two hours. Such a limited credential cannot create others, so revoking a leaked one is enough.
  *
  * @generated from service arbe.v1.CredentialService
  */
 export const CredentialService: GenService<{
   /**
-   * CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
-   * this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
-   * the first answer was lost, revoke that key and create one with another id. A key for a bot is revoked when the owner
-   * who created it leaves the house or becomes a member.
+   * CreateAPIKey creates a key for one house. The key is for the caller; an owner can create one for a bot of the house. Only
+   * this response contains the key. Repeating an id therefore creates nothing: the error is an already_exists. If you lost
+   * the first response, revoke that key and create another one with a new id. A bot's key is revoked when the owner who
+   * created it leaves the house or becomes a member.
    *
    * @generated from rpc arbe.v1.CredentialService.CreateAPIKey
    */
@@ -416,8 +421,8 @@ export const CredentialService: GenService<{
     output: typeof CreateAPIKeyResponseSchema;
   },
   /**
-   * ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
-   * including those that have ended.
+   * ListAPIKeys returns the keys of a house, or the caller's keys that are valid for all their houses. It includes expired and
+   * revoked keys. The oldest comes first.
    *
    * @generated from rpc arbe.v1.CredentialService.ListAPIKeys
    */
@@ -427,8 +432,8 @@ export const CredentialService: GenService<{
     output: typeof ListAPIKeysResponseSchema;
   },
   /**
-   * RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
-   * house can revoke itself and no other. Revoking one that has ended succeeds.
+   * RevokeAPIKey revokes a key for good. Everyone can revoke their own keys, and an owner every key of the house. A key of a
+   * house can revoke only itself. Revoking a key that has expired or was revoked succeeds.
    *
    * @generated from rpc arbe.v1.CredentialService.RevokeAPIKey
    */
@@ -438,9 +443,9 @@ export const CredentialService: GenService<{
     output: typeof RevokeAPIKeyResponseSchema;
   },
   /**
-   * CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
-   * after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A token for a bot also ends
-   * when the owner who created it leaves the house or becomes a member. A retry creates another one.
+   * CreateThreadToken creates a token for one thread. The token is for the caller; an owner can create one for a bot of the
+   * house. It ends after two hours, or when the thread is deleted, closed, completed, failed or cancelled. A bot's token also
+   * ends when the owner who created it leaves the house or becomes a member. A retry creates another token.
    *
    * @generated from rpc arbe.v1.CredentialService.CreateThreadToken
    */
@@ -450,8 +455,8 @@ export const CredentialService: GenService<{
     output: typeof CreateThreadTokenResponseSchema;
   },
   /**
-   * RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
-   * hours from now. The old one stays valid until it expires.
+   * RenewThreadToken creates a token with the same rights as the token that this request carries. It is valid for two hours
+   * from now. The old token stays valid until it expires.
    *
    * @generated from rpc arbe.v1.CredentialService.RenewThreadToken
    */

@@ -18,8 +18,8 @@ export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMIsABCgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBEioKDmF0dGFjaG1lbnRfaWRzGAYgAygJQhK6SA+SAQwQChgBIgZyBBABGEASFwoFdGhpbmsYByABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJrCgtFZGl0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCghlbnRyeV9pZBgCIAEoCUIIukgFcgMYyAESDAoEdGV4dBgDIAEoCRIUCgJpZBgEIAEoCUIIukgFcgMYyAEiLQoMRWRpdFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJfCg1EZWxldGVSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGVudHJ5X2lkGAIgASgJQgi6SAVyAxjIARIUCgJpZBgDIAEoCUIIukgFcgMYyAEiLwoORGVsZXRlUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5InQKDFJlYWN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCghlbnRyeV9pZBgCIAEoCUIKukgHcgUQARjIARIYCgVlbW9qaRgDIAEoCUIJukgGcgQQASggEg4KBnJlbW92ZRgEIAEoCCIuCg1SZWFjdFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSJOChBMaXN0RWRpdHNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhwKCGVudHJ5X2lkGAIgASgJQgq6SAdyBRABGMgBIjcKEUxpc3RFZGl0c1Jlc3BvbnNlEiIKCHdvcmRpbmdzGAEgAygLMhAuYXJiZS52MS5Xb3JkaW5nIlQKB1dvcmRpbmcSDAoEdGV4dBgBIAEoCRIuCgp3cml0dGVuX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBILCgNzZXEYAyABKAMitQEKC0xpc3RSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWFmdGVyGAIgASgDQge6SAQiAigAEhcKBmJlZm9yZRgDIAEoA0IHukgEIgIoABIMCgRsYXN0GAQgASgIEhkKBWxpbWl0GAUgASgFQgq6SAcaBRjoBygAEg0KBXR5cGVkGAYgASgIEh8KBXR5cGVzGAcgAygJQhC6SA2SAQoQFCIGcgQQARhkIk8KDExpc3RSZXNwb25zZRIfCgdlbnRyaWVzGAEgAygLMg4uYXJiZS52MS5FbnRyeRIMCgR0YWlsGAIgASgDEhAKCHNlYXJjaGVkGAMgASgDIlIKC1RhaWxSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhYKBWFmdGVyGAIgASgDQge6SAQiAigAEg0KBXR5cGVkGAMgASgIIsUBCgxUYWlsUmVzcG9uc2USHwoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5SAASHwoFZGVsdGEYAiABKAsyDi5hcmJlLnYxLkRlbHRhSAASJgoJY2F1Z2h0X3VwGAMgASgLMhEuYXJiZS52MS5DYXVnaHRVcEgAEh8KBWFsaXZlGAQgASgLMg4uYXJiZS52MS5BbGl2ZUgAEiEKBnR5cGluZxgFIAEoCzIPLmFyYmUudjEuVHlwaW5nSABCBwoFZXZlbnQiFwoIQ2F1Z2h0VXASCwoDc2VxGAEgASgDIgcKBUFsaXZlIhoKBlR5cGluZxIQCghhZ2VudF9pZBgBIAEoCSJmChFXaG9BbnN3ZXJzUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIXCgR0ZXh0GAIgASgJQgm6SAZyBCiAgAQSGgoIcmVwbHlfdG8YAyABKAlCCLpIBXIDGMgBIjoKEldob0Fuc3dlcnNSZXNwb25zZRIkCglhbnN3ZXJlcnMYASADKAsyES5hcmJlLnYxLkFuc3dlcmVyIm8KCEFuc3dlcmVyEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEg4KBmFjdGlvbhgEIAEoCRIOCgZyZWFzb24YBSABKAkSEwoLZXhwbGFuYXRpb24YBiABKAkiMQoRU2hvd1R5cGluZ1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiFAoSU2hvd1R5cGluZ1Jlc3BvbnNlIjQKFFdhdGNoUHJlc2VuY2VSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAImYKFVdhdGNoUHJlc2VuY2VSZXNwb25zZRIjCgdwcmVzZW50GAEgASgLMhAuYXJiZS52MS5QcmVzZW50SAASHwoFYWxpdmUYAiABKAsyDi5hcmJlLnYxLkFsaXZlSABCBwoFZXZlbnQiHAoHUHJlc2VudBIRCglhZ2VudF9pZHMYASADKAkiZQoNU2VhcmNoUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhkKBXF1ZXJ5GAIgASgJQgq6SAdyBRABKOgHEhwKCXBhZ2Vfc2l6ZRgDIAEoBUIJukgGGgQYZCgAImoKDlNlYXJjaFJlc3BvbnNlEiAKBGhpdHMYASADKAsyEi5hcmJlLnYxLlNlYXJjaEhpdBIlCgd0aHJlYWRzGAIgAygLMhQuYXJiZS52MS5OYW1lZFRocmVhZBIPCgdwZW5kaW5nGAMgASgDIs8BCglTZWFyY2hIaXQSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEgsKA3NlcRgDIAEoAxIQCghlbnRyeV9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgGIAEoCRITCgthdXRob3JfbmFtZRgHIAEoCRIPCgdzbmlwcGV0GAggASgJEi4KCndyaXR0ZW5fYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi4KC05hbWVkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJMoIGCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjMKBEVkaXQSFC5hcmJlLnYxLkVkaXRSZXF1ZXN0GhUuYXJiZS52MS5FZGl0UmVzcG9uc2USOQoGRGVsZXRlEhYuYXJiZS52MS5EZWxldGVSZXF1ZXN0GhcuYXJiZS52MS5EZWxldGVSZXNwb25zZRJHCglMaXN0RWRpdHMSGS5hcmJlLnYxLkxpc3RFZGl0c1JlcXVlc3QaGi5hcmJlLnYxLkxpc3RFZGl0c1Jlc3BvbnNlIgOQAgESNgoFUmVhY3QSFS5hcmJlLnYxLlJlYWN0UmVxdWVzdBoWLmFyYmUudjEuUmVhY3RSZXNwb25zZRI4CgRMaXN0EhQuYXJiZS52MS5MaXN0UmVxdWVzdBoVLmFyYmUudjEuTGlzdFJlc3BvbnNlIgOQAgESPgoGU2VhcmNoEhYuYXJiZS52MS5TZWFyY2hSZXF1ZXN0GhcuYXJiZS52MS5TZWFyY2hSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwARJKCgpXaG9BbnN3ZXJzEhouYXJiZS52MS5XaG9BbnN3ZXJzUmVxdWVzdBobLmFyYmUudjEuV2hvQW5zd2Vyc1Jlc3BvbnNlIgOQAgESRQoKU2hvd1R5cGluZxIaLmFyYmUudjEuU2hvd1R5cGluZ1JlcXVlc3QaGy5hcmJlLnYxLlNob3dUeXBpbmdSZXNwb25zZRJQCg1XYXRjaFByZXNlbmNlEh0uYXJiZS52MS5XYXRjaFByZXNlbmNlUmVxdWVzdBoeLmFyYmUudjEuV2F0Y2hQcmVzZW5jZVJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
- * the entry with the same id replaces all of its deltas.
+ * Delta is a piece of an unfinished entry: text as a model writes it, or output of a running command. Deltas are not part of
+ * the log. The entry with the same id replaces all of them.
  *
  * @generated from message arbe.v1.Delta
  */
@@ -32,8 +32,8 @@ export type Delta = Message<"arbe.v1.Delta"> & {
   entryId: string;
 
   /**
-   * The number of bytes before data in everything produced so far. A gap or an overlap shows that something was missed
-   * or repeated.
+   * The number of bytes of the unfinished entry before data. A gap shows that a delta was missed, and an overlap that a part
+   * was repeated.
    *
    * @generated from field: int64 offset = 2;
    */
@@ -62,15 +62,15 @@ export type SayRequest = Message<"arbe.v1.SayRequest"> & {
   threadId: string;
 
   /**
-   * Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
+   * The id of the entry. It makes retries safe: the server writes an id only once. If it is empty, the server generates one.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * The chat in Markdown, or the command: "!make test" or "/run make test". Another word after a slash, such as "/shrug",
-   * is an invalid_argument; "//shrug" writes "/shrug". If the caller may not run commands, such as the holder of a thread
+   * A chat in Markdown, or a command: "!make test" or "/run make test". If another word follows the slash, as in "/shrug", the
+   * error is an invalid_argument; to write "/shrug", send "//shrug". If the caller may not run commands, as with a thread
    * token, the text is written as a chat.
    *
    * @generated from field: string text = 3;
@@ -85,23 +85,23 @@ export type SayRequest = Message<"arbe.v1.SayRequest"> & {
   literal: boolean;
 
   /**
-   * The id of the entry that a chat answers.
+   * The id of the entry to which a chat replies.
    *
    * @generated from field: string reply_to = 5;
    */
   replyTo: string;
 
   /**
-   * The ids of artifacts that belong to the chat: of this thread, or of the house and no thread. The text may then be
-   * empty. An id that does not exist, is of another house, or is of another thread is a not_found. A command takes none.
+   * The ids of artifacts to attach to a chat. Each must belong to this thread, or to the house and no thread; otherwise the
+   * error is a not_found. With attachments, the text may be empty. A command cannot have attachments.
    *
    * @generated from field: repeated string attachment_ids = 6;
    */
   attachmentIds: string[];
 
   /**
-   * How hard the bots think that answer a chat: "off", "low", "medium" or "high"; empty for as hard as they usually do. A text
-   * that begins with "/think LEVEL", or with mentions and that, says the same, unless literal is set.
+   * How hard the bots that answer a chat think: "off", "low", "medium" or "high". Empty means as hard as usual. The text can
+   * also say this, unless literal is set: it then begins with "/think LEVEL", or with mentions followed by "/think LEVEL".
    *
    * @generated from field: string think = 7;
    */
@@ -120,14 +120,14 @@ export const SayRequestSchema: GenMessage<SayRequest> = /*@__PURE__*/
  */
 export type SayResponse = Message<"arbe.v1.SayResponse"> & {
   /**
-   * The entry: a "chat" or a "command".
+   * The entry, whose type is "chat" or "command".
    *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
   entry?: Entry | undefined;
 
   /**
-   * For a command, the id of its result, and of the deltas with its output until then.
+   * For a command, the id of its future command_result entry, and of the deltas with its output until then.
    *
    * @generated from field: string result_id = 2;
    */
@@ -151,29 +151,29 @@ export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
   threadId: string;
 
   /**
-   * Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
+   * The id of the entry. It makes retries safe: the server writes an id only once. If it is empty, the server generates one.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * A type that people may write: "chat". It goes with payload; leave both out to send a message instead.
+   * The type of the entry: "chat", the only type that callers may append. Set type and payload, or only chat.
    *
    * @generated from field: string type = 3;
    */
   type: string;
 
   /**
-   * JSON text: for "chat" {"text": "…"}, optionally with "reply_to", the id of another entry, and "attachments", a list of
-   * {"artifact_id": "…"}; see SayRequest.attachment_ids.
+   * The payload as JSON text. For "chat" it is {"text": "…"}. It may also have "reply_to", the id of another entry, and
+   * "attachments", a list of {"artifact_id": "…"}; see SayRequest.attachment_ids.
    *
    * @generated from field: string payload = 4;
    */
   payload: string;
 
   /**
-   * The same as a message. The entry of the response is then typed, too.
+   * The payload as a message. The entry in the response is then typed, too.
    *
    * @generated from field: arbe.v1.Chat chat = 5;
    */
@@ -192,7 +192,7 @@ export const AppendRequestSchema: GenMessage<AppendRequest> = /*@__PURE__*/
  */
 export type AppendResponse = Message<"arbe.v1.AppendResponse"> & {
   /**
-   * The entry with this id.
+   * The entry that has the id: the new one or, after a retry, the first one.
    *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
@@ -216,21 +216,21 @@ export type EditRequest = Message<"arbe.v1.EditRequest"> & {
   threadId: string;
 
   /**
-   * The message; empty for the caller's last one.
+   * The id of the message. Empty means the caller's last message.
    *
    * @generated from field: string entry_id = 2;
    */
   entryId: string;
 
   /**
-   * The new text, in Markdown. It runs no command, and has at most 32 KiB.
+   * The new text in Markdown, at most 32 KiB. It never runs a command.
    *
    * @generated from field: string text = 3;
    */
   text: string;
 
   /**
-   * The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+   * The id of the new entry. It makes retries safe. If it is empty, the server generates one.
    *
    * @generated from field: string id = 4;
    */
@@ -249,7 +249,7 @@ export const EditRequestSchema: GenMessage<EditRequest> = /*@__PURE__*/
  */
 export type EditResponse = Message<"arbe.v1.EditResponse"> & {
   /**
-   * The message.
+   * The message, with its state.
    *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
@@ -273,14 +273,14 @@ export type DeleteRequest = Message<"arbe.v1.DeleteRequest"> & {
   threadId: string;
 
   /**
-   * The message; empty for the caller's last one.
+   * The id of the message. Empty means the caller's last message.
    *
    * @generated from field: string entry_id = 2;
    */
   entryId: string;
 
   /**
-   * The id of the new entry, which makes a retry harmless. If it is empty, the server generates one.
+   * The id of the new entry. It makes retries safe. If it is empty, the server generates one.
    *
    * @generated from field: string id = 3;
    */
@@ -299,7 +299,7 @@ export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
  */
 export type DeleteResponse = Message<"arbe.v1.DeleteResponse"> & {
   /**
-   * The message.
+   * The message, with its state.
    *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
@@ -328,14 +328,14 @@ export type ReactRequest = Message<"arbe.v1.ReactRequest"> & {
   entryId: string;
 
   /**
-   * A single emoji.
+   * One emoji.
    *
    * @generated from field: string emoji = 3;
    */
   emoji: string;
 
   /**
-   * Remove the reaction.
+   * Remove the reaction instead of adding it.
    *
    * @generated from field: bool remove = 4;
    */
@@ -354,7 +354,7 @@ export const ReactRequestSchema: GenMessage<ReactRequest> = /*@__PURE__*/
  */
 export type ReactResponse = Message<"arbe.v1.ReactResponse"> & {
   /**
-   * The entry.
+   * The entry, with its state.
    *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
@@ -395,7 +395,7 @@ export const ListEditsRequestSchema: GenMessage<ListEditsRequest> = /*@__PURE__*
  */
 export type ListEditsResponse = Message<"arbe.v1.ListEditsResponse"> & {
   /**
-   * The oldest first. The last one is the present text.
+   * Oldest first. The last one is the current text.
    *
    * @generated from field: repeated arbe.v1.Wording wordings = 1;
    */
@@ -410,7 +410,7 @@ export const ListEditsResponseSchema: GenMessage<ListEditsResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_entry, 12);
 
 /**
- * Wording is a text that a message has had.
+ * Wording is one version of the text of a message.
  *
  * @generated from message arbe.v1.Wording
  */
@@ -421,7 +421,7 @@ export type Wording = Message<"arbe.v1.Wording"> & {
   text: string;
 
   /**
-   * When it was written, and the position of the entry that has it.
+   * When it was written, and the position of the entry that contains it.
    *
    * @generated from field: google.protobuf.Timestamp written_at = 2;
    */
@@ -450,29 +450,29 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
   threadId: string;
 
   /**
-   * Only entries after this position.
+   * Return only entries after this position. 0 is the start of the log.
    *
    * @generated from field: int64 after = 2;
    */
   after: bigint;
 
   /**
-   * Only entries before this position; 0 means no limit. With before or last, the entries nearest to the end are
-   * returned.
+   * Return only entries before this position. 0 means no limit. If before or last is set, the call returns the last entries of
+   * the range.
    *
    * @generated from field: int64 before = 3;
    */
   before: bigint;
 
   /**
-   * Return the last entries of the range instead of the first.
+   * Return the last entries of the range instead of the first ones.
    *
    * @generated from field: bool last = 4;
    */
   last: boolean;
 
   /**
-   * At most 1000; 0 is 100.
+   * At most 1000; 0 means 100.
    *
    * @generated from field: int32 limit = 5;
    */
@@ -486,9 +486,9 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
   typed: boolean;
 
   /**
-   * Only entries of these types; "signal" also means all types that begin with "signal.". The server looks through a
-   * limited number of entries for each call, so the answer may have fewer entries than there are, or none: to go on,
-   * call it again from searched on.
+   * Return only entries of these types. A type such as "signal" also selects all types that begin with "signal.". Each call
+   * examines a limited number of entries, so the response may have fewer entries than exist, or none. To continue, call List
+   * again from searched on.
    *
    * @generated from field: repeated string types = 7;
    */
@@ -519,9 +519,9 @@ export type ListResponse = Message<"arbe.v1.ListResponse"> & {
   tail: bigint;
 
   /**
-   * With types: the position of the last entry that was looked at. It is the next call's after, or with before or last,
-   * the next call's before. The range has been searched whole when it reaches the range's end, which is the tail, or with
-   * before or last, after + 1. If the range has no entries, it is after, or with before or last, after + 1.
+   * Set if the request has types: the position of the last entry that was examined. Use it as after in the next call or, if
+   * before or last is set, as before. The whole range has been examined when searched reaches its end: the tail or, if before
+   * or last is set, after + 1. If the range is empty, searched is after or, if before or last is set, after + 1.
    *
    * @generated from field: int64 searched = 3;
    */
@@ -545,7 +545,7 @@ export type TailRequest = Message<"arbe.v1.TailRequest"> & {
   threadId: string;
 
   /**
-   * Start after this position; 0 is the start of the log.
+   * Start after this position. 0 is the start of the log.
    *
    * @generated from field: int64 after = 2;
    */
@@ -587,7 +587,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
     case: "delta";
   } | {
     /**
-     * Every entry that existed when the call began has been sent.
+     * All entries that existed when the call began have been sent.
      *
      * @generated from field: arbe.v1.CaughtUp caught_up = 3;
      */
@@ -595,7 +595,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
     case: "caughtUp";
   } | {
     /**
-     * Nothing has happened for a while, and the connection works.
+     * Nothing has happened for a while. The connection works.
      *
      * @generated from field: arbe.v1.Alive alive = 4;
      */
@@ -603,7 +603,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
     case: "alive";
   } | {
     /**
-     * Somebody is writing something.
+     * Somebody is typing.
      *
      * @generated from field: arbe.v1.Typing typing = 5;
      */
@@ -624,7 +624,7 @@ export const TailResponseSchema: GenMessage<TailResponse> = /*@__PURE__*/
  */
 export type CaughtUp = Message<"arbe.v1.CaughtUp"> & {
   /**
-   * The position reached.
+   * The position of the last of these entries.
    *
    * @generated from field: int64 seq = 1;
    */
@@ -652,8 +652,8 @@ export const AliveSchema: GenMessage<Alive> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 19);
 
 /**
- * Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
- * said something meanwhile.
+ * Typing means that an agent is typing. It is valid for about six seconds, unless it is repeated. It ends when the agent says
+ * something.
  *
  * @generated from message arbe.v1.Typing
  */
@@ -681,7 +681,7 @@ export type WhoAnswersRequest = Message<"arbe.v1.WhoAnswersRequest"> & {
   threadId: string;
 
   /**
-   * The message, as in SayRequest. A command means nothing to any bot.
+   * The text, as in SayRequest. A command concerns no bot.
    *
    * @generated from field: string text = 2;
    */
@@ -720,7 +720,7 @@ export const WhoAnswersResponseSchema: GenMessage<WhoAnswersResponse> = /*@__PUR
   messageDesc(file_arbe_v1_entry, 22);
 
 /**
- * Answerer is what a message would mean for a bot.
+ * Answerer is a bot that a message would concern.
  *
  * @generated from message arbe.v1.Answerer
  */
@@ -741,14 +741,15 @@ export type Answerer = Message<"arbe.v1.Answerer"> & {
   name: string;
 
   /**
-   * "fire": it answers. "steer": it works here already, and is told. "delay": it waits, and may answer. "skip": it does not answer.
+   * What the bot would do. "fire": it answers. "steer": it is already working in this thread, and receives the message.
+   * "delay": it waits, and may answer. "skip": it does not answer.
    *
    * @generated from field: string action = 4;
    */
   action: string;
 
   /**
-   * Why, in one word and in a sentence; see signal.dispatch.turn_started and signal.dispatch.skipped.
+   * The reason, in one word and in a sentence. The words are those of TurnStarted and Skipped.
    *
    * @generated from field: string reason = 5;
    */
@@ -829,7 +830,7 @@ export type WatchPresenceResponse = Message<"arbe.v1.WatchPresenceResponse"> & {
     case: "present";
   } | {
     /**
-     * Nothing has happened for a while, and the connection works.
+     * Nothing has happened for a while. The connection works.
      *
      * @generated from field: arbe.v1.Alive alive = 2;
      */
@@ -846,13 +847,13 @@ export const WatchPresenceResponseSchema: GenMessage<WatchPresenceResponse> = /*
   messageDesc(file_arbe_v1_entry, 27);
 
 /**
- * Present lists the agents who have a thread open.
+ * Present has the agents that have a thread open.
  *
  * @generated from message arbe.v1.Present
  */
 export type Present = Message<"arbe.v1.Present"> & {
   /**
-   * Sorted, with the caller. It is incomplete if very many are present.
+   * Sorted, including the caller. At most 100 agents are shown.
    *
    * @generated from field: repeated string agent_ids = 1;
    */
@@ -881,7 +882,7 @@ export type SearchRequest = Message<"arbe.v1.SearchRequest"> & {
   query: string;
 
   /**
-   * At most 100; 0 is 20.
+   * At most 100; 0 means 20.
    *
    * @generated from field: int32 page_size = 3;
    */
@@ -900,21 +901,21 @@ export const SearchRequestSchema: GenMessage<SearchRequest> = /*@__PURE__*/
  */
 export type SearchResponse = Message<"arbe.v1.SearchResponse"> & {
   /**
-   * The latest first.
+   * Latest first.
    *
    * @generated from field: repeated arbe.v1.SearchHit hits = 1;
    */
   hits: SearchHit[];
 
   /**
-   * The threads whose names have the words as they are written, if the query has no filter for entries: at most 5.
+   * The threads whose names contain the words exactly as written, at most 5. Set only if the query has no filter for entries.
    *
    * @generated from field: repeated arbe.v1.NamedThread threads = 2;
    */
   threads: NamedThread[];
 
   /**
-   * How many entries of the house no search finds yet: many were written a moment ago.
+   * The number of entries of the house that a search cannot find yet. It is high after many entries were written at once.
    *
    * @generated from field: int64 pending = 3;
    */
@@ -969,14 +970,14 @@ export type SearchHit = Message<"arbe.v1.SearchHit"> & {
   authorAgentId: string;
 
   /**
-   * Empty if nobody wrote it.
+   * Empty if no agent wrote it.
    *
    * @generated from field: string author_name = 7;
    */
   authorName: string;
 
   /**
-   * The part of its text around the first word that was found, on one line.
+   * The text around the first word that was found, on one line.
    *
    * @generated from field: string snippet = 8;
    */
@@ -996,7 +997,7 @@ export const SearchHitSchema: GenMessage<SearchHit> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 31);
 
 /**
- * NamedThread is a thread that a search found by its name.
+ * NamedThread is a thread with its name.
  *
  * @generated from message arbe.v1.NamedThread
  */
@@ -1022,16 +1023,16 @@ export const NamedThreadSchema: GenMessage<NamedThread> = /*@__PURE__*/
 /**
  * EntryService reads and writes the log of a thread.
  *
- * Positions (seq) start at 1, have no gaps, and follow commit order. A reader who has read up to n has therefore missed
- * nothing before n.
+ * Positions (seq) start at 1, have no gaps, and follow the order of commits. A reader who has read up to position n has
+ * therefore missed no earlier entry.
  *
  * @generated from service arbe.v1.EntryService
  */
 export const EntryService: GenService<{
   /**
-   * Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
-   * command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
-   * entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+   * Say writes a chat or a command to a thread, as a person does in the web app: "!make test" and "/run make test" run a
+   * command in the thread's sandbox, and other text is a chat. Repeating the request with the same id returns the first entry
+   * and adds nothing, so every retry is safe. If the id belongs to a different entry, the error is an already_exists.
    *
    * @generated from rpc arbe.v1.EntryService.Say
    */
@@ -1041,9 +1042,9 @@ export const EntryService: GenService<{
     output: typeof SayResponseSchema;
   },
   /**
-   * Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
-   * with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
-   * different entry is an already_exists.
+   * Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request with
+   * the same id returns the first entry and adds nothing, so every retry is safe. If the id belongs to a different entry, the
+   * error is an already_exists.
    *
    * @generated from rpc arbe.v1.EntryService.Append
    */
@@ -1053,11 +1054,14 @@ export const EntryService: GenService<{
     output: typeof AppendResponseSchema;
   },
   /**
-   * Edit changes the text of the caller's last message in a thread. The log keeps the message as it was said, and a new entry has
-   * the new text, so everybody can see that it was edited. A bot that has not answered yet reads the new text, and a bot that is
-   * answering is given it. An edit asks no other bot. People whom only the new text mentions are notified. The error is a
-   * permission_denied for a message of somebody else, and a failed_precondition for a message that is not the caller's last, that was
-   * deleted, or that was said to a coding agent (see RunService.ChangeQueue). Repeating the request with the same id changes nothing.
+   * Edit changes the text of the caller's last message in a thread. The log keeps the original message, and a new entry has the
+   * new text, so everybody can see that the message was edited. A bot that has not begun to answer reads the new text. A bot
+   * that is answering receives it. An edit wakes no other bot. People whom only the new text mentions are notified. Repeating
+   * the request with the same id changes nothing.
+   *
+   * The error is a permission_denied if somebody else wrote the message. It is a failed_precondition if the message is not the
+   * caller's last one, was deleted, or was said to a coding agent (see RunService.ChangeQueue), or if the thread is closed. It is
+   * a resource_exhausted after 50 edits of the message.
    *
    * @generated from rpc arbe.v1.EntryService.Edit
    */
@@ -1067,9 +1071,9 @@ export const EntryService: GenService<{
     output: typeof EditResponseSchema;
   },
   /**
-   * Delete deletes the caller's last message in a thread. Pages, search and models no longer show its text; the log keeps it. The
-   * error is a failed_precondition in the cases of Edit, and while a bot is answering the message: stop the bot first. Repeating the
-   * request changes nothing.
+   * Delete deletes the caller's last message in a thread. The log keeps the text, but pages, search and models no longer show
+   * it. Repeating the request changes nothing. The errors are those of Edit. The error is also a failed_precondition while a
+   * bot is answering the message: stop the bot first.
    *
    * @generated from rpc arbe.v1.EntryService.Delete
    */
@@ -1079,7 +1083,7 @@ export const EntryService: GenService<{
     output: typeof DeleteResponseSchema;
   },
   /**
-   * ListEdits returns the texts that a message has had. It returns none for a deleted message.
+   * ListEdits returns all versions of a message's text. It returns none for a deleted message.
    *
    * @generated from rpc arbe.v1.EntryService.ListEdits
    */
@@ -1089,9 +1093,10 @@ export const EntryService: GenService<{
     output: typeof ListEditsResponseSchema;
   },
   /**
-   * React adds the caller's reaction to a chat or a command, or removes it. A reaction starts no bot, notifies nobody, is not unread,
-   * and does not move the thread up in lists. A member may have 8 reactions to an entry and change them 20 times; an entry may have
-   * 20 different emoji. Repeating the request changes nothing.
+   * React adds the caller's reaction to a chat or a command, or removes it. A reaction wakes no bot, notifies nobody, does not
+   * count as unread, and does not move the thread up in lists. Repeating the request changes nothing. A member may have 8
+   * reactions to an entry, and may change them 20 times. An entry may have 20 different emoji. Beyond these limits, the error
+   * is a resource_exhausted.
    *
    * @generated from rpc arbe.v1.EntryService.React
    */
@@ -1101,7 +1106,7 @@ export const EntryService: GenService<{
     output: typeof ReactResponseSchema;
   },
   /**
-   * List returns a part of the log in order of position.
+   * List returns a part of the log, in the order of positions.
    *
    * @generated from rpc arbe.v1.EntryService.List
    */
@@ -1111,11 +1116,17 @@ export const EntryService: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Search returns the latest entries of a house that have all words of a query: messages, answers, commands and their output,
-   * usually within a second after they were written. Filters in the query narrow it: from: an author's name, handle or id, or
-   * "me"; in: a thread's name or id; type: message, answer, command or output; is:failed; after: and before: a day such as
-   * 2026-01-31. Words that begin with those of the query count, too. A search that takes longer than two seconds is a
-   * resource_exhausted.
+   * Search returns the latest entries of a house that contain all words of a query. It searches messages, answers, commands and
+   * their output. Usually it finds an entry within a second after it was written. A word of the query also matches longer words
+   * that begin with it. If a search takes longer than two seconds, the error is a resource_exhausted.
+   *
+   * The query may contain filters:
+   *
+   * from: the name, handle or id of an author, or "me"
+   * in: the name or id of a thread
+   * type: message, answer, command or output
+   * is:failed selects the output of failed commands
+   * after: and before: a day such as 2026-01-31
    *
    * @generated from rpc arbe.v1.EntryService.Search
    */
@@ -1125,9 +1136,9 @@ export const EntryService: GenService<{
     output: typeof SearchResponseSchema;
   },
   /**
-   * Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
-   * when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
-   * the last entry received.
+   * Tail replays the log after a position and then follows it. It sends every entry once, in order, without gaps. The stream
+   * ends only when the caller ends it, when the caller may no longer read the thread, when the thread is deleted, or when the
+   * server stops. To continue, call Tail again with the position of the last entry that you received.
    *
    * @generated from rpc arbe.v1.EntryService.Tail
    */
@@ -1137,8 +1148,8 @@ export const EntryService: GenService<{
     output: typeof TailResponseSchema;
   },
   /**
-   * WhoAnswers says which bots a message would mean something to if the caller said it now. It decides with what decides about
-   * messages that are said, and writes nothing.
+   * WhoAnswers returns the bots that a message would concern if the caller sent it now. It uses the same rules as for messages
+   * that are sent, and writes nothing.
    *
    * @generated from rpc arbe.v1.EntryService.WhoAnswers
    */
@@ -1148,8 +1159,8 @@ export const EntryService: GenService<{
     output: typeof WhoAnswersResponseSchema;
   },
   /**
-   * ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
-   * repeated every few seconds while the caller writes.
+   * ShowTyping tells everyone who follows the thread that the caller is typing. Nothing is stored. Repeat the call every few
+   * seconds while the caller types.
    *
    * @generated from rpc arbe.v1.EntryService.ShowTyping
    */
@@ -1159,9 +1170,9 @@ export const EntryService: GenService<{
     output: typeof ShowTypingResponseSchema;
   },
   /**
-   * WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present, first at once and then
-   * after each change, across all servers. Presence is not stored. If a server dies, the people who were connected to it are shown for up
-   * to 40 more seconds. In a direct message, only its people are shown, and only to each other.
+   * WatchPresence shows the caller as present in a thread while the stream is open. It sends who is present on all servers: once
+   * at the start, and after each change. Presence is not stored. If a server dies, the people who were connected to it are shown
+   * for up to 40 more seconds. In a direct message, only its people are shown, and only to each other.
    *
    * @generated from rpc arbe.v1.EntryService.WatchPresence
    */

@@ -53,18 +53,21 @@ export const EnvironmentSchema: GenMessage<Environment> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 0);
 
 /**
+ * EnvironmentConfig is a recipe for sandboxes.
+ *
  * @generated from message arbe.v1.EnvironmentConfig
  */
 export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
   /**
-   * The sandbox driver; empty means "local".
+   * The sandbox driver. Empty means "local".
    *
    * @generated from field: string driver = 1;
    */
   driver: string;
 
   /**
-   * The root file system in the driver's terms (an OCI image reference); empty means the driver's own base.
+   * The root file system, in a form that the driver understands, such as the reference of an OCI image. Empty means the
+   * driver's own base.
    *
    * @generated from field: string image = 2;
    */
@@ -78,7 +81,7 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
   repo: string;
 
   /**
-   * The branch, tag or commit to check out; empty means the repository's default branch.
+   * The branch, tag or commit to check out. Empty means the repository's default branch.
    *
    * @generated from field: string ref = 4;
    */
@@ -97,52 +100,52 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
   limits?: Limits | undefined;
 
   /**
-   * Secrets of the house that the setup script and each command of a sandbox receive as environment variables. They are
-   * removed from the output of these. A change applies to the next command. Only owners may add a secret that is the key
-   * of a server with models.
+   * The house's secrets that the setup script and each command receive as environment variables. Their values are removed
+   * from the output. A change applies to the next command. Only owners may add the key of a model provider or a sandbox
+   * provider.
    *
    * @generated from field: repeated arbe.v1.SecretBinding secrets = 7;
    */
   secrets: SecretBinding[];
 
   /**
-   * Which hosts of the internet a sandbox may reach. A change applies to the next command.
+   * The internet hosts that a sandbox may reach. A change applies to the next command.
    *
    * @generated from field: arbe.v1.Egress egress = 8;
    */
   egress?: Egress | undefined;
 
   /**
-   * Further git repositories that are cloned.
+   * More git repositories to clone.
    *
    * @generated from field: repeated arbe.v1.Repository repositories = 9;
    */
   repositories: Repository[];
 
   /**
-   * Credentials for repositories. Git in a sandbox uses them through the server and never gets them. Another secret for a host
-   * applies at once, a further host to new sandboxes.
+   * Credentials for repositories. Git in a sandbox uses them through the server and never gets them. If you change the secret
+   * of a host, this applies at once. If you add a host, this applies to new sandboxes.
    *
    * @generated from field: repeated arbe.v1.GitCredential git = 10;
    */
   git: GitCredential[];
 
   /**
-   * A shell script that runs each time a sandbox has started, before its next command.
+   * A shell script that runs each time a sandbox starts, before its next command.
    *
    * @generated from field: string start = 11;
    */
   start: string;
 
   /**
-   * Where commands and scripts start, below the working tree; empty means the working tree.
+   * The directory in which commands and scripts start, below the working tree. Empty means the working tree.
    *
    * @generated from field: string directory = 12;
    */
   directory: string;
 
   /**
-   * Words of the house about the environment. They mean nothing to arbe.
+   * Labels of the house's own. Arbe does not use them.
    *
    * @generated from field: map<string, string> labels = 13;
    */
@@ -170,22 +173,22 @@ export type Repository = Message<"arbe.v1.Repository"> & {
   url: string;
 
   /**
-   * The branch, tag or commit to check out; empty means the repository's default branch.
+   * The branch, tag or commit to check out. Empty means the repository's default branch.
    *
    * @generated from field: string ref = 2;
    */
   ref: string;
 
   /**
-   * How many commits of its history are cloned; 0 is all.
+   * The number of commits of the history to clone. 0 means all.
    *
    * @generated from field: int32 depth = 3;
    */
   depth: number;
 
   /**
-   * The folder below the working tree. Empty means the working tree itself for the only repository, otherwise the last part of
-   * the url.
+   * The folder below the working tree. If it is empty, the environment's only repository is cloned into the working tree
+   * itself, and one of several into a folder with the name of the last part of its url.
    *
    * @generated from field: string folder = 4;
    */
@@ -200,35 +203,35 @@ export const RepositorySchema: GenMessage<Repository> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 2);
 
 /**
- * GitCredential opens repositories at a host.
+ * GitCredential is a credential for the repositories of a host.
  *
  * @generated from message arbe.v1.GitCredential
  */
 export type GitCredential = Message<"arbe.v1.GitCredential"> & {
   /**
-   * The host, such as github.com, with a port if it is not the usual one.
+   * The host, such as github.com, with the port if it is not the default port.
    *
    * @generated from field: string host = 1;
    */
   host: string;
 
   /**
-   * The name of the house's secret with the password or token or, for a host that is reached by ssh, the private key. It may be set
-   * later.
+   * The name of the house's secret with the password or token. For a host that is reached by SSH, the secret has the private
+   * key. The secret may be set later.
    *
    * @generated from field: string secret = 2;
    */
   secret: string;
 
   /**
-   * The name that goes with it; empty means one that hosts take with a token, and "git" by ssh.
+   * The user name. Empty means a name that hosts accept with a token, or "git" for SSH.
    *
    * @generated from field: string user = 3;
    */
   user: string;
 
   /**
-   * The fingerprints (SHA256:…) of the keys that the host may show by ssh; those of github.com are known.
+   * For SSH, the fingerprints (SHA256:…) of the host's keys. Arbe knows those of github.com.
    *
    * @generated from field: repeated string host_keys = 4;
    */
@@ -243,27 +246,29 @@ export const GitCredentialSchema: GenMessage<GitCredential> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 3);
 
 /**
- * Egress says which hosts of the internet a sandbox may reach, by TCP. No mode allows addresses that are not public.
+ * Egress determines which internet hosts a sandbox may reach by TCP. No mode allows addresses that are not public.
  *
  * @generated from message arbe.v1.Egress
  */
 export type Egress = Message<"arbe.v1.Egress"> & {
   /**
-   * "none", "listed" (the hosts of sets and hosts) or "open" (all). Empty means "listed", and then, without sets, all sets.
+   * "none", "listed" (the hosts in sets and hosts) or "open" (all hosts). Empty means "listed"; if sets is empty too, all sets
+   * are allowed.
    *
    * @generated from field: string mode = 1;
    */
   mode: string;
 
   /**
-   * Sets of hosts: "npm", "go", "pypi", "crates", "debian", "github".
+   * Predefined sets of hosts: "npm", "go", "pypi", "crates", "debian" and "github".
    *
    * @generated from field: repeated string sets = 2;
    */
   sets: string[];
 
   /**
-   * Further hosts: "example.com" at the ports 80 and 443, "example.com:22" at that port, "*.example.com" for the names below.
+   * More hosts. "example.com" allows the ports 80 and 443, "example.com:22" allows port 22, and "*.example.com" allows the
+   * names below example.com.
    *
    * @generated from field: repeated string hosts = 3;
    */
@@ -278,20 +283,20 @@ export const EgressSchema: GenMessage<Egress> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 4);
 
 /**
- * SecretBinding gives commands a secret.
+ * SecretBinding gives a secret to commands.
  *
  * @generated from message arbe.v1.SecretBinding
  */
 export type SecretBinding = Message<"arbe.v1.SecretBinding"> & {
   /**
-   * The secret's name, and the environment variable's. The secret may be set later.
+   * The name of the secret and of the environment variable. The secret may be set later.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Commands also run while the house has no such secret. Otherwise they fail then, before anything starts.
+   * Whether commands run while the house has no such secret. If false, they then fail before anything starts.
    *
    * @generated from field: bool optional = 2;
    */
@@ -312,42 +317,43 @@ export const SecretBindingSchema: GenMessage<SecretBinding> = /*@__PURE__*/
  */
 export type Limits = Message<"arbe.v1.Limits"> & {
   /**
-   * MiB of memory for all processes together.
+   * Memory for all processes together, in MiB.
    *
    * @generated from field: int32 memory_mb = 1;
    */
   memoryMb: number;
 
   /**
-   * MiB of files.
+   * Disk space, in MiB.
    *
    * @generated from field: int32 disk_mb = 2;
    */
   diskMb: number;
 
   /**
-   * Processes and threads at once.
+   * Processes and threads that may exist at a time.
    *
    * @generated from field: int32 pids = 3;
    */
   pids: number;
 
   /**
-   * Cores.
+   * CPU cores.
    *
    * @generated from field: double cpus = 4;
    */
   cpus: number;
 
   /**
-   * How long one command may take; unset means ten minutes.
+   * How long one command may take. Unset means ten minutes.
    *
    * @generated from field: google.protobuf.Duration command_timeout = 5;
    */
   commandTimeout?: Duration | undefined;
 
   /**
-   * After how long without a command a sandbox is stopped, until its next one; unset means the driver's default.
+   * How long a sandbox may be without a command before it is stopped. The next command starts it. Unset means the driver's
+   * default.
    *
    * @generated from field: google.protobuf.Duration idle = 6;
    */
@@ -449,14 +455,14 @@ export type ListEnvironmentsRequest = Message<"arbe.v1.ListEnvironmentsRequest">
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -557,7 +563,7 @@ export type AllowHostsRequest = Message<"arbe.v1.AllowHostsRequest"> & {
   hosts: string[];
 
   /**
-   * The thread whose log says that the caller allowed them; empty for none.
+   * The thread whose log records that the caller allowed the hosts. Empty means none.
    *
    * @generated from field: string thread_id = 3;
    */
@@ -628,7 +634,7 @@ export type DiagnoseEnvironmentRequest = Message<"arbe.v1.DiagnoseEnvironmentReq
   id: string;
 
   /**
-   * Forget what is cached of the environment, on all machines, so that later sandboxes begin with what is built now.
+   * Delete the cached environment on all machines, so that later sandboxes begin with what this call builds.
    *
    * @generated from field: bool rebuild = 2;
    */
@@ -676,7 +682,7 @@ export const DiagnoseEnvironmentResponseSchema: GenMessage<DiagnoseEnvironmentRe
   messageDesc(file_arbe_v1_environment, 20);
 
 /**
- * EnvironmentDiagnosing says that a diagnosis goes on.
+ * EnvironmentDiagnosing means that a diagnosis is still in progress.
  *
  * @generated from message arbe.v1.EnvironmentDiagnosing
  */
@@ -697,16 +703,16 @@ export const EnvironmentDiagnosingSchema: GenMessage<EnvironmentDiagnosing> = /*
  */
 export type EnvironmentCheck = Message<"arbe.v1.EnvironmentCheck"> & {
   /**
-   * "recipe", "driver", "secrets", "image", "create", "git", "clone" (of several repositories with the folder: "clone web"),
-   * "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
+   * "recipe", "driver", "secrets", "image", "create", "git", "clone" (with the folder if there are several repositories: "clone
+   * web"), "setup", "cache", "start", "egress", "door" or "remove". There may be others later.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped": there is nothing to do, or a
-   * step before it failed.
+   * "ok", "warning" (sandboxes can be built, but something is missing), "failed", or "skipped" (there was nothing to do, or an
+   * earlier step failed).
    *
    * @generated from field: string result = 2;
    */
@@ -718,7 +724,7 @@ export type EnvironmentCheck = Message<"arbe.v1.EnvironmentCheck"> & {
   durationMs: bigint;
 
   /**
-   * What was found, and what to do about it. Each may be empty.
+   * The finding, and what to do about it. Each may be empty.
    *
    * @generated from field: string message = 4;
    */
@@ -781,7 +787,8 @@ export const EnvironmentService: GenService<{
     output: typeof ListEnvironmentsResponseSchema;
   },
   /**
-   * UpdateEnvironment changes the fields that are set. Existing sandboxes do not change, but for what they may reach.
+   * UpdateEnvironment changes the fields that are set. Existing sandboxes stay as they are, except where a field of
+   * EnvironmentConfig says otherwise.
    *
    * @generated from rpc arbe.v1.EnvironmentService.UpdateEnvironment
    */
@@ -791,7 +798,7 @@ export const EnvironmentService: GenService<{
     output: typeof UpdateEnvironmentResponseSchema;
   },
   /**
-   * AllowHosts lets the sandboxes of an environment reach further hosts. To repeat it changes nothing.
+   * AllowHosts lets the sandboxes of an environment reach more hosts. Repeating the request changes nothing.
    *
    * @generated from rpc arbe.v1.EnvironmentService.AllowHosts
    */
@@ -801,8 +808,8 @@ export const EnvironmentService: GenService<{
     output: typeof AllowHostsResponseSchema;
   },
   /**
-   * DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
-   * succeeds.
+   * DeleteEnvironment deletes an environment. No thread, sandbox or house may use it. Deleting an environment that does not
+   * exist succeeds.
    *
    * @generated from rpc arbe.v1.EnvironmentService.DeleteEnvironment
    */
@@ -812,8 +819,9 @@ export const EnvironmentService: GenService<{
     output: typeof DeleteEnvironmentResponseSchema;
   },
   /**
-   * DiagnoseEnvironment finds out whether an environment can build a sandbox now: it builds one from the beginning, checks from
-   * inside what that reaches, deletes it, and sends each step when that has ended. Cancelling it deletes the sandbox too.
+   * DiagnoseEnvironment tests whether a sandbox can be built from an environment. It builds one from the beginning, checks from
+   * the inside what the sandbox can reach, and deletes it. It sends each step when the step has ended. Cancelling the request
+   * also deletes the sandbox.
    *
    * @generated from rpc arbe.v1.EnvironmentService.DiagnoseEnvironment
    */

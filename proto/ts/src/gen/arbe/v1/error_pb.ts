@@ -13,7 +13,7 @@ export const file_arbe_v1_error: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL2Vycm9yLnByb3RvEgdhcmJlLnYxImAKCUVycm9ySW5mbxIMCgRuZXh0GAEgASgJEhEKCXJlZmVyZW5jZRgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIOCgZkb21haW4YBSABKAlCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM");
 
 /**
- * ErrorInfo is a detail of every error of a service: what programs and people need besides its code and message.
+ * ErrorInfo is a detail of every error. It has what programs and people need besides the code and the message.
  *
  * @generated from message arbe.v1.ErrorInfo
  */
@@ -26,29 +26,29 @@ export type ErrorInfo = Message<"arbe.v1.ErrorInfo"> & {
   next: string;
 
   /**
-   * Identifies this failure in the operator's log. Only internal errors have one.
+   * Identifies this failure in the operator's log. Set only for internal errors.
    *
    * @generated from field: string reference = 2;
    */
   reference: string;
 
   /**
-   * The id of the request, as in the header X-Request-Id. Every line of the log about the request has it.
+   * The id of the request, as in the header X-Request-Id. Each line of the log about the request has it.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * What went wrong, for programs: THREAD_CLOSED, or the name of the error's code if nothing more exact is known. A reason keeps
-   * its name and its meaning. docs/errors.md lists all.
+   * What went wrong, for programs: a word such as THREAD_CLOSED, or the name of the error's code if nothing more exact is
+   * known. A reason never changes its name or its meaning. docs/errors.md lists all reasons.
    *
    * @generated from field: string reason = 4;
    */
   reason: string;
 
   /**
-   * Whose reason it is: always "arbe.dev".
+   * The domain of the reason: always "arbe.dev".
    *
    * @generated from field: string domain = 5;
    */

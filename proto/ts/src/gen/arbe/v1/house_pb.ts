@@ -30,6 +30,8 @@ export const file_arbe_v1_house: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIuQBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMSCwoDYXNrGAkgAygJIj0KC0hvdXNlTGltaXRzEi4KDWhvdXNlX3VzZF9kYXkYASABKAFCF7pIFBISGQAAAAAAavhAKQAAAAAAAAAAIs4BCgpIb3VzZVVzYWdlEgsKA3VzZBgBIAEoARITCgt1c2RfdW5rbm93bhgCIAEoCBINCgVjYWxscxgDIAEoAxIRCgl1c2RfbGltaXQYBCABKAESEgoKc2hhcmVkX3VzZBgFIAEoARISCgpwZXJzb25fdXNkGAYgASgBEhgKEHBlcnNvbl91c2RfbGltaXQYByABKAESHgoWaW5zdGFsbGF0aW9uX3VzZF9saW1pdBgIIAEoARIaChJpbnN0YWxsYXRpb25fc3BlbnQYCSABKAgiZAoGTWVtYmVyEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudBIMCgRyb2xlGAIgASgJEi0KCWpvaW5lZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiLQoSQ3JlYXRlSG91c2VSZXF1ZXN0EhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZCI0ChNDcmVhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSI3Cg9HZXRIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBINCgV1c2FnZRgCIAEoCCJaChBHZXRIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRInCgp1c2VkX3RvZGF5GAIgASgLMhMuYXJiZS52MS5Ib3VzZVVzYWdlIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki8wEKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzEhsKA2FzaxgGIAEoCzIOLmFyYmUudjEuTmFtZXNCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRKBAgEEAVSDWRlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKhAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIEg0KBWluYm94GAYgASgIIpsDChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAEh8KBWluYm94GAsgASgLMg4uYXJiZS52MS5JbmJveEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcy4AcKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJNCgtMaXN0TWVtYmVycxIbLmFyYmUudjEuTGlzdE1lbWJlcnNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlTWVtYmVyEhwuYXJiZS52MS5VcGRhdGVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZRJLCgxSZW1vdmVNZW1iZXISHC5hcmJlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlEksKDENyZWF0ZUludml0ZRIcLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVzcG9uc2USTQoLTGlzdEludml0ZXMSGy5hcmJlLnYxLkxpc3RJbnZpdGVzUmVxdWVzdBocLmFyYmUudjEuTGlzdEludml0ZXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUludml0ZRIcLmFyYmUudjEuUmV2b2tlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuUmV2b2tlSW52aXRlUmVzcG9uc2USQgoJR2V0SW52aXRlEhkuYXJiZS52MS5HZXRJbnZpdGVSZXF1ZXN0GhouYXJiZS52MS5HZXRJbnZpdGVSZXNwb25zZRJLCgxBY2NlcHRJbnZpdGUSHC5hcmJlLnYxLkFjY2VwdEludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkFjY2VwdEludml0ZVJlc3BvbnNlEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_inbox, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
+ * House is a tenant.
+ *
  * @generated from message arbe.v1.House
  */
 export type House = Message<"arbe.v1.House"> & {
@@ -44,14 +46,14 @@ export type House = Message<"arbe.v1.House"> & {
   name: string;
 
   /**
-   * The environment of threads that name none; empty if the house has no default.
+   * The environment of threads without one of their own; empty if the house has no default.
    *
    * @generated from field: string default_environment_id = 3;
    */
   defaultEnvironmentId: string;
 
   /**
-   * The thread that records what happens to the house itself.
+   * The thread that records the events of the house itself.
    *
    * @generated from field: string primary_thread_id = 4;
    */
@@ -70,7 +72,7 @@ export type House = Message<"arbe.v1.House"> & {
   role: string;
 
   /**
-   * The model of bots that name none, as provider/model; empty for the installation's.
+   * The model of bots without one of their own, as provider/model; empty for the installation's default.
    *
    * @generated from field: string default_model = 7;
    */
@@ -82,7 +84,8 @@ export type House = Message<"arbe.v1.House"> & {
   limits?: HouseLimits | undefined;
 
   /**
-   * The tools that every bot of the house uses only with a person's approval. Bots can need it for more, and not for less.
+   * The tools that every bot of the house uses only with a person's approval. A bot can need approval for more tools, but not
+   * for fewer.
    *
    * @generated from field: repeated string ask = 9;
    */
@@ -97,14 +100,13 @@ export const HouseSchema: GenMessage<House> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 0);
 
 /**
- * HouseLimits are what all bots of a house together may use. A zero field means the default.
+ * HouseLimits limits all bots of a house together. A zero field means the default.
  *
  * @generated from message arbe.v1.HouseLimits
  */
 export type HouseLimits = Message<"arbe.v1.HouseLimits"> & {
   /**
-   * What they may cost in a day (UTC), in US dollars. Defaults to 50. A bot that is at work stops at its next step when
-   * this is spent.
+   * Their cost in one day (UTC), in US dollars. Defaults to 50. When it is reached, working bots stop at their next step.
    *
    * @generated from field: double house_usd_day = 1;
    */
@@ -119,50 +121,50 @@ export const HouseLimitsSchema: GenMessage<HouseLimits> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 1);
 
 /**
- * HouseUsage is what the bots of a house have used since midnight UTC.
+ * HouseUsage is the usage of the bots of a house since midnight UTC.
  *
  * @generated from message arbe.v1.HouseUsage
  */
 export type HouseUsage = Message<"arbe.v1.HouseUsage"> & {
   /**
-   * What that cost, in US dollars. Calls of models whose price is unknown count nothing.
+   * The cost, in US dollars. If the price of a model is unknown, calls with the house's own keys count nothing, and calls with
+   * keys of the installation count a price that the operator sets.
    *
    * @generated from field: double usd = 1;
    */
   usd: number;
 
   /**
-   * There were such calls.
+   * Whether there were calls of models whose price is unknown.
    *
    * @generated from field: bool usd_unknown = 2;
    */
   usdUnknown: boolean;
 
   /**
-   * How many calls of models they made.
+   * The number of model calls.
    *
    * @generated from field: int64 calls = 3;
    */
   calls: bigint;
 
   /**
-   * What it may cost: the limit of the house, or the default.
+   * The limit of usd: HouseLimits.house_usd_day, or its default.
    *
    * @generated from field: double usd_limit = 4;
    */
   usdLimit: number;
 
   /**
-   * The part of usd that was spent with keys of the installation. Models whose price is unknown count a price that the
-   * operator states.
+   * The part of usd that was spent with keys of the installation.
    *
    * @generated from field: double shared_usd = 5;
    */
   sharedUsd: number;
 
   /**
-   * The same for all houses of the person to whom this house belongs, and what that may be; 0 if there is no limit. It is
-   * the owner who joined first. Only the operator raises the limit.
+   * The same for all houses of the person to whom this house belongs, and its limit; 0 if there is no limit. A house belongs
+   * to the owner who joined it first. Only the operator can raise the limit.
    *
    * @generated from field: double person_usd = 6;
    */
@@ -174,14 +176,14 @@ export type HouseUsage = Message<"arbe.v1.HouseUsage"> & {
   personUsdLimit: number;
 
   /**
-   * What all houses may spend with keys of the installation; 0 if there is no limit.
+   * The limit for all houses together with keys of the installation, in US dollars; 0 if there is no limit.
    *
    * @generated from field: double installation_usd_limit = 8;
    */
   installationUsdLimit: number;
 
   /**
-   * That is spent. How much others spend is not shown.
+   * Whether that limit is reached. What other houses spend is not shown.
    *
    * @generated from field: bool installation_spent = 9;
    */
@@ -196,6 +198,8 @@ export const HouseUsageSchema: GenMessage<HouseUsage> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 2);
 
 /**
+ * Member is an agent as a member of a house.
+ *
  * @generated from message arbe.v1.Member
  */
 export type Member = Message<"arbe.v1.Member"> & {
@@ -268,7 +272,7 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
   id: string;
 
   /**
-   * Whether to count what its bots have used today.
+   * Also return used_today.
    *
    * @generated from field: bool usage = 2;
    */
@@ -292,7 +296,7 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
   house?: House | undefined;
 
   /**
-   * Unset unless the request asks for it.
+   * Set only if the request sets usage.
    *
    * @generated from field: arbe.v1.HouseUsage used_today = 2;
    */
@@ -311,14 +315,14 @@ export const GetHouseResponseSchema: GenMessage<GetHouseResponse> = /*@__PURE__*
  */
 export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -371,21 +375,21 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
   name?: string | undefined;
 
   /**
-   * Set it to an empty string for no default.
+   * An empty string means no default.
    *
    * @generated from field: optional string default_environment_id = 3;
    */
   defaultEnvironmentId?: string | undefined;
 
   /**
-   * Replaces all limits when set.
+   * If set, replaces all limits.
    *
    * @generated from field: arbe.v1.HouseLimits limits = 5;
    */
   limits?: HouseLimits | undefined;
 
   /**
-   * Replaces all tools that need a person's approval when set.
+   * If set, replaces all tools that need a person's approval.
    *
    * @generated from field: arbe.v1.Names ask = 6;
    */
@@ -426,14 +430,14 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -551,7 +555,7 @@ export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@_
   messageDesc(file_arbe_v1_house, 17);
 
 /**
- * Invite is a link with which one person may join a house.
+ * Invite is a link with which one person can join a house.
  *
  * @generated from message arbe.v1.Invite
  */
@@ -574,7 +578,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
   role: string;
 
   /**
-   * Whom it is for, as its owner wrote it.
+   * A note of the owner about whom it is for.
    *
    * @generated from field: string note = 4;
    */
@@ -620,21 +624,21 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
   houseId: string;
 
   /**
-   * "owner" or "member"; empty means "member".
+   * The role that the person gets: "owner" or "member". Empty means "member".
    *
    * @generated from field: string role = 2;
    */
   role: string;
 
   /**
-   * From one minute to 30 days; unset means 7 days.
+   * From one minute to 30 days. Unset means 7 days.
    *
    * @generated from field: google.protobuf.Duration expires_in = 3;
    */
   expiresIn?: Duration | undefined;
 
   /**
-   * Whom it is for: one line, which members see.
+   * A note about whom it is for: one line, which members can see.
    *
    * @generated from field: string note = 4;
    */
@@ -658,7 +662,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
   invite?: Invite | undefined;
 
   /**
-   * A path with its one-time token, to be appended to the server's address: "/join?token=…".
+   * A path with the one-time token: "/join?token=…". Append it to the server's address.
    *
    * @generated from field: string path = 2;
    */
@@ -682,14 +686,14 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -830,7 +834,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
   token: string;
 
   /**
-   * The name of the new person. Required without a credential; with one it must be empty.
+   * The name of the new person. It is required without a credential, and must be empty with one.
    *
    * @generated from field: string name = 2;
    */
@@ -863,8 +867,8 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
   agent?: Agent | undefined;
 
   /**
-   * The session of a new person. Send it as "Authorization: Bearer …"; browsers send it as a cookie. Empty if the
-   * caller had a credential.
+   * The session's token of a new person; empty if the caller has a credential. Send it as "Authorization: Bearer …". Browsers
+   * send it as a cookie.
    *
    * @generated from field: string session = 3;
    */
@@ -884,7 +888,7 @@ export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@_
   messageDesc(file_arbe_v1_house, 28);
 
 /**
- * What to watch besides the house itself.
+ * WatchHouseRequest names what to watch in addition to the house itself.
  *
  * @generated from message arbe.v1.WatchHouseRequest
  */
@@ -895,37 +899,38 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
   houseId: string;
 
   /**
-   * The rows of this many threads from the start of the order of ThreadService.ListThreads.
+   * Watch this number of threads, from the first in the order of ThreadService.ListThreads.
    *
    * @generated from field: int32 threads = 2;
    */
   threads: number;
 
   /**
-   * Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
-   * (their own, otherwise the house's default), their parents, their sources if they are forks, and their most recently
-   * active forks, at most 21, and children, at most 101. If one does not exist at the start, the error is a not_found.
+   * Watch these threads, wherever they are in that order. For each, the rows are the thread, its sandbox, the environment that
+   * applies to it (its own, otherwise the house's default), its parent, its source if it is a fork, its 21 most recently
+   * active forks, and its 101 most recently active children. If a thread does not exist at the start, the error is a
+   * not_found.
    *
    * @generated from field: repeated string thread_ids = 3;
    */
   threadIds: string[];
 
   /**
-   * Whether to watch the members of the house: the first 1,000 to join.
+   * Watch the members of the house: the 1,000 who joined first.
    *
    * @generated from field: bool members = 4;
    */
   members: boolean;
 
   /**
-   * Whether to watch the bots of the house.
+   * Watch the bots of the house.
    *
    * @generated from field: bool bots = 5;
    */
   bots: boolean;
 
   /**
-   * Whether to watch the caller's inbox, with the readings of the first hundred threads, and of those of threads and thread_ids.
+   * Watch the caller's inbox, with the readings of the first hundred threads and of the threads that are watched.
    *
    * @generated from field: bool inbox = 6;
    */
@@ -980,7 +985,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
     case: "member";
   } | {
     /**
-     * A row that was deleted or is no longer watched.
+     * A row was deleted, or is no longer watched.
      *
      * @generated from field: arbe.v1.Gone gone = 6;
      */
@@ -988,7 +993,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
     case: "gone";
   } | {
     /**
-     * Where the list of threads continues after the first ones.
+     * How to list the threads after those that are watched.
      *
      * @generated from field: arbe.v1.Rest rest = 7;
      */
@@ -1004,7 +1009,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
     case: "caughtUp";
   } | {
     /**
-     * Sent when nothing else was sent for 20 seconds.
+     * Sent when nothing else has been sent for 20 seconds.
      *
      * @generated from field: arbe.v1.Alive alive = 9;
      */
@@ -1012,7 +1017,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
     case: "alive";
   } | {
     /**
-     * Without its instructions.
+     * A bot, without its instructions.
      *
      * @generated from field: arbe.v1.Bot bot = 10;
      */
@@ -1020,7 +1025,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
     case: "bot";
   } | {
     /**
-     * The caller's.
+     * The caller's inbox.
      *
      * @generated from field: arbe.v1.Inbox inbox = 11;
      */
@@ -1050,7 +1055,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
   kind: string;
 
   /**
-   * For a member and a bot, the agent's id.
+   * The id of the row. For a member or a bot, this is the agent's id.
    *
    * @generated from field: string id = 2;
    */
@@ -1099,14 +1104,15 @@ export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 33);
 
 /**
- * HouseService manages tenants. A house owns everything in it and is the only privacy boundary between people: its
- * members see all of it, and nobody else sees that it exists.
+ * HouseService manages houses, the tenants of an installation. A house owns everything in it, and is the only privacy
+ * boundary between people: its members can see everything in it, and nobody else can see that it exists.
  *
  * @generated from service arbe.v1.HouseService
  */
 export const HouseService: GenService<{
   /**
-   * CreateHouse creates a house with its primary thread, a default environment and the bot @arbe. The caller becomes its owner.
+   * CreateHouse creates a house with a primary thread, a default environment, the bot @arbe and a bot for each of the main
+   * coding agents. The caller becomes its owner.
    *
    * @generated from rpc arbe.v1.HouseService.CreateHouse
    */
@@ -1156,8 +1162,8 @@ export const HouseService: GenService<{
     output: typeof ListMembersResponseSchema;
   },
   /**
-   * UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
-   * failed_precondition. The pending invites of an owner who becomes a member are revoked.
+   * UpdateMember changes the role of a person. Owners only. If an owner becomes a member, their pending invites are revoked.
+   * The role of the last owner cannot be changed; the error is a failed_precondition.
    *
    * @generated from rpc arbe.v1.HouseService.UpdateMember
    */
@@ -1167,10 +1173,10 @@ export const HouseService: GenService<{
     output: typeof UpdateMemberResponseSchema;
   },
   /**
-   * RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
-   * second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-   * are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
-   * removed: failed_precondition.
+   * RemoveMember removes a person or a bot from a house. Owners may remove anyone; everyone may leave. Within a second, the
+   * removed agent loses all access: its API keys for the house and its pending invites end, its open streams end, and the
+   * turns of a bot stop. Everything that the agent wrote stays. The last owner cannot be removed; the error is a
+   * failed_precondition.
    *
    * @generated from rpc arbe.v1.HouseService.RemoveMember
    */
@@ -1180,8 +1186,9 @@ export const HouseService: GenService<{
     output: typeof RemoveMemberResponseSchema;
   },
   /**
-   * CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
-   * shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+   * CreateInvite creates a link with which one person can join a house. Owners only. Only this response contains the link. A
+   * retry creates another invite. A house may have at most 100 pending invites; beyond that, the error is a
+   * resource_exhausted.
    *
    * @generated from rpc arbe.v1.HouseService.CreateInvite
    */
@@ -1201,7 +1208,7 @@ export const HouseService: GenService<{
     output: typeof ListInvitesResponseSchema;
   },
   /**
-   * RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+   * RevokeInvite revokes an invite. Owners only. Revoking an invite that has ended succeeds.
    *
    * @generated from rpc arbe.v1.HouseService.RevokeInvite
    */
@@ -1211,8 +1218,8 @@ export const HouseService: GenService<{
     output: typeof RevokeInviteResponseSchema;
   },
   /**
-   * GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
-   * answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+   * GetInvite returns what an invite offers, and does not use it up. It needs no credential. Before you accept an invite, show
+   * this offer to the person who opened the link. If the token cannot be used, the error is an unauthenticated. Its message
    * gives the reason only if the token was once valid.
    *
    * @generated from rpc arbe.v1.HouseService.GetInvite
@@ -1223,9 +1230,9 @@ export const HouseService: GenService<{
     output: typeof GetInviteResponseSchema;
   },
   /**
-   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
-   * caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
-   * already in the house, nothing changes and the invite stays valid.
+   * AcceptInvite uses an invite to join a house. An invite works once. With a credential, the caller joins; the credential must
+   * be valid for all the caller's houses. Without a credential, the call creates a person, who joins and gets a browser
+   * session. If the caller is already in the house, nothing changes and the invite stays valid.
    *
    * @generated from rpc arbe.v1.HouseService.AcceptInvite
    */
@@ -1235,11 +1242,11 @@ export const HouseService: GenService<{
     output: typeof AcceptInviteResponseSchema;
   },
   /**
-   * WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
-   * row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
-   * between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
-   * ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
-   * and forget the rows that are not sent again before caught_up.
+   * WatchHouse sends the requested rows of a house and then their changes. It sends each row once, then caught_up, and then
+   * each row that changes. It sends a gone when a row is deleted, or is no longer among those requested. No change is missed.
+   * If a row changes faster than the caller reads, only its latest state is sent. The stream ends only when the caller ends
+   * it, when the caller may no longer read the house, or when the server stops. To continue, call WatchHouse again, and forget
+   * the rows that are not sent again before caught_up.
    *
    * @generated from rpc arbe.v1.HouseService.WatchHouse
    */

@@ -16,34 +16,34 @@ export const file_arbe_v1_inbox: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL2luYm94LnByb3RvEgdhcmJlLnYxInkKBUluYm94Eg0KBXRvdGFsGAEgASgFEhwKBW5lZWRzGAIgAygLMg0uYXJiZS52MS5OZWVkEiIKCHJlYWRpbmdzGAMgAygLMhAuYXJiZS52MS5SZWFkaW5nEh8KBmRpcmVjdBgEIAMoCzIPLmFyYmUudjEuRGlyZWN0IpkBCgZEaXJlY3QSEQoJdGhyZWFkX2lkGAEgASgJEhMKC3RocmVhZF9uYW1lGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEhIKCmFnZW50X25hbWUYBCABKAkSEgoKYWdlbnRfa2luZBgFIAEoCRItCglhY3RpdmVfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIokBCgROZWVkEhEKCXRocmVhZF9pZBgBIAEoCRITCgt0aHJlYWRfbmFtZRgCIAEoCRIkCgdyZWFzb25zGAMgAygOMhMuYXJiZS52MS5OZWVkUmVhc29uEgsKA3NlcRgEIAEoAxImCgJhdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiSAoHUmVhZGluZxIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDEg4KBnVucmVhZBgDIAEoBRINCgVtdXRlZBgEIAEoCCJVCg9HZXRJbmJveFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgp0aHJlYWRfaWRzGAIgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCIxChBHZXRJbmJveFJlc3BvbnNlEh0KBWluYm94GAEgASgLMg4uYXJiZS52MS5JbmJveCJFCg9NYXJrUmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoDc2VxGAIgASgDQge6SAQiAigBIjUKEE1hcmtSZWFkUmVzcG9uc2USIQoHcmVhZGluZxgBIAEoCzIQLmFyYmUudjEuUmVhZGluZyJAChFNdXRlVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBINCgVtdXRlZBgCIAEoCCI3ChJNdXRlVGhyZWFkUmVzcG9uc2USIQoHcmVhZGluZxgBIAEoCzIQLmFyYmUudjEuUmVhZGluZyqOAQoKTmVlZFJlYXNvbhIbChdORUVEX1JFQVNPTl9VTlNQRUNJRklFRBAAEhgKFE5FRURfUkVBU09OX0FQUFJPVkFMEAESFwoTTkVFRF9SRUFTT05fTUVOVElPThACEhYKEk5FRURfUkVBU09OX0ZBSUxFRBADEhgKFE5FRURfUkVBU09OX0ZJTklTSEVEEAQy3AEKDEluYm94U2VydmljZRJECghHZXRJbmJveBIYLmFyYmUudjEuR2V0SW5ib3hSZXF1ZXN0GhkuYXJiZS52MS5HZXRJbmJveFJlc3BvbnNlIgOQAgESPwoITWFya1JlYWQSGC5hcmJlLnYxLk1hcmtSZWFkUmVxdWVzdBoZLmFyYmUudjEuTWFya1JlYWRSZXNwb25zZRJFCgpNdXRlVGhyZWFkEhouYXJiZS52MS5NdXRlVGhyZWFkUmVxdWVzdBobLmFyYmUudjEuTXV0ZVRocmVhZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Inbox is what needs a member, and how far they have read.
+ * Inbox has the threads that need a member, and how far the member has read.
  *
  * @generated from message arbe.v1.Inbox
  */
 export type Inbox = Message<"arbe.v1.Inbox"> & {
   /**
-   * How many threads need them. It is the number that pages and programs show.
+   * The number of threads that need the member. Pages and programs show this number.
    *
    * @generated from field: int32 total = 1;
    */
   total: number;
 
   /**
-   * These threads, the latest first: at most 100.
+   * These threads, latest first, at most 100.
    *
    * @generated from field: repeated arbe.v1.Need needs = 2;
    */
   needs: Need[];
 
   /**
-   * Of the threads that were asked for, and of the direct messages.
+   * How far the member has read the requested threads and the direct messages.
    *
    * @generated from field: repeated arbe.v1.Reading readings = 3;
    */
   readings: Reading[];
 
   /**
-   * Their open direct messages, the latest first: at most 20. They are listed for their people only.
+   * The member's open direct messages, latest first, at most 20. A direct message is listed only for its people.
    *
    * @generated from field: repeated arbe.v1.Direct direct = 4;
    */
@@ -58,7 +58,7 @@ export const InboxSchema: GenMessage<Inbox> = /*@__PURE__*/
   messageDesc(file_arbe_v1_inbox, 0);
 
 /**
- * Direct is a direct message: of a person to a bot, or between two people.
+ * Direct is a thread of direct messages: of a person to a bot, or between two people.
  *
  * @generated from message arbe.v1.Direct
  */
@@ -69,14 +69,14 @@ export type Direct = Message<"arbe.v1.Direct"> & {
   threadId: string;
 
   /**
-   * Its title: the first message, or the name of whom it is with until there is one.
+   * Its title: the first message or, until there is one, the name of the other agent.
    *
    * @generated from field: string thread_name = 2;
    */
   threadName: string;
 
   /**
-   * Whom it is with, and their kind: "human" or "bot". The name is empty if they left.
+   * The other agent, its name, and its kind: "human" or "bot". The name is empty if the agent has left the house.
    *
    * @generated from field: string agent_id = 3;
    */
@@ -124,14 +124,14 @@ export type Need = Message<"arbe.v1.Need"> & {
   threadName: string;
 
   /**
-   * Why, the most urgent first.
+   * Why it needs them, the most urgent reason first.
    *
    * @generated from field: repeated arbe.v1.NeedReason reasons = 3;
    */
   reasons: NeedReason[];
 
   /**
-   * Where to begin to read; 0 if that is not an entry that they have not read.
+   * The position of the entry from which they should read; 0 if the reason is not an unread entry.
    *
    * @generated from field: int64 seq = 4;
    */
@@ -171,7 +171,7 @@ export type Reading = Message<"arbe.v1.Reading"> & {
   seq: bigint;
 
   /**
-   * How many messages of others are later, at most 100. What was said before they joined counts as read.
+   * The number of later messages of others, at most 100. Messages from before the member joined count as read.
    *
    * @generated from field: int32 unread = 3;
    */
@@ -200,7 +200,7 @@ export type GetInboxRequest = Message<"arbe.v1.GetInboxRequest"> & {
   houseId: string;
 
   /**
-   * Threads whose readings to return too.
+   * Threads whose readings to return as well.
    *
    * @generated from field: repeated string thread_ids = 2;
    */
@@ -241,7 +241,7 @@ export type MarkReadRequest = Message<"arbe.v1.MarkReadRequest"> & {
   threadId: string;
 
   /**
-   * The last entry that was seen; one behind the thread's end is that end.
+   * The position of the last entry that was seen. A position past the thread's end means the end.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -337,14 +337,14 @@ export enum NeedReason {
   MENTION = 2,
 
   /**
-   * Work that they asked for has failed, and they have not seen it.
+   * Work that they requested has failed, and they have not seen that.
    *
    * @generated from enum value: NEED_REASON_FAILED = 3;
    */
   FAILED = 3,
 
   /**
-   * Work that they asked for is done, and they have not seen it.
+   * Work that they requested is done, and they have not seen that.
    *
    * @generated from enum value: NEED_REASON_FINISHED = 4;
    */
@@ -358,14 +358,14 @@ export const NeedReasonSchema: GenEnum<NeedReason> = /*@__PURE__*/
   enumDesc(file_arbe_v1_inbox, 0);
 
 /**
- * InboxService is what a member has read, and what needs them. All of it is the caller's own: a person sees the same on each
- * of their devices, and nobody else's.
+ * InboxService manages the caller's inbox: what they have read, and which threads need them. A person has the same inbox on
+ * all devices. Nobody sees the inbox of another agent.
  *
  * @generated from service arbe.v1.InboxService
  */
 export const InboxService: GenService<{
   /**
-   * GetInbox returns the threads that need the caller, the latest first.
+   * GetInbox returns the threads that need the caller, latest first, and how far the caller has read the requested threads.
    *
    * @generated from rpc arbe.v1.InboxService.GetInbox
    */
@@ -375,7 +375,7 @@ export const InboxService: GenService<{
     output: typeof GetInboxResponseSchema;
   },
   /**
-   * MarkRead says how far the caller has read a thread. It never goes back: an earlier position changes nothing.
+   * MarkRead records how far the caller has read a thread. A position before the recorded one changes nothing.
    *
    * @generated from rpc arbe.v1.InboxService.MarkRead
    */
@@ -385,7 +385,7 @@ export const InboxService: GenService<{
     output: typeof MarkReadResponseSchema;
   },
   /**
-   * MuteThread says whether a thread asks for the caller only when somebody mentions them.
+   * MuteThread mutes a thread for the caller, or unmutes it. A muted thread needs the caller only if somebody mentions them.
    *
    * @generated from rpc arbe.v1.InboxService.MuteThread
    */

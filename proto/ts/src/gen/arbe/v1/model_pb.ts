@@ -16,13 +16,13 @@ export const file_arbe_v1_model: GenFile = /*@__PURE__*/
   fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIrwBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJEg8KB2RpYWxlY3QYCiABKAkiMAoRTGlzdE1vZGVsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCKWAQoSTGlzdE1vZGVsc1Jlc3BvbnNlEikKCWVuZHBvaW50cxgBIAMoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludBIVCg1kZWZhdWx0X21vZGVsGAIgASgJEhQKDGNob3Nlbl9tb2RlbBgDIAEoCRIPCgdwcm9ibGVtGAQgASgJEhcKD2ZhbGxiYWNrX21vZGVscxgFIAMoCSJiChZTZXREZWZhdWx0TW9kZWxSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoFbW9kZWwYAiABKAlCCLpIBXIDGKwCEhIKCnNraXBfY2hlY2sYAyABKAgiVQoXU2V0RGVmYXVsdE1vZGVsUmVzcG9uc2USFQoNZGVmYXVsdF9tb2RlbBgBIAEoCRIPCgdwcm9ibGVtGAIgASgJEhIKCnVudmVyaWZpZWQYAyABKAkibgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAhISCgpza2lwX2NoZWNrGAMgASgIIlAKGVNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USDgoGbW9kZWxzGAEgAygJEg8KB3Byb2JsZW0YAiABKAkSEgoKdW52ZXJpZmllZBgDIAEoCSL2AQoXU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGEASHAoIYmFzZV91cmwYAyABKAlCCrpIB3IFEAEY0A8SHAoLc2VjcmV0X25hbWUYBCABKAlCB7pIBHICGGQSGAoDa2V5GAUgASgJQguAAQG6SAVyAxiQThI7CgdkaWFsZWN0GAYgASgJQiq6SCdyJVIAUgRjaGF0UghtZXNzYWdlc1IJcmVzcG9uc2VzUgZnZW1pbmkSEgoKc2tpcF9jaGVjaxgHIAEoCCJmChhTZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USKAoIZW5kcG9pbnQYASABKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSIAoFY2hlY2sYAiABKAsyES5hcmJlLnYxLktleUNoZWNrIlIKGkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhAIh0KG0RlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZTLHAwoMTW9kZWxTZXJ2aWNlEkoKCkxpc3RNb2RlbHMSGi5hcmJlLnYxLkxpc3RNb2RlbHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACARJUCg9TZXREZWZhdWx0TW9kZWwSHy5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlcXVlc3QaIC5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlc3BvbnNlEloKEVNldEZhbGxiYWNrTW9kZWxzEiEuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1JlcXVlc3QaIi5hcmJlLnYxLlNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USVwoQU2V0TW9kZWxFbmRwb2ludBIgLmFyYmUudjEuU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QaIS5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRJgChNEZWxldGVNb2RlbEVuZHBvaW50EiMuYXJiZS52MS5EZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBokLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_secret, file_buf_validate_validate]);
 
 /**
- * ModelEndpoint is one place that has models.
+ * ModelEndpoint is a provider or a model server that a house can use.
  *
  * @generated from message arbe.v1.ModelEndpoint
  */
 export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
   /**
-   * What model refs begin with: "anthropic", or the name that the house gave it.
+   * Its name, with which the references of its models begin: "anthropic", or the name that the house gave it.
    *
    * @generated from field: string name = 1;
    */
@@ -36,56 +36,56 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
   provider: string;
 
   /**
-   * Empty for those of the installation, because the address may be one inside the operator's network.
+   * Its address. Empty for endpoints of the installation, because their addresses may be inside the operator's network.
    *
    * @generated from field: string base_url = 3;
    */
   baseUrl: string;
 
   /**
-   * Where it was found, in words: "the house's ANTHROPIC_API_KEY", "this installation".
+   * Where it comes from, in words: "the house's ANTHROPIC_API_KEY" or "this installation".
    *
    * @generated from field: string source = 4;
    */
   source: string;
 
   /**
-   * The secret of the house with its key; empty if it is the installation's, or wants no key.
+   * The house's secret with its key; empty if the key is the installation's, or if it needs no key.
    *
    * @generated from field: string secret_name = 5;
    */
   secretName: string;
 
   /**
-   * The house added it, or has the key; otherwise it is the installation's.
+   * Whether it is the house's own: the house added it, or has the key. Otherwise it is the installation's.
    *
    * @generated from field: bool own = 6;
    */
   own: boolean;
 
   /**
-   * The ids of its models, as far as they are known: at most 2,000.
+   * The ids of its known models, at most 2,000.
    *
    * @generated from field: repeated string models = 7;
    */
   models: string[];
 
   /**
-   * The id of the model to use unless somebody chooses; empty if there is none.
+   * The id of the model to use by default; empty if there is none.
    *
    * @generated from field: string default_model = 8;
    */
   defaultModel: string;
 
   /**
-   * Why it cannot be used, and what to do about it; empty if it can, as far as is known.
+   * Why it cannot be used, and what to do about it; empty if no problem is known.
    *
    * @generated from field: string problem = 9;
    */
   problem: string;
 
   /**
-   * What it speaks: "chat", "messages", "responses" or "gemini".
+   * Its protocol: "chat", "messages", "responses" or "gemini".
    *
    * @generated from field: string dialect = 10;
    */
@@ -126,28 +126,28 @@ export type ListModelsResponse = Message<"arbe.v1.ListModelsResponse"> & {
   endpoints: ModelEndpoint[];
 
   /**
-   * The model of bots that name none, as "anthropic/claude-sonnet-4-6"; empty if there is none.
+   * The model of bots without one of their own, such as "anthropic/claude-sonnet-4-6"; empty if there is none.
    *
    * @generated from field: string default_model = 2;
    */
   defaultModel: string;
 
   /**
-   * What the house chose; empty if it follows the installation.
+   * The default that the house has set; empty if it uses the installation's default.
    *
    * @generated from field: string chosen_model = 3;
    */
   chosenModel: string;
 
   /**
-   * Why the default cannot be used, or that there is none, and what to do about it; empty if it can.
+   * Why the default cannot be used, or is missing, and what to do about it; empty if it can be used.
    *
    * @generated from field: string problem = 4;
    */
   problem: string;
 
   /**
-   * The models that bots ask, in this order, while the provider of their own does not answer.
+   * The models that bots use, in this order, while the provider of their own model does not answer.
    *
    * @generated from field: repeated string fallback_models = 5;
    */
@@ -171,14 +171,14 @@ export type SetDefaultModelRequest = Message<"arbe.v1.SetDefaultModelRequest"> &
   houseId: string;
 
   /**
-   * "provider/model"; empty to follow the installation.
+   * As "provider/model". Empty means the installation's default.
    *
    * @generated from field: string model = 2;
    */
   model: string;
 
   /**
-   * Set it although its endpoint does not list it.
+   * Accept a model that its endpoint does not list.
    *
    * @generated from field: bool skip_check = 3;
    */
@@ -197,7 +197,7 @@ export const SetDefaultModelRequestSchema: GenMessage<SetDefaultModelRequest> = 
  */
 export type SetDefaultModelResponse = Message<"arbe.v1.SetDefaultModelResponse"> & {
   /**
-   * The default then, as in ListModelsResponse.
+   * The default after this call, and its problem, as in ListModelsResponse.
    *
    * @generated from field: string default_model = 1;
    */
@@ -209,7 +209,7 @@ export type SetDefaultModelResponse = Message<"arbe.v1.SetDefaultModelResponse">
   problem: string;
 
   /**
-   * Why it is not known whether the model exists; empty if it does.
+   * Why the server could not verify that the model exists; empty if it exists.
    *
    * @generated from field: string unverified = 3;
    */
@@ -233,14 +233,14 @@ export type SetFallbackModelsRequest = Message<"arbe.v1.SetFallbackModelsRequest
   houseId: string;
 
   /**
-   * As "provider/model", the preferred one first; empty for none.
+   * As "provider/model", the preferred one first. Empty means none.
    *
    * @generated from field: repeated string models = 2;
    */
   models: string[];
 
   /**
-   * Set them although their endpoints do not list them.
+   * Accept models that their endpoints do not list.
    *
    * @generated from field: bool skip_check = 3;
    */
@@ -264,14 +264,14 @@ export type SetFallbackModelsResponse = Message<"arbe.v1.SetFallbackModelsRespon
   models: string[];
 
   /**
-   * Why one of them cannot be used now, and what to do about it; empty if all can, as far as is known.
+   * Why one of them cannot be used now, and what to do about it; empty if no problem is known.
    *
    * @generated from field: string problem = 2;
    */
   problem: string;
 
   /**
-   * Why it is not known whether one of them exists; empty if all do.
+   * Why the server could not verify that one of them exists; empty if all exist.
    *
    * @generated from field: string unverified = 3;
    */
@@ -295,46 +295,47 @@ export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest">
   houseId: string;
 
   /**
-   * Small letters, digits, "-" and "_", and not the name of a provider.
+   * Lowercase letters, digits, "-" and "_". It must not be the name of a provider.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Such as "https://models.example.com/v1".
+   * Its address, such as "https://models.example.com/v1".
    *
    * @generated from field: string base_url = 3;
    */
   baseUrl: string;
 
   /**
-   * The secret of the house with its key, which may be set later; empty if it wants none.
+   * The house's secret with its key. The secret may be set later. Empty means that the server needs no key.
    *
    * @generated from field: string secret_name = 4;
    */
   secretName: string;
 
   /**
-   * Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
-   * taken. When the server moves to another address, gets another key or is removed, that secret is deleted, unless
-   * something else uses it. A server that is set again at its address with neither a key nor a secret_name keeps it.
+   * Its key, instead of secret_name. The call stores it as a secret MODEL_NAME_KEY, where NAME is the server's name, with a
+   * number at the end if that name is taken. This secret is deleted when the server gets another address or another key, or
+   * is removed, unless something else uses the secret. A later call with the same address, and with neither a key nor a
+   * secret_name, keeps the secret.
    *
    * @generated from field: string key = 5;
    */
   key: string;
 
   /**
-   * What it speaks: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini"
-   * (Google's). If it is empty, a server that stays at its address speaks what it spoke before. Else addresses of
-   * providers, and those that end in /anthropic, are known, and any other speaks chat.
+   * Its protocol: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini" (Google's).
+   * If this is empty, a server whose address does not change keeps its protocol. Otherwise the address decides: those of
+   * providers are known, an address that ends in /anthropic means messages, and every other means chat.
    *
    * @generated from field: string dialect = 6;
    */
   dialect: string;
 
   /**
-   * Do not try it.
+   * Do not try the server and its key.
    *
    * @generated from field: bool skip_check = 7;
    */
@@ -406,16 +407,16 @@ export const DeleteModelEndpointResponseSchema: GenMessage<DeleteModelEndpointRe
   messageDesc(file_arbe_v1_model, 10);
 
 /**
- * ModelService says which language models a house can use: through its own keys, which are secrets of the house
- * (ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY), through servers that it adds, and through what
- * the installation offers. No call returns a key.
+ * ModelService manages the language models that a house can use. They come from the house's own keys, which are secrets of the
+ * house (ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY), from model servers that the house adds, and
+ * from the installation. No call returns a key.
  *
  * @generated from service arbe.v1.ModelService
  */
 export const ModelService: GenService<{
   /**
-   * ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
-   * most for endpoints that were not asked for their models in the last ten minutes.
+   * ListModels returns the endpoints that have models, the preferred one first, and the default model. It asks endpoints that
+   * were not asked in the last ten minutes, and waits at most two seconds for their lists.
    *
    * @generated from rpc arbe.v1.ModelService.ListModels
    */
@@ -425,8 +426,8 @@ export const ModelService: GenService<{
     output: typeof ListModelsResponseSchema;
   },
   /**
-   * SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
-   * invalid_argument, with names like it. Owners only.
+   * SetDefaultModel sets the model of bots without one of their own. Owners only. If the endpoint does not list the model, the
+   * error is an invalid_argument that suggests similar names.
    *
    * @generated from rpc arbe.v1.ModelService.SetDefaultModel
    */
@@ -436,10 +437,10 @@ export const ModelService: GenService<{
     output: typeof SetDefaultModelResponseSchema;
   },
   /**
-   * SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
-   * not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-   * or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
-   * Owners only.
+   * SetFallbackModels sets the models that bots of the house use while the provider of their own model does not answer. Owners
+   * only. Bots use them, in the given order, after the provider has not answered for a minute, or when it asks for a longer
+   * pause. They skip a model that the house cannot use, or whose spending limit is reached. A model that does not exist is
+   * refused, as by SetDefaultModel.
    *
    * @generated from rpc arbe.v1.ModelService.SetFallbackModels
    */
@@ -449,10 +450,10 @@ export const ModelService: GenService<{
     output: typeof SetFallbackModelsResponseSchema;
   },
   /**
-   * SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
-   * the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
-   * operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
-   * SetSecret, unless its key is to be set later.
+   * SetModelEndpoint adds a model server, or changes the one with this name. Owners only, because the server receives the
+   * house's messages and the key. The server's address must be public, because arbe's server calls it, or be allowed by the
+   * operator (ARBE_MODEL_PRIVATE_HOSTS). A house can have at most 20 model servers. The call first tries the server and its
+   * key, as SetSecret does, unless the key will be set later.
    *
    * @generated from rpc arbe.v1.ModelService.SetModelEndpoint
    */
@@ -462,8 +463,8 @@ export const ModelService: GenService<{
     output: typeof SetModelEndpointResponseSchema;
   },
   /**
-   * DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
-   * only. Removing one that does not exist succeeds.
+   * DeleteModelEndpoint removes a model server that the house added. Owners only. It also deletes the key that was set with the
+   * server, unless something else uses the key. Removing a server that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.ModelService.DeleteModelEndpoint
    */

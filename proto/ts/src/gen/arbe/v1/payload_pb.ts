@@ -21,12 +21,14 @@ export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
  */
 export type Entry = Message<"arbe.v1.Entry"> & {
   /**
+   * Its position in the log.
+   *
    * @generated from field: int64 seq = 1;
    */
   seq: bigint;
 
   /**
-   * The id that its writer gave it, unique in its stream.
+   * The id that its writer chose, unique in its stream.
    *
    * @generated from field: string id = 2;
    */
@@ -38,15 +40,15 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   streamId: string;
 
   /**
-   * Who wrote it; empty for arbe itself.
+   * The agent that wrote it; empty if arbe itself did.
    *
    * @generated from field: string author_agent_id = 4;
    */
   authorAgentId: string;
 
   /**
-   * Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
-   * and never fail on them.
+   * Its kind, such as "chat", "command" or "signal.thread.status_changed". Other kinds may come later: your program must not fail
+   * on a kind that it does not know.
    *
    * @generated from field: string type = 5;
    */
@@ -65,15 +67,16 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   ts?: Timestamp | undefined;
 
   /**
-   * Later edits, deletion and reactions, if there are any. Tail, Append and Say do not set it; a tail sends the entries that record them.
+   * Its edits, deletion and reactions; unset if there are none. Tail, Append and Say do not set it. A tail sends the entries that
+   * record these changes.
    *
    * @generated from field: arbe.v1.EntryState state = 8;
    */
   state?: EntryState | undefined;
 
   /**
-   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
-   * type and can read the payload. The JSON text is there in any case.
+   * The payload as a message of its type. It is set if the request asks for typed entries, and the server knows the type and can
+   * read the payload. The field payload is always set.
    *
    * @generated from oneof arbe.v1.Entry.typed
    */
@@ -364,7 +367,7 @@ export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
  */
 export type EntryState = Message<"arbe.v1.EntryState"> & {
   /**
-   * The present text; empty if the message was not edited, or was deleted.
+   * The current text; empty if the message was not edited, or was deleted.
    *
    * @generated from field: string text = 1;
    */
@@ -378,7 +381,7 @@ export type EntryState = Message<"arbe.v1.EntryState"> & {
   edits: number;
 
   /**
-   * The message was deleted. Do not show its payload.
+   * Whether the message was deleted. Do not show the payload of a deleted message.
    *
    * @generated from field: bool deleted = 3;
    */
@@ -392,7 +395,7 @@ export type EntryState = Message<"arbe.v1.EntryState"> & {
   changedAt?: Timestamp | undefined;
 
   /**
-   * In the order in which each emoji was first used.
+   * The reactions, in the order in which each emoji was first used.
    *
    * @generated from field: repeated arbe.v1.Reaction reactions = 5;
    */
@@ -407,7 +410,7 @@ export const EntryStateSchema: GenMessage<EntryState> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 1);
 
 /**
- * Reaction is an emoji with which members reacted to an entry.
+ * Reaction is an emoji, and the members who reacted to an entry with it.
  *
  * @generated from message arbe.v1.Reaction
  */
@@ -433,62 +436,62 @@ export const ReactionSchema: GenMessage<Reaction> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 2);
 
 /**
- * Chat is what somebody said: "chat".
+ * Chat is a message that somebody wrote: "chat".
  *
  * @generated from message arbe.v1.Chat
  */
 export type Chat = Message<"arbe.v1.Chat"> & {
   /**
-   * Markdown. It may be empty if there are attachments.
+   * The text in Markdown. It may be empty if there are attachments.
    *
    * @generated from field: string text = 1;
    */
   text: string;
 
   /**
-   * The id of the entry that it answers; empty for none.
+   * The id of the entry to which it replies; empty if it is no reply.
    *
    * @generated from field: string reply_to = 2;
    */
   replyTo: string;
 
   /**
-   * What a bot did for this answer; not set in every other chat.
+   * For a bot's answer, a summary of its turn. Unset in every other chat.
    *
    * @generated from field: arbe.v1.TurnSummary turn = 3;
    */
   turn?: TurnSummary | undefined;
 
   /**
-   * It was said with a credential that is valid for this thread alone, and wakes no bot.
+   * Whether it was written with a credential that is valid only for this thread. Such a chat wakes no bot.
    *
    * @generated from field: bool confined = 4;
    */
   confined: boolean;
 
   /**
-   * The files that belong to it, at most 10.
+   * The files that are attached to it, at most 10.
    *
    * @generated from field: repeated arbe.v1.Attachment attachments = 5;
    */
   attachments: Attachment[];
 
   /**
-   * How hard the bots think that answer it, if it says that: "off", "low", "medium" or "high".
+   * How hard the bots that answer it think: "off", "low", "medium" or "high"; empty if it does not say.
    *
    * @generated from field: string think = 6;
    */
   think: string;
 
   /**
-   * Of which run of a child thread it is the result; not set in every other chat.
+   * For the result of a run of a child thread, that run. Unset in every other chat.
    *
    * @generated from field: arbe.v1.RunSummary run = 7;
    */
   run?: RunSummary | undefined;
 
   /**
-   * The program that the author used. It is not set for a browser, a bot's turn, or an entry that was written with Append.
+   * The program that the author used. Unset for a browser, for a bot's turn, and for a chat that was written with Append.
    *
    * @generated from field: arbe.v1.Via via = 8;
    */
@@ -503,7 +506,8 @@ export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 3);
 
 /**
- * Via is the program with which something was said, if it was not a browser. It is taken from the request and proves nothing.
+ * Via is the program with which a chat or command was written, if it was not a browser. It comes from the request, so it proves
+ * nothing.
  *
  * @generated from message arbe.v1.Via
  */
@@ -516,7 +520,7 @@ export type Via = Message<"arbe.v1.Via"> & {
   client: string;
 
   /**
-   * The name of the API key at that time; empty without a key and for the command line.
+   * The name of the API key at that time; empty for the command line, and if no key was used.
    *
    * @generated from field: string key = 2;
    */
@@ -531,7 +535,7 @@ export const ViaSchema: GenMessage<Via> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 4);
 
 /**
- * RunSummary says which run a chat is the result of.
+ * RunSummary identifies the run whose result a chat is.
  *
  * @generated from message arbe.v1.RunSummary
  */
@@ -569,7 +573,7 @@ export const RunSummarySchema: GenMessage<RunSummary> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 5);
 
 /**
- * AgentSpawn says that a task was delegated to a coding agent: "agent_spawn". Its author is who asked.
+ * AgentSpawn records that its author delegated a task to a coding agent: "agent_spawn".
  *
  * @generated from message arbe.v1.AgentSpawn
  */
@@ -592,7 +596,7 @@ export type AgentSpawn = Message<"arbe.v1.AgentSpawn"> & {
   runtime: string;
 
   /**
-   * The beginning of the task; all of it is the first chat of the child.
+   * The beginning of the task. The first chat of the child has all of it.
    *
    * @generated from field: string task = 4;
    */
@@ -607,7 +611,7 @@ export const AgentSpawnSchema: GenMessage<AgentSpawn> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 6);
 
 /**
- * Heartbeat says that a run is alive: "signal.thread.heartbeat". The log has the first one of each run. Later ones are
+ * Heartbeat reports that a run is alive: "signal.thread.heartbeat". The log has the first heartbeat of each run. Later ones are
  * deltas, as JSON text.
  *
  * @generated from message arbe.v1.Heartbeat
@@ -619,7 +623,7 @@ export type Heartbeat = Message<"arbe.v1.Heartbeat"> & {
   epoch: bigint;
 
   /**
-   * What the agent does, in a word.
+   * What the agent is doing, in one word.
    *
    * @generated from field: string phase = 2;
    */
@@ -633,7 +637,7 @@ export type Heartbeat = Message<"arbe.v1.Heartbeat"> & {
   lastTool: string;
 
   /**
-   * The position of the last chat that was given to the agent; 0 if the runner does not say.
+   * The position of the last chat that the agent was given; 0 if the runner does not report it.
    *
    * @generated from field: int64 through = 4;
    */
@@ -666,21 +670,22 @@ export type RunFinished = Message<"arbe.v1.RunFinished"> & {
   outcome: string;
 
   /**
-   * Why the agent's last answer ended.
+   * Why the last answer of the agent ended.
    *
    * @generated from field: string stop_reason = 3;
    */
   stopReason: string;
 
   /**
-   * How its program ended; not set if it did not exit.
+   * The exit code of its program; unset if it did not exit.
    *
    * @generated from field: optional int32 exit_code = 4;
    */
   exitCode?: number | undefined;
 
   /**
-   * What went wrong, and when: "dispatch", "execution", "observation" or "result-collection".
+   * What went wrong, and the phase in which it did: "dispatch", "execution", "observation" or "result-collection". Both are empty
+   * if nothing did.
    *
    * @generated from field: string error = 5;
    */
@@ -692,33 +697,35 @@ export type RunFinished = Message<"arbe.v1.RunFinished"> & {
   phase: string;
 
   /**
-   * The last lines that the program printed, if it failed.
+   * The last lines that the program printed, if the run failed.
    *
    * @generated from field: string last_lines = 7;
    */
   lastLines: string;
 
   /**
-   * What the run's model calls used, as the agent counted it; not set if it did not.
+   * The usage of the run's model calls, as the agent counted it; unset if it did not count.
    *
    * @generated from field: arbe.v1.TurnUsage usage = 8;
    */
   usage?: TurnUsage | undefined;
 
   /**
-   * The last text of the agent.
+   * The last text that the agent wrote.
    *
    * @generated from field: string result = 9;
    */
   result: string;
 
   /**
+   * As in Heartbeat.
+   *
    * @generated from field: int64 through = 10;
    */
   through: bigint;
 
   /**
-   * The file of the sandbox with the changes of the working tree, and the artifact that keeps it.
+   * The file in the sandbox with the changes of the working tree, and the artifact that stores it.
    *
    * @generated from field: string patch_path = 11;
    */
@@ -745,14 +752,14 @@ export type RunFinished = Message<"arbe.v1.RunFinished"> & {
   patchSha256: string;
 
   /**
-   * The commit that it applies to.
+   * The commit to which the changes apply.
    *
    * @generated from field: string patch_base = 16;
    */
   patchBase: string;
 
   /**
-   * Why there is none, or what it lacks.
+   * Why there is no such file, or what it lacks.
    *
    * @generated from field: string patch_error = 17;
    */
@@ -767,7 +774,7 @@ export const RunFinishedSchema: GenMessage<RunFinished> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 8);
 
 /**
- * PiFailed says why a run failed, whatever its coding agent: "signal.thread.pi_failed".
+ * PiFailed records why a run of any coding agent failed: "signal.thread.pi_failed".
  *
  * @generated from message arbe.v1.PiFailed
  */
@@ -813,7 +820,7 @@ export const PiFailedSchema: GenMessage<PiFailed> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 9);
 
 /**
- * SessionOrphaned says that a run ended without a report: "signal.thread.pi_session_orphaned".
+ * SessionOrphaned records that a run ended without a report: "signal.thread.pi_session_orphaned".
  *
  * @generated from message arbe.v1.SessionOrphaned
  */
@@ -824,7 +831,7 @@ export type SessionOrphaned = Message<"arbe.v1.SessionOrphaned"> & {
   epoch: bigint;
 
   /**
-   * How that was found out.
+   * How this was found out.
    *
    * @generated from field: string reason = 2;
    */
@@ -844,7 +851,7 @@ export const SessionOrphanedSchema: GenMessage<SessionOrphaned> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 10);
 
 /**
- * CancelRequested asks a run to stop: "signal.thread.cancel_requested". Its author is who asked.
+ * CancelRequested records that its author asked a run to stop: "signal.thread.cancel_requested".
  *
  * @generated from message arbe.v1.CancelRequested
  */
@@ -863,7 +870,7 @@ export const CancelRequestedSchema: GenMessage<CancelRequested> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 11);
 
 /**
- * ChildFinished says that a run of a child thread has ended: "signal.thread.child_finished".
+ * ChildFinished records that a run of a child thread has ended: "signal.thread.child_finished".
  *
  * @generated from message arbe.v1.ChildFinished
  */
@@ -906,21 +913,22 @@ export type ChildFinished = Message<"arbe.v1.ChildFinished"> & {
   usage?: TurnUsage | undefined;
 
   /**
-   * The artifact with the changes of the child's working tree; empty if there is none.
+   * The artifact with the changes of the child's working tree; empty if there are none.
    *
    * @generated from field: string patch_artifact_id = 8;
    */
   patchArtifactId: string;
 
   /**
-   * The bot that delegated, and waits for no further child; empty if a person delegated, or others still run.
+   * The bot that this wakes: it delegated the task and waits for no other child. Empty if a person delegated the task, or if
+   * other children still run.
    *
    * @generated from field: string wakes = 9;
    */
   wakes: string;
 
   /**
-   * The entry of a person from which its turn follows.
+   * The entry of a person from which that bot's turn follows.
    *
    * @generated from field: string root = 10;
    */
@@ -935,7 +943,8 @@ export const ChildFinishedSchema: GenMessage<ChildFinished> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 12);
 
 /**
- * ChildOverdue says that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run goes on.
+ * ChildOverdue records that a bot no longer waits for the end of a task that it delegated: "signal.thread.child_overdue". The run
+ * continues.
  *
  * @generated from message arbe.v1.ChildOverdue
  */
@@ -946,7 +955,7 @@ export type ChildOverdue = Message<"arbe.v1.ChildOverdue"> & {
   childThreadId: string;
 
   /**
-   * The run, and how long it has taken so far; both are 0 if none has begun.
+   * The run, and how long it has taken so far. Both are 0 if no run has begun.
    *
    * @generated from field: int64 epoch = 2;
    */
@@ -958,7 +967,7 @@ export type ChildOverdue = Message<"arbe.v1.ChildOverdue"> & {
   runningMs: bigint;
 
   /**
-   * The coding agent, and what it does.
+   * The coding agent, and what it is doing.
    *
    * @generated from field: string runtime = 4;
    */
@@ -977,14 +986,14 @@ export type ChildOverdue = Message<"arbe.v1.ChildOverdue"> & {
   agentId: string;
 
   /**
-   * That bot, if it is asked again, because it waits for nothing else; empty otherwise.
+   * The same bot, if this wakes it, because it waits for nothing else; otherwise empty.
    *
    * @generated from field: string wakes = 7;
    */
   wakes: string;
 
   /**
-   * The entry of a person from which its turn follows.
+   * The entry of a person from which that bot's turn follows.
    *
    * @generated from field: string root = 8;
    */
@@ -999,21 +1008,20 @@ export const ChildOverdueSchema: GenMessage<ChildOverdue> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 13);
 
 /**
- * QueueEdited says that somebody changed the text of a message that waits for a coding agent: "signal.queue.edited". Its author is
- * who did.
+ * QueueEdited records that its author changed the text of a message that waits for a coding agent: "signal.queue.edited".
  *
  * @generated from message arbe.v1.QueueEdited
  */
 export type QueueEdited = Message<"arbe.v1.QueueEdited"> & {
   /**
-   * The chat.
+   * The id of the chat.
    *
    * @generated from field: string entry_id = 1;
    */
   entryId: string;
 
   /**
-   * What the agent is told instead.
+   * The text that the agent gets instead.
    *
    * @generated from field: string text = 2;
    */
@@ -1028,7 +1036,7 @@ export const QueueEditedSchema: GenMessage<QueueEdited> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 14);
 
 /**
- * QueueMoved says that somebody moved a message that waits: "signal.queue.moved". Its author is who did.
+ * QueueMoved records that its author moved a waiting message: "signal.queue.moved".
  *
  * @generated from message arbe.v1.QueueMoved
  */
@@ -1039,7 +1047,7 @@ export type QueueMoved = Message<"arbe.v1.QueueMoved"> & {
   entryId: string;
 
   /**
-   * The message that comes next after it now; empty if it is the last.
+   * The message that now follows it; empty if it is the last.
    *
    * @generated from field: string before = 2;
    */
@@ -1054,8 +1062,7 @@ export const QueueMovedSchema: GenMessage<QueueMoved> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 15);
 
 /**
- * QueueCancelled says that somebody cancelled a message that waited, which the agent is not told: "signal.queue.cancelled". Its
- * author is who did.
+ * QueueCancelled records that its author cancelled a waiting message: "signal.queue.cancelled". The agent does not get it.
  *
  * @generated from message arbe.v1.QueueCancelled
  */
@@ -1074,7 +1081,7 @@ export const QueueCancelledSchema: GenMessage<QueueCancelled> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 16);
 
 /**
- * QueueTaken says that a coding agent was given messages that waited, in this order: "signal.queue.taken".
+ * QueueTaken records that a coding agent got waiting messages, in this order: "signal.queue.taken".
  *
  * @generated from message arbe.v1.QueueTaken
  */
@@ -1111,7 +1118,7 @@ export const QueueTakenSchema: GenMessage<QueueTaken> = /*@__PURE__*/
  */
 export type ChatEdited = Message<"arbe.v1.ChatEdited"> & {
   /**
-   * The chat.
+   * The id of the chat.
    *
    * @generated from field: string entry_id = 1;
    */
@@ -1140,8 +1147,8 @@ export const ChatEditedSchema: GenMessage<ChatEdited> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 18);
 
 /**
- * ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat and its
- * edits stay in the log; do not show their texts.
+ * ChatDeleted records that the author of a message deleted it: "signal.chat.deleted". Both entries have the same author. The chat
+ * and its edits stay in the log, but do not show their texts.
  *
  * @generated from message arbe.v1.ChatDeleted
  */
@@ -1167,7 +1174,7 @@ export const ChatDeletedSchema: GenMessage<ChatDeleted> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 19);
 
 /**
- * ChatReacted records that a member added or removed a reaction: "signal.chat.reacted". Its author is that member.
+ * ChatReacted records that its author added or removed a reaction: "signal.chat.reacted".
  *
  * @generated from message arbe.v1.ChatReacted
  */
@@ -1190,7 +1197,7 @@ export type ChatReacted = Message<"arbe.v1.ChatReacted"> & {
   emoji: string;
 
   /**
-   * The reaction was removed.
+   * Whether the reaction was removed.
    *
    * @generated from field: bool removed = 4;
    */
@@ -1205,8 +1212,8 @@ export const ChatReactedSchema: GenMessage<ChatReacted> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 20);
 
 /**
- * Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
- * writes a chat gives the artifact_id; the server fills in the rest when it writes the entry.
+ * Attachment is a file that is attached to a chat. Its bytes are those of an artifact, which may be deleted later. The writer of
+ * the chat sets artifact_id. The server sets the other fields when it writes the entry.
  *
  * @generated from message arbe.v1.Attachment
  */
@@ -1224,8 +1231,8 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
   name: string;
 
   /**
-   * What the server found the bytes to be, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
-   * "image/webp"; "text/…" for UTF-8; a type such as "application/pdf" that the first bytes show; or
+   * The type that the server detected in the bytes, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
+   * "image/webp"; "text/…" for UTF-8; a type that the first bytes show, such as "application/pdf"; or
    * "application/octet-stream".
    *
    * @generated from field: string media_type = 3;
@@ -1240,7 +1247,7 @@ export type Attachment = Message<"arbe.v1.Attachment"> & {
   size: bigint;
 
   /**
-   * The size of an image in pixels; 0 if the file is no image, or is too large to be shown.
+   * The size of an image in pixels; 0 if the file is not an image, or is too large to be shown.
    *
    * @generated from field: int64 width = 5;
    */
@@ -1260,7 +1267,7 @@ export const AttachmentSchema: GenMessage<Attachment> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 21);
 
 /**
- * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
+ * Command is a command that its author requested: "command". It has either a line for the shell or an argv.
  *
  * @generated from message arbe.v1.Command
  */
@@ -1276,47 +1283,49 @@ export type Command = Message<"arbe.v1.Command"> & {
   argv: string[];
 
   /**
-   * The sandbox that the thread was on when it was requested.
+   * The thread's sandbox when the command was requested; empty if there was none.
    *
    * @generated from field: string sandbox_id = 3;
    */
   sandboxId: string;
 
   /**
-   * Its time limit; 0 is the default.
+   * Its time limit; 0 means the environment's limit.
    *
    * @generated from field: int64 timeout_ms = 4;
    */
   timeoutMs: bigint;
 
   /**
+   * The requested environment; empty means the thread's, otherwise the house's default.
+   *
    * @generated from field: string environment_id = 5;
    */
   environmentId: string;
 
   /**
-   * Its stdout and stderr are separate, so their relative order is not kept.
+   * Whether its standard output and error are separate. If so, their relative order is lost.
    *
    * @generated from field: bool separate = 6;
    */
   separate: boolean;
 
   /**
-   * It reads an input that its caller sends.
+   * Whether it reads an input that its caller sends.
    *
    * @generated from field: bool input = 7;
    */
   input: boolean;
 
   /**
-   * Its terminal; unset when it has none.
+   * Its terminal; unset if it has none.
    *
    * @generated from field: arbe.v1.CommandTerminal terminal = 8;
    */
   terminal?: CommandTerminal | undefined;
 
   /**
-   * Where it starts, and the environment variables that it gets besides those of its environment.
+   * The directory in which it starts, and its environment variables in addition to those of its environment.
    *
    * @generated from field: string directory = 9;
    */
@@ -1328,7 +1337,7 @@ export type Command = Message<"arbe.v1.Command"> & {
   env: { [key: string]: string };
 
   /**
-   * The artifact with the changes of a run that it uses, which arbe puts into the sandbox first; empty for none.
+   * The artifact with the changes of a run that the command uses. Arbe puts it into the sandbox first. Empty means none.
    *
    * @generated from field: string changes = 11;
    */
@@ -1350,7 +1359,7 @@ export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 22);
 
 /**
- * CommandTerminal is the terminal of a command, as it was when it was requested.
+ * CommandTerminal is the terminal of a command, as requested. See Terminal.
  *
  * @generated from message arbe.v1.CommandTerminal
  */
@@ -1384,7 +1393,7 @@ export const CommandTerminalSchema: GenMessage<CommandTerminal> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 23);
 
 /**
- * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
+ * CommandWaiting records that a command waits: "signal.dispatch.command_waiting".
  *
  * @generated from message arbe.v1.CommandWaiting
  */
@@ -1402,7 +1411,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
   for: string;
 
   /**
-   * The limit it waits on: how many commands may run at once.
+   * The number of commands that may run there at once; 0 if it waits for a server or a machine.
    *
    * @generated from field: int32 limit = 3;
    */
@@ -1417,7 +1426,7 @@ export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 24);
 
 /**
- * CommandResult is how a command ended: "command_result".
+ * CommandResult is the result of a command: "command_result".
  *
  * @generated from message arbe.v1.CommandResult
  */
@@ -1428,47 +1437,50 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
   commandId: string;
 
   /**
-   * The sandbox that it ran on; empty when it did not run.
+   * The sandbox in which it ran, or may have run; empty if it never ran.
    *
    * @generated from field: string sandbox_id = 2;
    */
   sandboxId: string;
 
   /**
-   * -1 when it was ended, or did not run.
+   * The command's own exit code; 124 if it exceeded its time limit, 128+n if signal n ended it, and -1 if it never ran or if its
+   * end is unknown.
    *
    * @generated from field: int32 exit_code = 3;
    */
   exitCode: number;
 
   /**
-   * Its output, or the first part of it when it is truncated.
+   * Its output as UTF-8. If it is truncated, this is the beginning.
    *
    * @generated from field: string output = 4;
    */
   output: string;
 
   /**
-   * The last part of an output that is truncated.
+   * The end of a truncated output.
    *
    * @generated from field: string output_tail = 5;
    */
   outputTail: string;
 
   /**
-   * How many bytes it wrote.
+   * The size of the whole output, in bytes of UTF-8 text.
    *
    * @generated from field: int64 output_bytes = 6;
    */
   outputBytes: bigint;
 
   /**
+   * Whether a part between output and output_tail is missing.
+   *
    * @generated from field: bool truncated = 7;
    */
   truncated: boolean;
 
   /**
-   * The artifact that holds an output that is truncated, whole or as far as it was kept.
+   * The artifact with the original bytes of a truncated output, and its size; empty if it could not be stored.
    *
    * @generated from field: string artifact_id = 8;
    */
@@ -1480,58 +1492,70 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
   artifactBytes: bigint;
 
   /**
+   * Whether the artifact has only the beginning of the output.
+   *
    * @generated from field: bool artifact_part = 10;
    */
   artifactPart: boolean;
 
   /**
+   * If standard output and error are separate, the number of bytes that the command printed.
+   *
    * @generated from field: int64 raw_bytes = 11;
    */
   rawBytes: bigint;
 
   /**
+   * How long the command ran.
+   *
    * @generated from field: int64 duration_ms = 12;
    */
   durationMs: bigint;
 
   /**
+   * Whether it was ended because it exceeded its time limit.
+   *
    * @generated from field: bool timed_out = 13;
    */
   timedOut: boolean;
 
   /**
+   * Whether it was ended because somebody cancelled it.
+   *
    * @generated from field: bool cancelled = 14;
    */
   cancelled: boolean;
 
   /**
+   * Whether it was ended because its sandbox ran out of memory.
+   *
    * @generated from field: bool out_of_memory = 15;
    */
   outOfMemory: boolean;
 
   /**
-   * Why it did not run to its end, for people; empty when it did.
+   * Why it did not run to its end, for people; empty if it did.
    *
    * @generated from field: string error = 16;
    */
   error: string;
 
   /**
-   * The agent that cancelled it; empty when nobody did.
+   * The agent that cancelled it; empty if nobody did.
    *
    * @generated from field: string cancelled_by = 17;
    */
   cancelledBy: string;
 
   /**
-   * The strongest signal that it was sent then; empty when it had not begun, or the sandbox does not report it.
+   * The strongest signal that was sent to cancel it; empty if it had not begun, or if the sandbox does not report the signal.
    *
    * @generated from field: string signal = 18;
    */
   signal: string;
 
   /**
-   * The output went to a terminal, so it has control sequences.
+   * Whether the output went to a terminal, and so contains control sequences.
    *
    * @generated from field: bool terminal = 19;
    */
@@ -1546,7 +1570,7 @@ export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 25);
 
 /**
- * SandboxResumed says that a thread continues in another sandbox, and what became of its files: "sandbox_resumed".
+ * SandboxResumed records that a thread continues in another sandbox, and which of its files came back: "sandbox_resumed".
  *
  * @generated from message arbe.v1.SandboxResumed
  */
@@ -1562,20 +1586,22 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
   previousSandboxId: string;
 
   /**
-   * The thread left the previous sandbox, which may still exist. Otherwise that one was gone.
+   * Whether the thread left the previous sandbox, which may still exist. Otherwise the previous sandbox was gone.
    *
    * @generated from field: bool left = 3;
    */
   left: boolean;
 
   /**
-   * When the files were saved, in milliseconds since 1970.
+   * When the files were saved, in milliseconds since 1970; 0 if they never were.
    *
    * @generated from field: int64 saved_ms = 4;
    */
   savedMs: bigint;
 
   /**
+   * The parts of the working tree.
+   *
    * @generated from field: repeated arbe.v1.TreePart tree = 5;
    */
   tree: TreePart[];
@@ -1595,7 +1621,7 @@ export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
  */
 export type TreePart = Message<"arbe.v1.TreePart"> & {
   /**
-   * Where it is, below the working tree; "." is the tree itself.
+   * Its path in the working tree. "." is the tree itself.
    *
    * @generated from field: string folder = 1;
    */
@@ -1609,28 +1635,28 @@ export type TreePart = Message<"arbe.v1.TreePart"> & {
   commit: string;
 
   /**
-   * How many files came back that differ from the commit, or of other files, how many.
+   * The number of restored files: those that differ from the commit or, for other files, all.
    *
    * @generated from field: int32 files = 3;
    */
   files: number;
 
   /**
-   * How many commits that the old sandbox alone had came back as changes without a commit.
+   * The number of commits that only the old sandbox had. Their changes came back uncommitted.
    *
    * @generated from field: int32 commits = 4;
    */
   commits: number;
 
   /**
-   * The artifact with what was saved; empty if nothing differed.
+   * The artifact with the saved files; empty if nothing differed.
    *
    * @generated from field: string artifact_id = 5;
    */
   artifactId: string;
 
   /**
-   * What was not saved of it, and why it did not come back; empty if it did.
+   * What was not saved of it; empty if everything was. And why it did not come back; empty if it did.
    *
    * @generated from field: string missing = 6;
    */
@@ -1650,7 +1676,7 @@ export const TreePartSchema: GenMessage<TreePart> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 27);
 
 /**
- * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
+ * EnvironmentPrepared records how a sandbox was set up: "signal.environment.prepared".
  *
  * @generated from message arbe.v1.EnvironmentPrepared
  */
@@ -1674,7 +1700,7 @@ export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__P
   messageDesc(file_arbe_v1_payload, 28);
 
 /**
- * PreparationStep is one step of setting a sandbox up.
+ * PreparationStep is one step of setting up a sandbox.
  *
  * @generated from message arbe.v1.PreparationStep
  */
@@ -1708,7 +1734,7 @@ export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 29);
 
 /**
- * HostRefused says that a command wanted to reach a host that the environment of its sandbox does not allow:
+ * HostRefused records that a command tried to reach a host that the environment of its sandbox does not allow:
  * "signal.sandbox.host_refused".
  *
  * @generated from message arbe.v1.HostRefused
@@ -1737,14 +1763,14 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
   host: string;
 
   /**
-   * The name of the process; empty if it is not known.
+   * The name of the process; empty if it is unknown.
    *
    * @generated from field: string program = 5;
    */
   program: string;
 
   /**
-   * The environment allows the host, but it has no public address.
+   * Whether the host was refused only because it has no public address. The environment allows it.
    *
    * @generated from field: bool private = 6;
    */
@@ -1759,7 +1785,7 @@ export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 30);
 
 /**
- * HostAllowed says that its author lets the sandboxes of an environment reach a host: "signal.environment.host_allowed".
+ * HostAllowed records that its author allowed a host for the sandboxes of an environment: "signal.environment.host_allowed".
  *
  * @generated from message arbe.v1.HostAllowed
  */
@@ -1783,7 +1809,7 @@ export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 31);
 
 /**
- * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
+ * StatusChanged records that a thread's status changed: "signal.thread.status_changed".
  *
  * @generated from message arbe.v1.StatusChanged
  */
@@ -1804,7 +1830,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
   reason: string;
 
   /**
-   * The run that begins or ends with it; 0 if none does.
+   * The run that begins or ends with this change; 0 if none does.
    *
    * @generated from field: int64 epoch = 4;
    */
@@ -1819,7 +1845,7 @@ export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 32);
 
 /**
- * Forked says where a thread was forked from: "signal.thread.forked".
+ * Forked records from where a thread was forked: "signal.thread.forked".
  *
  * @generated from message arbe.v1.Forked
  */
@@ -1830,7 +1856,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
   threadId: string;
 
   /**
-   * The last position that both have in common.
+   * The last position that both threads share.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -1845,7 +1871,7 @@ export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 33);
 
 /**
- * HouseCreated says that a house was created: "signal.house.created".
+ * HouseCreated records that a house was created: "signal.house.created".
  *
  * @generated from message arbe.v1.HouseCreated
  */
@@ -1869,7 +1895,7 @@ export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 34);
 
 /**
- * Invited says that an owner created an invite: "signal.house.invited".
+ * Invited records that an owner created an invite: "signal.house.invited".
  *
  * @generated from message arbe.v1.Invited
  */
@@ -1880,7 +1906,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
   inviteId: string;
 
   /**
-   * The role of the person who accepts it: "owner" or "member".
+   * The role that the person who accepts it gets: "owner" or "member".
    *
    * @generated from field: string role = 2;
    */
@@ -1907,7 +1933,7 @@ export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 35);
 
 /**
- * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
+ * InviteRevoked records that an owner revoked an invite before it was used: "signal.house.invite_revoked".
  *
  * @generated from message arbe.v1.InviteRevoked
  */
@@ -1941,7 +1967,7 @@ export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 36);
 
 /**
- * MemberJoined says that a person joined a house: "signal.house.member_joined".
+ * MemberJoined records that a person joined a house: "signal.house.member_joined".
  *
  * @generated from message arbe.v1.MemberJoined
  */
@@ -1982,7 +2008,7 @@ export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 37);
 
 /**
- * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
+ * MemberRemoved records that a person or a bot left a house or was removed: "signal.house.member_removed".
  *
  * @generated from message arbe.v1.MemberRemoved
  */
@@ -1998,7 +2024,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
   name: string;
 
   /**
-   * The name of the owner who removed them; empty when they left.
+   * The name of the owner who removed them; empty if they left.
    *
    * @generated from field: string by = 3;
    */
@@ -2013,7 +2039,7 @@ export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 38);
 
 /**
- * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
+ * RoleChanged records that the role of a person in a house changed: "signal.house.role_changed".
  *
  * @generated from message arbe.v1.RoleChanged
  */
@@ -2054,7 +2080,7 @@ export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 39);
 
 /**
- * TurnSummary is what a bot's turn did and used.
+ * TurnSummary summarizes a bot's turn and its usage. In a chat that a bot says with a tool, it has only the turn_id.
  *
  * @generated from message arbe.v1.TurnSummary
  */
@@ -2065,7 +2091,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
   turnId: string;
 
   /**
-   * The ids of the entries that it answers.
+   * The ids of the entries that the turn answers.
    *
    * @generated from field: repeated string answers = 2;
    */
@@ -2079,7 +2105,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
   model: string;
 
   /**
-   * The number of model calls, and of the commands that it ran.
+   * The numbers of model calls and of commands that it ran.
    *
    * @generated from field: int32 steps = 4;
    */
@@ -2101,14 +2127,14 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
   durationMs: bigint;
 
   /**
-   * The answer is incomplete, because the model reached its limit of tokens.
+   * Whether the answer is incomplete because the model reached its token limit.
    *
    * @generated from field: bool cut = 8;
    */
   cut: boolean;
 
   /**
-   * What the model thought before it wrote the answer, as it showed that. The steps before have theirs.
+   * The model's visible thinking before the answer. Earlier steps have their own.
    *
    * @generated from field: string thinking = 9;
    */
@@ -2123,13 +2149,13 @@ export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 40);
 
 /**
- * TurnUsage is what the model calls of a turn used.
+ * TurnUsage is the usage of the model calls of a turn or a run.
  *
  * @generated from message arbe.v1.TurnUsage
  */
 export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
   /**
-   * Tokens that were read without a cache, were written, were read from a cache, and were put into one.
+   * Tokens: input without a cache, output, input from a cache, and input that was written to a cache.
    *
    * @generated from field: int64 input = 1;
    */
@@ -2151,14 +2177,14 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
   cacheWrite: bigint;
 
   /**
-   * Millionths of a US dollar.
+   * The cost, in millionths of a US dollar.
    *
    * @generated from field: int64 cost_micros = 5;
    */
   costMicros: bigint;
 
   /**
-   * The cost leaves out calls of a model whose price is not known.
+   * Whether the cost leaves out calls of a model whose price is unknown.
    *
    * @generated from field: bool cost_unknown = 6;
    */
@@ -2173,7 +2199,7 @@ export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 41);
 
 /**
- * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
+ * TurnStarted records that a bot began a turn, and why: "signal.dispatch.turn_started".
  *
  * @generated from message arbe.v1.TurnStarted
  */
@@ -2198,14 +2224,15 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
   entryId: string;
 
   /**
-   * "mention", "always", "ambient" or "retry".
+   * Why, in one word: "mention", "reply", "answering" (the bot answers in this thread without being mentioned), "always",
+   * "ambient", "child" (a task that it delegated has ended or is overdue), "retry" or another word.
    *
    * @generated from field: string reason = 4;
    */
   reason: string;
 
   /**
-   * The activation policy that matched.
+   * The activation policy that matched; may be empty.
    *
    * @generated from field: string policy_id = 5;
    */
@@ -2220,7 +2247,8 @@ export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 42);
 
 /**
- * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
+ * TurnSteered records that an entry was passed to a bot's active turn instead of beginning another one:
+ * "signal.dispatch.turn_steered".
  *
  * @generated from message arbe.v1.TurnSteered
  */
@@ -2241,6 +2269,8 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
   entryId: string;
 
   /**
+   * As in TurnStarted.
+   *
    * @generated from field: string reason = 4;
    */
   reason: string;
@@ -2254,7 +2284,7 @@ export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 43);
 
 /**
- * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
+ * TurnWaiting records that a turn waits for its model's provider, and when it tries again: "signal.dispatch.turn_waiting".
  *
  * @generated from message arbe.v1.TurnWaiting
  */
@@ -2270,7 +2300,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
   agentId: string;
 
   /**
-   * The kind of the error, in one word, and why it waits in a few words, for people: "overloaded".
+   * The kind of the error in one word, and the cause in a few words for people: "overloaded".
    *
    * @generated from field: string reason = 3;
    */
@@ -2282,21 +2312,21 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
   message: string;
 
   /**
-   * How long after the entry the model is asked again.
+   * The time from the entry to the next try.
    *
    * @generated from field: int64 delay_ms = 5;
    */
   delayMs: bigint;
 
   /**
-   * For whom it waits: "Anthropic".
+   * The name of the provider for people: "Anthropic".
    *
    * @generated from field: string provider = 6;
    */
   provider: string;
 
   /**
-   * How often the model was asked in vain since the wait began.
+   * The number of failed tries since the wait began.
    *
    * @generated from field: int32 tries = 7;
    */
@@ -2311,8 +2341,8 @@ export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 44);
 
 /**
- * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
- * What the bot writes from there on is that model's: "signal.dispatch.turn_fell_back".
+ * TurnFellBack records that a turn uses a fallback model of its house, because the provider of its bot's model does not answer:
+ * "signal.dispatch.turn_fell_back". From then on, that model writes for the bot.
  *
  * @generated from message arbe.v1.TurnFellBack
  */
@@ -2328,7 +2358,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
   agentId: string;
 
   /**
-   * The model that did not answer, and the one that is asked now, as provider/model.
+   * The model that did not answer, and the model that is used instead, as provider/model.
    *
    * @generated from field: string model = 3;
    */
@@ -2340,7 +2370,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
   fallback: string;
 
   /**
-   * The kind of the error, in one word, and why in a few words, for people.
+   * The kind of the error in one word, and the cause in a few words for people.
    *
    * @generated from field: string reason = 5;
    */
@@ -2360,7 +2390,7 @@ export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 45);
 
 /**
- * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
+ * LimitNear records that a turn has used most of one of its limits: "signal.dispatch.limit_near".
  *
  * @generated from message arbe.v1.LimitNear
  */
@@ -2383,11 +2413,15 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
   limit: string;
 
   /**
+   * How much of it is used, in the unit that its name ends in.
+   *
    * @generated from field: double used = 4;
    */
   used: number;
 
   /**
+   * The limit, in the same unit.
+   *
    * @generated from field: double max = 5;
    */
   max: number;
@@ -2401,7 +2435,7 @@ export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 46);
 
 /**
- * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
+ * TurnEnded records that a turn ended without an answer: "signal.dispatch.turn_ended". An answered turn ends with its chat.
  *
  * @generated from message arbe.v1.TurnEnded
  */
@@ -2422,21 +2456,21 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
   entryId: string;
 
   /**
-   * "failed", "stopped", "limited" or "silent".
+   * "failed", "stopped" (somebody stopped it), "limited" (it reached a limit) or "silent" (the model ended without an answer).
    *
    * @generated from field: string outcome = 4;
    */
   outcome: string;
 
   /**
-   * The kind of the error, or the limit, in one word.
+   * The kind of the error or the name of the limit, in one word.
    *
    * @generated from field: string reason = 5;
    */
   reason: string;
 
   /**
-   * What happened and what to do now, for people.
+   * What happened, and what to do now, for people.
    *
    * @generated from field: string message = 6;
    */
@@ -2468,14 +2502,14 @@ export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 47);
 
 /**
- * PermissionAsked says that a bot's turn, or a coding agent's run, waits until a person says whether a tool call may run, or answers
- * its question: "signal.permission.asked".
+ * PermissionAsked records that a bot's turn or a coding agent's run waits for a person, who decides whether a tool call may run
+ * or answers a question: "signal.permission.asked".
  *
  * @generated from message arbe.v1.PermissionAsked
  */
 export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
   /**
-   * For ApprovalService.
+   * The id of the approval; see ApprovalService.
    *
    * @generated from field: string approval_id = 1;
    */
@@ -2494,14 +2528,14 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
   agentId: string;
 
   /**
-   * The id of the entry that will be the result of the call.
+   * The id of the future entry with the result of the call.
    *
    * @generated from field: string call_id = 4;
    */
   callId: string;
 
   /**
-   * What runs if the answer is yes.
+   * The tool and its arguments. If the request is approved, exactly this call runs.
    *
    * @generated from field: string tool = 5;
    */
@@ -2513,21 +2547,21 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
   arguments?: Value | undefined;
 
   /**
-   * Until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+   * The time until which it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
    *
    * @generated from field: int64 expires_ms = 7;
    */
   expiresMs: bigint;
 
   /**
-   * The run that asks, if no turn does.
+   * The run that asks; 0 if a turn asks.
    *
    * @generated from field: int64 epoch = 8;
    */
   epoch: bigint;
 
   /**
-   * The call is a question, whose answer is the words to a yes.
+   * Whether the call is a question. Its answer is the text that comes with an approval.
    *
    * @generated from field: bool question = 9;
    */
@@ -2542,7 +2576,8 @@ export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 48);
 
 /**
- * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
+ * PermissionAnswered records the end of a PermissionAsked: "signal.permission.answered". If a person answered, they are the
+ * author.
  *
  * @generated from message arbe.v1.PermissionAnswered
  */
@@ -2572,21 +2607,21 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
   outcome: string;
 
   /**
-   * The person; empty if nobody answered.
+   * The person who answered; empty if nobody did.
    *
    * @generated from field: string answered_by = 5;
    */
   answeredBy: string;
 
   /**
-   * What they said to it.
+   * The comment with which the person answered.
    *
    * @generated from field: string reason = 6;
    */
   reason: string;
 
   /**
-   * The run that asked, if no turn did.
+   * The run that asked; 0 if a turn asked.
    *
    * @generated from field: int64 epoch = 7;
    */
@@ -2601,7 +2636,7 @@ export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PUR
   messageDesc(file_arbe_v1_payload, 49);
 
 /**
- * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
+ * Skipped records that a bot did not answer an entry, although people may expect an answer: "signal.dispatch.skipped".
  *
  * @generated from message arbe.v1.Skipped
  */
@@ -2617,7 +2652,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
   entryId: string;
 
   /**
-   * One word, and the same as a sentence for people.
+   * Why, in one word and in a sentence for people.
    *
    * @generated from field: string reason = 3;
    */
@@ -2642,8 +2677,8 @@ export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 50);
 
 /**
- * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
- * names of its fields in lowerCamelCase.
+ * PiAssistant is one step of a bot or a coding agent, in the format of pi's sessions: "pi.assistant". In JSON, the names of its
+ * fields are in lowerCamelCase.
  *
  * @generated from message arbe.v1.PiAssistant
  */
@@ -2777,7 +2812,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
   durationMs: bigint;
 
   /**
-   * Not set if the tool has none.
+   * Unset if the tool has none.
    *
    * @generated from field: arbe.v1.PiDetails details = 10;
    */
@@ -2792,13 +2827,13 @@ export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 52);
 
 /**
- * PiDetails is what a result has besides the text that the model reads.
+ * PiDetails has what a result contains in addition to the text that the model reads.
  *
  * @generated from message arbe.v1.PiDetails
  */
 export type PiDetails = Message<"arbe.v1.PiDetails"> & {
   /**
-   * The file that the tool wrote, and its change as a unified diff. A long diff is cut, and the artifact has it whole.
+   * The file that the tool wrote, and the change as a unified diff. A long diff is cut; the artifact has the whole diff.
    *
    * @generated from field: string path = 1;
    */
@@ -2832,8 +2867,8 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
   instructions: string;
 
   /**
-   * How long the text of the result is, of which the content has only a part; 0 if that has all of it. The artifact then has it whole,
-   * unless it could not be kept.
+   * If the content has only a part of the result's text, the length of the whole text in bytes; otherwise 0. The artifact has the
+   * whole text, unless it could not be stored.
    *
    * @generated from field: int64 whole_bytes = 7;
    */
@@ -2848,7 +2883,7 @@ export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 53);
 
 /**
- * PiBlock is one part of a message. Its type says which fields it has.
+ * PiBlock is one part of a message. Its type determines which fields are set.
  *
  * @generated from message arbe.v1.PiBlock
  */
@@ -2886,7 +2921,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
   redacted: boolean;
 
   /**
-   * The id, tool and arguments of a call.
+   * The id, the tool and the arguments of a call.
    *
    * @generated from field: string id = 7;
    */
@@ -2908,7 +2943,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
   thoughtSignature: string;
 
   /**
-   * An image in base64, or with empty data the artifact that has it, and the size in pixels in which models see it.
+   * An image in base64 or, if data is empty, the artifact that has it; and the size in pixels in which models see it.
    *
    * @generated from field: string data = 11;
    */
@@ -2974,7 +3009,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
   totalTokens: bigint;
 
   /**
-   * Not set if the price is not known.
+   * Unset if the price is unknown.
    *
    * @generated from field: arbe.v1.PiCost cost = 6;
    */
@@ -2989,7 +3024,7 @@ export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 55);
 
 /**
- * PiCost is what tokens cost, in US dollars.
+ * PiCost is the cost of tokens, in US dollars.
  *
  * @generated from message arbe.v1.PiCost
  */
@@ -3054,7 +3089,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
   summary: string;
 
   /**
-   * The first entry that the summary does not cover.
+   * The position of the first entry that the summary does not cover.
    *
    * @generated from field: int64 first_kept_seq = 4;
    */
@@ -3074,7 +3109,7 @@ export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 57);
 
 /**
- * BotCreated says that a bot was created: "signal.house.bot_created".
+ * BotCreated records that a bot was created: "signal.house.bot_created".
  *
  * @generated from message arbe.v1.BotCreated
  */
@@ -3085,7 +3120,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
   agentId: string;
 
   /**
-   * How people mention it, without the @.
+   * The name by which people mention it, without the @.
    *
    * @generated from field: string handle = 2;
    */
@@ -3097,7 +3132,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
   name: string;
 
   /**
-   * The name of who created it.
+   * The name of the agent that created it.
    *
    * @generated from field: string by = 4;
    */
@@ -3112,7 +3147,7 @@ export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 58);
 
 /**
- * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
+ * BotChanged records that a bot or its policies were changed: "signal.house.bot_changed".
  *
  * @generated from message arbe.v1.BotChanged
  */
@@ -3133,14 +3168,14 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
   name: string;
 
   /**
-   * What was changed, in words: "instructions", "model".
+   * What was changed, in words such as "instructions" or "model".
    *
    * @generated from field: repeated string changed = 4;
    */
   changed: string[];
 
   /**
-   * The name of who changed it.
+   * The name of the agent that changed it.
    *
    * @generated from field: string by = 5;
    */

@@ -50,14 +50,15 @@ export type Run = Message<"arbe.v1.Run"> & {
   startedAt?: Timestamp | undefined;
 
   /**
-   * Not set while it runs.
+   * Unset while it runs.
    *
    * @generated from field: google.protobuf.Timestamp finished_at = 5;
    */
   finishedAt?: Timestamp | undefined;
 
   /**
-   * When it failed: "dispatch", "execution", "observation" or "result-collection"; why; and what to do next.
+   * If it failed: the phase in which it failed, why, and what to do next. The phases are "dispatch" (before the agent began),
+   * "execution" (while it worked), "observation" (the agent or its machine disappeared) and "result-collection".
    *
    * @generated from field: string failure_phase = 6;
    */
@@ -74,28 +75,28 @@ export type Run = Message<"arbe.v1.Run"> & {
   next: string;
 
   /**
-   * The last lines that the agent's program printed, if it failed.
+   * The last lines that the agent's program printed, if the run failed.
    *
    * @generated from field: string last_lines = 9;
    */
   lastLines: string;
 
   /**
-   * The last text of the agent.
+   * The last text that the agent wrote.
    *
    * @generated from field: string result = 10;
    */
   result: string;
 
   /**
-   * What its model calls used, as far as that is known.
+   * The usage of its model calls, as far as it is known.
    *
    * @generated from field: arbe.v1.TurnUsage usage = 11;
    */
   usage?: TurnUsage | undefined;
 
   /**
-   * The artifact with the changes of the working tree; empty if there is none.
+   * The artifact with the changes of the working tree; empty if there are none.
    *
    * @generated from field: string patch_artifact_id = 12;
    */
@@ -119,42 +120,42 @@ export type DelegateRequest = Message<"arbe.v1.DelegateRequest"> & {
   houseId: string;
 
   /**
-   * The thread from which the task is delegated, which is told how it ends; empty for a task of its own.
+   * The thread from which the task is delegated. It gets an entry when a run ends. Empty means that there is none.
    *
    * @generated from field: string parent_thread_id = 2;
    */
   parentThreadId: string;
 
   /**
-   * At most 256 KiB.
+   * The task, at most 256 KiB.
    *
    * @generated from field: string task = 3;
    */
   task: string;
 
   /**
-   * The bot that does it, by id or @handle; empty for @pi.
+   * The bot that does the task, by id or @handle. Empty means @pi.
    *
    * @generated from field: string agent = 4;
    */
   agent: string;
 
   /**
-   * What the thread's sandbox is built from; empty for the parent's environment, or the house's.
+   * The environment of the thread's sandbox. Empty means the parent's environment, otherwise the house's default.
    *
    * @generated from field: string environment_id = 5;
    */
   environmentId: string;
 
   /**
-   * The sandbox to work in: an id, or "parent" for the parent's. Empty for a new one.
+   * The sandbox to work in: an id, or "parent" for the parent's sandbox. Empty means a new one.
    *
    * @generated from field: string sandbox = 6;
    */
   sandbox: string;
 
   /**
-   * Makes a retry harmless: the same task with the same id returns the first thread.
+   * An id of your choice that makes retries safe: the same task with the same id returns the first thread.
    *
    * @generated from field: string once = 7;
    */
@@ -195,7 +196,7 @@ export type ListRunsRequest = Message<"arbe.v1.ListRunsRequest"> & {
   threadId: string;
 
   /**
-   * At most 100; 0 is 20.
+   * At most 100; 0 means 20.
    *
    * @generated from field: int32 limit = 2;
    */
@@ -219,14 +220,14 @@ export type ListRunsResponse = Message<"arbe.v1.ListRunsResponse"> & {
   runs: Run[];
 
   /**
-   * What the models of the thread and of all threads below it cost so far, in millionths of a US dollar, whoever asked them.
+   * The cost so far of all model calls in the thread and in all threads below it, in millionths of a US dollar.
    *
    * @generated from field: int64 tree_cost_micros = 2;
    */
   treeCostMicros: bigint;
 
   /**
-   * The cost leaves out calls of a model whose price is not known.
+   * Whether the cost leaves out calls of a model whose price is unknown.
    *
    * @generated from field: bool tree_cost_unknown = 3;
    */
@@ -250,7 +251,7 @@ export type ContinueRunRequest = Message<"arbe.v1.ContinueRunRequest"> & {
   threadId: string;
 
   /**
-   * Continue in a new sandbox, with the agent's session rebuilt from the log.
+   * Continue in a new sandbox with the same files, and rebuild the agent's session from the log.
    *
    * @generated from field: bool fresh = 2;
    */
@@ -269,7 +270,7 @@ export const ContinueRunRequestSchema: GenMessage<ContinueRunRequest> = /*@__PUR
  */
 export type ContinueRunResponse = Message<"arbe.v1.ContinueRunResponse"> & {
   /**
-   * The run that goes on, or that begins.
+   * The run that is in progress, or that begins.
    *
    * @generated from field: int64 epoch = 1;
    */
@@ -305,7 +306,7 @@ export const CancelRunRequestSchema: GenMessage<CancelRunRequest> = /*@__PURE__*
  */
 export type CancelRunResponse = Message<"arbe.v1.CancelRunResponse"> & {
   /**
-   * False if nothing ran.
+   * False if no run was in progress or queued.
    *
    * @generated from field: bool stopped = 1;
    */
@@ -326,7 +327,7 @@ export const CancelRunResponseSchema: GenMessage<CancelRunResponse> = /*@__PURE_
  */
 export type QueuedMessage = Message<"arbe.v1.QueuedMessage"> & {
   /**
-   * The chat entry, who said it, its position in the log, and when it was said.
+   * The id of the chat entry, its author, its position in the log, and when it was written.
    *
    * @generated from field: string entry_id = 1;
    */
@@ -348,7 +349,7 @@ export type QueuedMessage = Message<"arbe.v1.QueuedMessage"> & {
   saidAt?: Timestamp | undefined;
 
   /**
-   * What the agent will be told: the beginning, if clipped.
+   * The text that the agent will get. If clipped is set, this is only the beginning.
    *
    * @generated from field: string text = 5;
    */
@@ -360,21 +361,21 @@ export type QueuedMessage = Message<"arbe.v1.QueuedMessage"> & {
   clipped: boolean;
 
   /**
-   * The files that belong to it.
+   * The files that are attached to it.
    *
    * @generated from field: repeated arbe.v1.Attachment attachments = 7;
    */
   attachments: Attachment[];
 
   /**
-   * Changes with each change of the message. ChangeQueue is given the one that the caller has read.
+   * The version, which each change of the message changes. Pass it to ChangeQueue.
    *
    * @generated from field: int64 version = 8;
    */
   version: bigint;
 
   /**
-   * Who changed the text last; empty if nobody has.
+   * The agent that edited the text last; empty if nobody has.
    *
    * @generated from field: string edited_by_agent_id = 9;
    */
@@ -410,14 +411,14 @@ export const ListQueueRequestSchema: GenMessage<ListQueueRequest> = /*@__PURE__*
  */
 export type ListQueueResponse = Message<"arbe.v1.ListQueueResponse"> & {
   /**
-   * The first 100 of them.
+   * The first 100 waiting messages.
    *
    * @generated from field: repeated arbe.v1.QueuedMessage messages = 1;
    */
   messages: QueuedMessage[];
 
   /**
-   * How many wait altogether.
+   * The number of all waiting messages.
    *
    * @generated from field: int32 total = 2;
    */
@@ -441,21 +442,21 @@ export type ChangeQueueRequest = Message<"arbe.v1.ChangeQueueRequest"> & {
   threadId: string;
 
   /**
-   * The message, by the id of its entry.
+   * The id of the message's entry.
    *
    * @generated from field: string entry_id = 2;
    */
   entryId: string;
 
   /**
-   * The version of the message that the caller has read. 0 changes it whatever its version is.
+   * The version of the message that you have read. 0 means any version.
    *
    * @generated from field: int64 version = 3;
    */
   version: bigint;
 
   /**
-   * Makes a retry harmless: the same change with the same id is made once. It becomes the id of an entry.
+   * An id of your choice that makes retries safe: a change with the same id is made only once. It becomes the id of an entry.
    *
    * @generated from field: string once = 4;
    */
@@ -499,7 +500,7 @@ export const ChangeQueueRequestSchema: GenMessage<ChangeQueueRequest> = /*@__PUR
  */
 export type ChangeQueueRequest_Move = Message<"arbe.v1.ChangeQueueRequest.Move"> & {
   /**
-   * The message that is to come next after it; empty to make it the last.
+   * The message before which to put it. Empty means the end of the queue.
    *
    * @generated from field: string before_entry_id = 1;
    */
@@ -531,7 +532,7 @@ export const ChangeQueueRequest_CancelSchema: GenMessage<ChangeQueueRequest_Canc
  */
 export type ChangeQueueResponse = Message<"arbe.v1.ChangeQueueResponse"> & {
   /**
-   * What waits after the change.
+   * The waiting messages after the change, as in ListQueueResponse.
    *
    * @generated from field: repeated arbe.v1.QueuedMessage messages = 1;
    */
@@ -562,7 +563,7 @@ export type ApplyChangesRequest = Message<"arbe.v1.ApplyChangesRequest"> & {
   threadId: string;
 
   /**
-   * The run; 0 is the last one that changed something.
+   * The run. 0 means the last run that changed something.
    *
    * @generated from field: int64 epoch = 2;
    */
@@ -581,8 +582,8 @@ export const ApplyChangesRequestSchema: GenMessage<ApplyChangesRequest> = /*@__P
  */
 export type ApplyChangesResponse = Message<"arbe.v1.ApplyChangesResponse"> & {
   /**
-   * The thread whose files are changed, and the command that does it there. Its result says how it went. Neither is set if no run has
-   * changed anything.
+   * The thread whose files change, and the command that changes them. The command's result has the outcome. Neither is set if no
+   * run has changed anything.
    *
    * @generated from field: string thread_id = 1;
    */
@@ -613,14 +614,14 @@ export type OpenBranchRequest = Message<"arbe.v1.OpenBranchRequest"> & {
   threadId: string;
 
   /**
-   * The run; 0 is the last one that changed something.
+   * The run. 0 means the last run that changed something.
    *
    * @generated from field: int64 epoch = 2;
    */
   epoch: bigint;
 
   /**
-   * The name of the branch; empty for one that is made from the task.
+   * The name of the branch. Empty means a name that is made from the task.
    *
    * @generated from field: string name = 3;
    */
@@ -639,7 +640,8 @@ export const OpenBranchRequestSchema: GenMessage<OpenBranchRequest> = /*@__PURE_
  */
 export type OpenBranchResponse = Message<"arbe.v1.OpenBranchResponse"> & {
   /**
-   * The command that pushes it, and its thread. Its result says how it went. Nothing is set if no run has changed anything.
+   * The thread, and the command that pushes the branch. The command's result has the outcome. No field is set if no run has
+   * changed anything.
    *
    * @generated from field: string thread_id = 1;
    */
@@ -651,7 +653,7 @@ export type OpenBranchResponse = Message<"arbe.v1.OpenBranchResponse"> & {
   command?: Entry | undefined;
 
   /**
-   * The branch, and where people see it.
+   * The branch, and the address of its page.
    *
    * @generated from field: string branch = 3;
    */
@@ -680,7 +682,7 @@ export type ReconcileThreadRequest = Message<"arbe.v1.ReconcileThreadRequest"> &
   threadId: string;
 
   /**
-   * Only say what would be done.
+   * Only report what the call would do.
    *
    * @generated from field: bool dry_run = 2;
    */
@@ -711,7 +713,7 @@ export type ReconcileThreadResponse = Message<"arbe.v1.ReconcileThreadResponse">
   to: string;
 
   /**
-   * What was found; empty if nothing was wrong.
+   * The problem that was found; empty if nothing was wrong.
    *
    * @generated from field: string reason = 3;
    */
@@ -726,15 +728,15 @@ export const ReconcileThreadResponseSchema: GenMessage<ReconcileThreadResponse> 
   messageDesc(file_arbe_v1_run, 19);
 
 /**
- * RunService delegates tasks to coding agents. A task is a thread that a bot drives, and each pass of its agent over it is a run:
- * idle → running → completed, failed or cancelled. What the agent says and does are entries of that thread. When a run ends, the
- * thread from which the task was delegated is told.
+ * RunService delegates tasks to coding agents. A task is a thread that a bot drives. Each pass of the coding agent over the
+ * thread is a run: idle → running → completed, failed or cancelled. Everything that the agent says and does is an entry of
+ * the thread. The thread from which the task was delegated gets an entry when a run ends.
  *
  * @generated from service arbe.v1.RunService
  */
 export const RunService: GenService<{
   /**
-   * Delegate gives a coding agent a task, and returns the thread in which it works at once.
+   * Delegate gives a task to a coding agent. It returns immediately, with the thread in which the agent will work.
    *
    * @generated from rpc arbe.v1.RunService.Delegate
    */
@@ -744,7 +746,7 @@ export const RunService: GenService<{
     output: typeof DelegateResponseSchema;
   },
   /**
-   * ListRuns returns the last runs of a thread, latest first, as its log tells them.
+   * ListRuns returns the last runs of a thread, latest first. It derives them from the log.
    *
    * @generated from rpc arbe.v1.RunService.ListRuns
    */
@@ -754,8 +756,8 @@ export const RunService: GenService<{
     output: typeof ListRunsResponseSchema;
   },
   /**
-   * ContinueRun begins the next run of a thread that rests. The agent goes on with what was said since, or is told to continue. If
-   * the thread runs already, it does nothing.
+   * ContinueRun begins the next run of a driven thread. The agent continues with the messages that it has not read. If there are
+   * none, the call posts "Continue." for the caller. If the thread is running, or its next run is queued, the call does nothing.
    *
    * @generated from rpc arbe.v1.RunService.ContinueRun
    */
@@ -765,7 +767,8 @@ export const RunService: GenService<{
     output: typeof ContinueRunResponseSchema;
   },
   /**
-   * CancelRun stops the run of a thread: agent and children end, and the changes of the working tree are kept.
+   * CancelRun stops the run of a thread, or its queued run. The agent and its child processes end. The changes of the working
+   * tree are kept.
    *
    * @generated from rpc arbe.v1.RunService.CancelRun
    */
@@ -775,8 +778,8 @@ export const RunService: GenService<{
     output: typeof CancelRunResponseSchema;
   },
   /**
-   * ListQueue returns what was said to the agent of a thread that it has not been given yet, in the order in which it will be. An
-   * agent that takes messages while it works is given them at once; the others wait until it has done what it works on.
+   * ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
+   * agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
    *
    * @generated from rpc arbe.v1.RunService.ListQueue
    */
@@ -786,8 +789,9 @@ export const RunService: GenService<{
     output: typeof ListQueueResponseSchema;
   },
   /**
-   * ChangeQueue edits, moves or cancels one message that waits. A message that the agent was given already, and one that somebody
-   * else changed since the caller read it, stay as they are, and the error says so.
+   * ChangeQueue edits, moves or cancels a waiting message. If the agent already has the message, the error is a
+   * failed_precondition. If somebody else changed it after the caller read it, the error is an aborted. Neither changes
+   * anything.
    *
    * @generated from rpc arbe.v1.RunService.ChangeQueue
    */
@@ -797,8 +801,9 @@ export const RunService: GenService<{
     output: typeof ChangeQueueResponseSchema;
   },
   /**
-   * ApplyChanges applies what a run has changed to the working tree of the thread from which its task was delegated: completely, or not
-   * at all. A command in that thread does it. While it runs, and once it has, another call changes nothing.
+   * ApplyChanges applies the changes of a run to the working tree of the thread from which the task was delegated: completely or
+   * not at all. It runs a command in that thread. While the command runs, and after it has succeeded, another call changes
+   * nothing. If the task was not delegated from a thread, the error is a failed_precondition.
    *
    * @generated from rpc arbe.v1.RunService.ApplyChanges
    */
@@ -808,9 +813,10 @@ export const RunService: GenService<{
     output: typeof ApplyChangesResponseSchema;
   },
   /**
-   * OpenBranch pushes what a run has changed as a new branch to the repository of its environment. A command in its thread does it. It
-   * changes no branch that is there, and never the default branch. While it runs, and once it has, another call with the same name
-   * changes nothing.
+   * OpenBranch pushes the changes of a run as a new branch to the repository of the thread's environment. It runs a command in
+   * the thread. It never changes an existing branch. While the command runs, and after it has succeeded, another call with the
+   * same name changes nothing. If the environment has no repository, or no credential for its host, the error is a
+   * failed_precondition.
    *
    * @generated from rpc arbe.v1.RunService.OpenBranch
    */
@@ -820,7 +826,8 @@ export const RunService: GenService<{
     output: typeof OpenBranchResponseSchema;
   },
   /**
-   * ReconcileThread looks now for what is done regularly: whether the run of a thread has ended without a word.
+   * ReconcileThread checks whether the run of a thread has ended without a report and, if so, ends it. The server does this
+   * regularly; this call does it now.
    *
    * @generated from rpc arbe.v1.RunService.ReconcileThread
    */

@@ -20,6 +20,8 @@ export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
   fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEijQIKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKA3VzZRgJIAEoCzITLmFyYmUudjEuU2FuZGJveFVzZRITCgtvd25fYWNjb3VudBgKIAEoCCLSAQoKU2FuZGJveFVzZRIYChBlbnZpcm9ubWVudF9uYW1lGAEgASgJEisKB3VzZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCHNhdmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgx0aHJlYWRfY291bnQYBCABKAUSJQoHdGhyZWFkcxgFIAMoCzIULmFyYmUudjEuTmFtZWRUaHJlYWQSEgoKZGlza19ieXRlcxgGIAEoAyIqChFHZXRTYW5kYm94UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjcKEkdldFNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94IrkBChRMaXN0U2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABBIaCglpZF9wcmVmaXgYBCABKAlCB7pIBHICGEASGQoIcHJvdmlkZXIYBSABKAlCB7pIBHICGEASEAoIZXhpc3RpbmcYBiABKAgidwoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSIAoEZGlzaxgDIAEoCzISLmFyYmUudjEuSG91c2VEaXNrIkwKCUhvdXNlRGlzaxIVCg1zYW5kYm94X2J5dGVzGAEgASgDEhQKDGNhY2hlZF9ieXRlcxgCIAEoAxISCgptb3N0X2J5dGVzGAMgASgDIi0KFEdldFNhbmRib3hMb2dSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiuQEKFUdldFNhbmRib3hMb2dSZXNwb25zZRIjCgVzdGVwcxgBIAMoCzIULmFyYmUudjEuU2FuZGJveFN0ZXASKwoHdXNlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIc2F2ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiAKBXNhdmVkGAQgAygLMhEuYXJiZS52MS5UcmVlUGFydCJTCgtTYW5kYm94U3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOAoZUmVjb25jaWxlU2FuZGJveGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIksKGlJlY29uY2lsZVNhbmRib3hlc1Jlc3BvbnNlEi0KCXNhbmRib3hlcxgBIAMoCzIaLmFyYmUudjEuUmVjb25jaWxlZFNhbmRib3giSAoRUmVjb25jaWxlZFNhbmRib3gSIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveBIQCghsaXZlbmVzcxgCIAEoCSI/ChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIPCgdkaXNjYXJkGAIgASgIIjsKFkRlc3Ryb3lTYW5kYm94UmVzcG9uc2USIQoHc2FuZGJveBgBIAEoCzIQLmFyYmUudjEuU2FuZGJveCI5ChpMaXN0U2FuZGJveEFjY291bnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIkgKG0xpc3RTYW5kYm94QWNjb3VudHNSZXNwb25zZRIpCghhY2NvdW50cxgBIAMoCzIXLmFyYmUudjEuU2FuZGJveEFjY291bnQiZwoOU2FuZGJveEFjY291bnQSDgoGZHJpdmVyGAEgASgJEhMKC3NlY3JldF9uYW1lGAIgASgJEgsKA3NldBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIRCglzYW5kYm94ZXMYBSABKAUiMgoSV2FrZVNhbmRib3hSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIjoKE1dha2VTYW5kYm94UmVzcG9uc2USEgoKc2FuZGJveF9pZBgBIAEoCRIPCgdzdGFydGVkGAIgASgIIk0KEk9wZW5QcmV2aWV3UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIZCgRwb3J0GAIgASgFQgu6SAgaBhj//wMoASJSChNPcGVuUHJldmlld1Jlc3BvbnNlEgsKA3VybBgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcDK1BQoOU2FuZGJveFNlcnZpY2USSgoKR2V0U2FuZGJveBIaLmFyYmUudjEuR2V0U2FuZGJveFJlcXVlc3QaGy5hcmJlLnYxLkdldFNhbmRib3hSZXNwb25zZSIDkAIBElMKDUxpc3RTYW5kYm94ZXMSHS5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Gh4uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiA5ACARJTCg1HZXRTYW5kYm94TG9nEh0uYXJiZS52MS5HZXRTYW5kYm94TG9nUmVxdWVzdBoeLmFyYmUudjEuR2V0U2FuZGJveExvZ1Jlc3BvbnNlIgOQAgESXQoSUmVjb25jaWxlU2FuZGJveGVzEiIuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXF1ZXN0GiMuYXJiZS52MS5SZWNvbmNpbGVTYW5kYm94ZXNSZXNwb25zZRJRCg5EZXN0cm95U2FuZGJveBIeLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXF1ZXN0Gh8uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlc3BvbnNlEmUKE0xpc3RTYW5kYm94QWNjb3VudHMSIy5hcmJlLnYxLkxpc3RTYW5kYm94QWNjb3VudHNSZXF1ZXN0GiQuYXJiZS52MS5MaXN0U2FuZGJveEFjY291bnRzUmVzcG9uc2UiA5ACARJKCgtXYWtlU2FuZGJveBIbLmFyYmUudjEuV2FrZVNhbmRib3hSZXF1ZXN0GhwuYXJiZS52MS5XYWtlU2FuZGJveFJlc3BvbnNlMAESSAoLT3BlblByZXZpZXcSGy5hcmJlLnYxLk9wZW5QcmV2aWV3UmVxdWVzdBocLmFyYmUudjEuT3BlblByZXZpZXdSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
+ * Sandbox is a machine with a working tree, built from an environment.
+ *
  * @generated from message arbe.v1.Sandbox
  */
 export type Sandbox = Message<"arbe.v1.Sandbox"> & {
@@ -53,7 +55,7 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
   status: string;
 
   /**
-   * Whether it is deleted when no running thread is on it.
+   * Whether it is deleted automatically when no running thread uses it.
    *
    * @generated from field: bool ephemeral = 6;
    */
@@ -70,7 +72,7 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
   destroyedAt?: Timestamp | undefined;
 
   /**
-   * Who uses it. Set by GetSandbox and ListSandboxes.
+   * How it is used. Set by GetSandbox and ListSandboxes.
    *
    * @generated from field: arbe.v1.SandboxUse use = 9;
    */
@@ -92,6 +94,8 @@ export const SandboxSchema: GenMessage<Sandbox> = /*@__PURE__*/
   messageDesc(file_arbe_v1_sandbox, 0);
 
 /**
+ * SandboxUse describes how a sandbox is used.
+ *
  * @generated from message arbe.v1.SandboxUse
  */
 export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
@@ -101,7 +105,7 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
   environmentName: string;
 
   /**
-   * When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+   * When something last ran in it, to within half a minute, and when its files were last saved. Unset if that never happened.
    *
    * @generated from field: google.protobuf.Timestamp used_at = 2;
    */
@@ -113,7 +117,8 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
   savedAt?: Timestamp | undefined;
 
   /**
-   * How many threads are on it, and at most five of them, those with the latest activity first. Direct messages are counted only.
+   * The number of threads that use it, and up to five of these threads, latest activity first. Direct messages are counted, but
+   * not listed.
    *
    * @generated from field: int32 thread_count = 4;
    */
@@ -125,7 +130,7 @@ export type SandboxUse = Message<"arbe.v1.SandboxUse"> & {
   threads: NamedThread[];
 
   /**
-   * What it takes up of its machine's disk, to within some minutes; 0 if that is not known.
+   * The disk space that it uses on its machine, measured every few minutes; 0 if it is unknown.
    *
    * @generated from field: int64 disk_bytes = 6;
    */
@@ -183,28 +188,28 @@ export type ListSandboxesRequest = Message<"arbe.v1.ListSandboxesRequest"> & {
   houseId: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * Only sandboxes whose id begins with this.
+   * Return only sandboxes whose id begins with this. Empty means all.
    *
    * @generated from field: string id_prefix = 4;
    */
   idPrefix: string;
 
   /**
-   * Only sandboxes of this driver; empty for all.
+   * Return only sandboxes of this driver. Empty means all.
    *
    * @generated from field: string provider = 5;
    */
@@ -242,7 +247,7 @@ export type ListSandboxesResponse = Message<"arbe.v1.ListSandboxesResponse"> & {
   nextPageToken: string;
 
   /**
-   * What the house takes up. Set on the first page.
+   * The disk space that the house uses. Set on the first page.
    *
    * @generated from field: arbe.v1.HouseDisk disk = 3;
    */
@@ -257,13 +262,13 @@ export const ListSandboxesResponseSchema: GenMessage<ListSandboxesResponse> = /*
   messageDesc(file_arbe_v1_sandbox, 5);
 
 /**
- * HouseDisk is what a house takes up of the disks of machines with local sandboxes, to within some minutes.
+ * HouseDisk is the disk space that a house uses on machines with local sandboxes. It is measured every few minutes.
  *
  * @generated from message arbe.v1.HouseDisk
  */
 export type HouseDisk = Message<"arbe.v1.HouseDisk"> & {
   /**
-   * Sandboxes that exist, and environments that are cached.
+   * The space of existing sandboxes, and of cached environments.
    *
    * @generated from field: int64 sandbox_bytes = 1;
    */
@@ -275,7 +280,7 @@ export type HouseDisk = Message<"arbe.v1.HouseDisk"> & {
   cachedBytes: bigint;
 
   /**
-   * What it may take up of one machine's disk; 0 if that is not known.
+   * The most that the house may use on one machine; 0 if it is unknown.
    *
    * @generated from field: int64 most_bytes = 3;
    */
@@ -311,14 +316,14 @@ export const GetSandboxLogRequestSchema: GenMessage<GetSandboxLogRequest> = /*@_
  */
 export type GetSandboxLogResponse = Message<"arbe.v1.GetSandboxLogResponse"> & {
   /**
-   * The steps in order; none for a sandbox that is being built. If its build failed, that is the last one.
+   * The steps in order; empty while the sandbox is being built. If the build failed, the last step is the one that failed.
    *
    * @generated from field: repeated arbe.v1.SandboxStep steps = 1;
    */
   steps: SandboxStep[];
 
   /**
-   * When something last ran in it, to within half a minute, and when its files were saved; not set if that never happened.
+   * As in SandboxUse.
    *
    * @generated from field: google.protobuf.Timestamp used_at = 2;
    */
@@ -330,7 +335,7 @@ export type GetSandboxLogResponse = Message<"arbe.v1.GetSandboxLogResponse"> & {
   savedAt?: Timestamp | undefined;
 
   /**
-   * What was saved.
+   * The files that were saved.
    *
    * @generated from field: repeated arbe.v1.TreePart saved = 4;
    */
@@ -345,18 +350,20 @@ export const GetSandboxLogResponseSchema: GenMessage<GetSandboxLogResponse> = /*
   messageDesc(file_arbe_v1_sandbox, 8);
 
 /**
+ * SandboxStep is one step of building a sandbox.
+ *
  * @generated from message arbe.v1.SandboxStep
  */
 export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
   /**
-   * "create", "clone", "restore", "setup", "cache", "start", …; "cached environment" in place of a clone and a setup
+   * "create", "clone", "restore", "setup", "cache", "start" or another word. "cached environment" replaces a clone and a setup.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Not 0 if it failed.
+   * Not 0 if the step failed.
    *
    * @generated from field: int32 exit_code = 2;
    */
@@ -368,7 +375,7 @@ export type SandboxStep = Message<"arbe.v1.SandboxStep"> & {
   durationMs: bigint;
 
   /**
-   * The end of what it printed.
+   * The end of its output.
    *
    * @generated from field: string output = 4;
    */
@@ -404,7 +411,7 @@ export const ReconcileSandboxesRequestSchema: GenMessage<ReconcileSandboxesReque
  */
 export type ReconcileSandboxesResponse = Message<"arbe.v1.ReconcileSandboxesResponse"> & {
   /**
-   * Those that were asked for, newest first.
+   * The sandboxes that were checked, newest first.
    *
    * @generated from field: repeated arbe.v1.ReconciledSandbox sandboxes = 1;
    */
@@ -419,6 +426,8 @@ export const ReconcileSandboxesResponseSchema: GenMessage<ReconcileSandboxesResp
   messageDesc(file_arbe_v1_sandbox, 11);
 
 /**
+ * ReconciledSandbox is the result of checking a sandbox.
+ *
  * @generated from message arbe.v1.ReconciledSandbox
  */
 export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
@@ -428,7 +437,7 @@ export type ReconciledSandbox = Message<"arbe.v1.ReconciledSandbox"> & {
   sandbox?: Sandbox | undefined;
 
   /**
-   * "live", "gone", or "unknown" if the provider did not answer or only another machine reaches it.
+   * "live", "gone" or "unknown". It is unknown if the provider did not answer, or if only another machine can reach the sandbox.
    *
    * @generated from field: string liveness = 2;
    */
@@ -452,7 +461,7 @@ export type DestroySandboxRequest = Message<"arbe.v1.DestroySandboxRequest"> & {
   id: string;
 
   /**
-   * Delete it without saving its files. Its threads get those that were saved last.
+   * Delete the sandbox without saving its files. Its threads get the files that were saved last.
    *
    * @generated from field: bool discard = 2;
    */
@@ -505,7 +514,7 @@ export const ListSandboxAccountsRequestSchema: GenMessage<ListSandboxAccountsReq
  */
 export type ListSandboxAccountsResponse = Message<"arbe.v1.ListSandboxAccountsResponse"> & {
   /**
-   * By driver.
+   * Sorted by driver.
    *
    * @generated from field: repeated arbe.v1.SandboxAccount accounts = 1;
    */
@@ -520,6 +529,8 @@ export const ListSandboxAccountsResponseSchema: GenMessage<ListSandboxAccountsRe
   messageDesc(file_arbe_v1_sandbox, 16);
 
 /**
+ * SandboxAccount describes a provider's accounts that a house can use.
+ *
  * @generated from message arbe.v1.SandboxAccount
  */
 export type SandboxAccount = Message<"arbe.v1.SandboxAccount"> & {
@@ -536,21 +547,21 @@ export type SandboxAccount = Message<"arbe.v1.SandboxAccount"> & {
   secretName: string;
 
   /**
-   * Whether the house has set its key.
+   * Whether the house has set the key.
    *
    * @generated from field: bool set = 3;
    */
   set: boolean;
 
   /**
-   * Whether the operator has an account, which houses without a key use.
+   * Whether the operator has an account. Houses without a key use it.
    *
    * @generated from field: bool operator = 4;
    */
   operator: boolean;
 
   /**
-   * How many sandboxes are in the house's own account, at most 1000.
+   * The number of sandboxes in the house's own account, at most 1000.
    *
    * @generated from field: int32 sandboxes = 5;
    */
@@ -586,14 +597,14 @@ export const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest> = /*@__PUR
  */
 export type WakeSandboxResponse = Message<"arbe.v1.WakeSandboxResponse"> & {
   /**
-   * Empty in signs of life.
+   * Empty in a sign of life.
    *
    * @generated from field: string sandbox_id = 1;
    */
   sandboxId: string;
 
   /**
-   * Whether it did not run before, so that nothing runs in it but what its environment starts.
+   * Whether this call built or started the sandbox. Only what its environment starts then runs in it.
    *
    * @generated from field: bool started = 2;
    */
@@ -652,7 +663,7 @@ export const OpenPreviewResponseSchema: GenMessage<OpenPreviewResponse> = /*@__P
   messageDesc(file_arbe_v1_sandbox, 21);
 
 /**
- * SandboxService manages sandboxes. Nobody creates one by hand: the first command of a thread does.
+ * SandboxService manages sandboxes. No call creates one directly: the first command of a thread does.
  *
  * @generated from service arbe.v1.SandboxService
  */
@@ -668,7 +679,7 @@ export const SandboxService: GenService<{
     output: typeof GetSandboxResponseSchema;
   },
   /**
-   * ListSandboxes returns a house's sandboxes, newest first, including dead ones.
+   * ListSandboxes returns a house's sandboxes, newest first. It includes dead ones, unless existing is set.
    *
    * @generated from rpc arbe.v1.SandboxService.ListSandboxes
    */
@@ -678,7 +689,7 @@ export const SandboxService: GenService<{
     output: typeof ListSandboxesResponseSchema;
   },
   /**
-   * GetSandboxLog returns how a sandbox was built, step by step, and what is saved of its files.
+   * GetSandboxLog returns the steps in which a sandbox was built, and which of its files are saved.
    *
    * @generated from rpc arbe.v1.SandboxService.GetSandboxLog
    */
@@ -688,8 +699,9 @@ export const SandboxService: GenService<{
     output: typeof GetSandboxLogResponseSchema;
   },
   /**
-   * ReconcileSandboxes asks the providers of a house's sandboxes that count as live whether they still exist. Those that are gone
-   * count as dead from then on; their threads get new ones with their next command. A provider that does not answer changes nothing.
+   * ReconcileSandboxes asks the providers of a house's live sandboxes whether the sandboxes still exist. A sandbox that is gone
+   * counts as dead from then on, and its threads get a new one with their next command. If a provider does not answer, its
+   * sandboxes keep their state.
    *
    * @generated from rpc arbe.v1.SandboxService.ReconcileSandboxes
    */
@@ -699,9 +711,10 @@ export const SandboxService: GenService<{
     output: typeof ReconcileSandboxesResponseSchema;
   },
   /**
-   * DestroySandbox saves the files of a sandbox and deletes it. The threads on it get a new one with their next command, with
-   * these files. If they cannot be saved, nothing is deleted, and the error says why. Destroying a dead one succeeds. If it is on
-   * a machine that is away, it counts as dead at once, and is saved and deleted when the machine is back.
+   * DestroySandbox saves the files of a sandbox and deletes the sandbox. Its threads get a new sandbox with these files with
+   * their next command. If the files cannot be saved, nothing is deleted, and the error is a failed_precondition that says why.
+   * If the sandbox is on a machine that is away, it counts as dead at once; it is saved and deleted when the machine is back.
+   * Destroying a dead sandbox succeeds.
    *
    * @generated from rpc arbe.v1.SandboxService.DestroySandbox
    */
@@ -711,8 +724,8 @@ export const SandboxService: GenService<{
     output: typeof DestroySandboxResponseSchema;
   },
   /**
-   * ListSandboxAccounts returns the drivers whose provider a house can use with a key of its own. The key is a secret of the house:
-   * while it is set, new sandboxes are created in the account of that key instead of the operator's.
+   * ListSandboxAccounts returns the drivers whose providers a house can use with its own key. The key is a secret of the house.
+   * While it is set, new sandboxes are created in the account of that key instead of the operator's account.
    *
    * @generated from rpc arbe.v1.SandboxService.ListSandboxAccounts
    */
@@ -722,8 +735,9 @@ export const SandboxService: GenService<{
     output: typeof ListSandboxAccountsResponseSchema;
   },
   /**
-   * WakeSandbox makes the sandbox of a thread ready for connections to its ports: one is built if there is none, as a command would,
-   * and one that is stopped is started. The answer with the sandbox is the last one; before that, empty ones are signs of life.
+   * WakeSandbox makes the sandbox of a thread ready for connections to its ports. If there is none, it builds one, as a command
+   * would. If the sandbox is stopped, it starts it. The last message of the stream names the sandbox. Earlier messages are empty:
+   * they are signs of life.
    *
    * @generated from rpc arbe.v1.SandboxService.WakeSandbox
    */
@@ -733,8 +747,9 @@ export const SandboxService: GenService<{
     output: typeof WakeSandboxResponseSchema;
   },
   /**
-   * OpenPreview returns the address at which a browser shows what listens on a port of the thread's sandbox. Whoever first opens
-   * the address, within a minute, sees it, in the name of the caller and as long as the caller's credential is valid.
+   * OpenPreview returns an address at which a browser shows the server on a port of the thread's sandbox. The address works once,
+   * within a minute. Whoever opens it can then see the preview for twelve hours, on behalf of the caller, and only while the
+   * caller's credential is valid.
    *
    * @generated from rpc arbe.v1.SandboxService.OpenPreview
    */

@@ -16,6 +16,8 @@ export const file_arbe_v1_secret: GenFile = /*@__PURE__*/
   fileDesc("ChRhcmJlL3YxL3NlY3JldC5wcm90bxIHYXJiZS52MSKNAgoGU2VjcmV0EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSLgoKY3JlYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGc2V0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9zZXRfYnlfYWdlbnRfaWQYBSABKAkSEwoLc2V0X2J5X25hbWUYBiABKAkSKwoHdXNlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIAoEdXNlcxgIIAMoCzISLmFyYmUudjEuU2VjcmV0VXNlEhAKCHJlZGFjdGVkGAkgASgIIicKCVNlY3JldFVzZRIMCgRraW5kGAEgASgJEgwKBG5hbWUYAiABKAkiewoQU2V0U2VjcmV0UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIdCgV2YWx1ZRgDIAEoDEIOgAEBukgIegYQARiAgAQSEgoKc2tpcF9jaGVjaxgEIAEoCCI6CghLZXlDaGVjaxINCgV0cmllZBgBIAEoCBIOCgZtb2RlbHMYAiABKAUSDwoHc3VtbWFyeRgDIAEoCSJnChFTZXRTZWNyZXRSZXNwb25zZRIfCgZzZWNyZXQYASABKAsyDy5hcmJlLnYxLlNlY3JldBIPCgdjcmVhdGVkGAIgASgIEiAKBWNoZWNrGAMgASgLMhEuYXJiZS52MS5LZXlDaGVjayIxChJMaXN0U2VjcmV0c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCI3ChNMaXN0U2VjcmV0c1Jlc3BvbnNlEiAKB3NlY3JldHMYASADKAsyDy5hcmJlLnYxLlNlY3JldCJaChNEZWxldGVTZWNyZXRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEg0KBWZvcmNlGAMgASgIIhYKFERlbGV0ZVNlY3JldFJlc3BvbnNlIjUKFlJvdGF0ZVNlY3JldEtleVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCIpChdSb3RhdGVTZWNyZXRLZXlSZXNwb25zZRIOCgZ2YWx1ZXMYASABKAUyxQIKDVNlY3JldFNlcnZpY2USQgoJU2V0U2VjcmV0EhkuYXJiZS52MS5TZXRTZWNyZXRSZXF1ZXN0GhouYXJiZS52MS5TZXRTZWNyZXRSZXNwb25zZRJNCgtMaXN0U2VjcmV0cxIbLmFyYmUudjEuTGlzdFNlY3JldHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0U2VjcmV0c1Jlc3BvbnNlIgOQAgESSwoMRGVsZXRlU2VjcmV0EhwuYXJiZS52MS5EZWxldGVTZWNyZXRSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVTZWNyZXRSZXNwb25zZRJUCg9Sb3RhdGVTZWNyZXRLZXkSHy5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlcXVlc3QaIC5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
+ * Secret describes a secret, without its value.
+ *
  * @generated from message arbe.v1.Secret
  */
 export type Secret = Message<"arbe.v1.Secret"> & {
@@ -30,14 +32,14 @@ export type Secret = Message<"arbe.v1.Secret"> & {
   name: string;
 
   /**
-   * When there was first one of this name.
+   * When a secret with this name was first set.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 3;
    */
   createdAt?: Timestamp | undefined;
 
   /**
-   * When it got its present value, and who set that; empty if they are gone.
+   * When the current value was set, and the agent that set it; empty if that agent no longer exists.
    *
    * @generated from field: google.protobuf.Timestamp set_at = 4;
    */
@@ -54,7 +56,7 @@ export type Secret = Message<"arbe.v1.Secret"> & {
   setByName: string;
 
   /**
-   * When the server last used it, accurate to a minute; unset if never.
+   * When the server last used it, to within a minute; unset if never.
    *
    * @generated from field: google.protobuf.Timestamp used_at = 7;
    */
@@ -68,8 +70,8 @@ export type Secret = Message<"arbe.v1.Secret"> & {
   uses: SecretUse[];
 
   /**
-   * Whether its value is removed from the output of commands that receive it: each byte becomes an x. A value that is shorter
-   * than 6 bytes, or a common word, is not, because it is in other text by chance: warn whoever sets it.
+   * Whether the value is removed from the output of commands that receive it: each byte becomes an x. A value of less than 6
+   * bytes, or a common word, is not removed, because other text contains it by chance. Warn the person who sets such a value.
    *
    * @generated from field: bool redacted = 9;
    */
@@ -84,13 +86,13 @@ export const SecretSchema: GenMessage<Secret> = /*@__PURE__*/
   messageDesc(file_arbe_v1_secret, 0);
 
 /**
- * SecretUse is something that uses a secret by its name.
+ * SecretUse names something that uses a secret.
  *
  * @generated from message arbe.v1.SecretUse
  */
 export type SecretUse = Message<"arbe.v1.SecretUse"> & {
   /**
-   * What it is, in words: "environment", "model endpoint", "default model", "bot".
+   * Its kind in words: "environment", "model endpoint", "default model" or "bot".
    *
    * @generated from field: string kind = 1;
    */
@@ -126,14 +128,14 @@ export type SetSecretRequest = Message<"arbe.v1.SetSecretRequest"> & {
   name: string;
 
   /**
-   * UTF-8 without NUL. It is stored exactly, line breaks at the end included.
+   * UTF-8 without NUL. It is stored exactly as given, including line breaks at the end.
    *
    * @generated from field: bytes value = 3;
    */
   value: Uint8Array;
 
   /**
-   * Do not try it, if it is a key of models.
+   * Do not try the key of a model provider or a sandbox provider.
    *
    * @generated from field: bool skip_check = 4;
    */
@@ -148,27 +150,27 @@ export const SetSecretRequestSchema: GenMessage<SetSecretRequest> = /*@__PURE__*
   messageDesc(file_arbe_v1_secret, 2);
 
 /**
- * KeyCheck is what came of trying a key of models, or a server with models.
+ * KeyCheck is the result of trying the key of a model provider or a sandbox provider, or a model server.
  *
  * @generated from message arbe.v1.KeyCheck
  */
 export type KeyCheck = Message<"arbe.v1.KeyCheck"> & {
   /**
-   * Whether it was tried. It is not if skip_check is set, or if the server's key is to be set later.
+   * Whether it was tried. False if skip_check is set, or if the server's key will be set later.
    *
    * @generated from field: bool tried = 1;
    */
   tried: boolean;
 
   /**
-   * How many models it has, as far as they were listed.
+   * The number of models that were listed.
    *
    * @generated from field: int32 models = 2;
    */
   models: number;
 
   /**
-   * In sentences: who accepts it, and who can use it now.
+   * In sentences: who accepts the key, and who can use it now.
    *
    * @generated from field: string summary = 3;
    */
@@ -192,14 +194,14 @@ export type SetSecretResponse = Message<"arbe.v1.SetSecretResponse"> & {
   secret?: Secret | undefined;
 
   /**
-   * There was none of this name.
+   * Whether the secret is new.
    *
    * @generated from field: bool created = 2;
    */
   created: boolean;
 
   /**
-   * Unset if it is no key of models.
+   * Unset if the secret is no such key.
    *
    * @generated from field: arbe.v1.KeyCheck check = 3;
    */
@@ -262,7 +264,7 @@ export type DeleteSecretRequest = Message<"arbe.v1.DeleteSecretRequest"> & {
   name: string;
 
   /**
-   * Delete it even if something uses it.
+   * Delete the secret even if something uses it.
    *
    * @generated from field: bool force = 3;
    */
@@ -311,7 +313,7 @@ export const RotateSecretKeyRequestSchema: GenMessage<RotateSecretKeyRequest> = 
  */
 export type RotateSecretKeyResponse = Message<"arbe.v1.RotateSecretKeyResponse"> & {
   /**
-   * How many values were encrypted again.
+   * The number of values that were encrypted again.
    *
    * @generated from field: int32 values = 1;
    */
@@ -327,20 +329,21 @@ export const RotateSecretKeyResponseSchema: GenMessage<RotateSecretKeyResponse> 
 
 /**
  * SecretService manages the secrets of houses: named values that the server uses for the house, such as keys of model
- * providers. Every person of a house may set, list and delete them; keys
- * of models only owners may set and delete. Bots and thread tokens may do neither. No call returns
- * a value.
+ * providers. Every person of a house may set, list and delete secrets, but only owners may set and delete the keys of model
+ * providers and sandbox providers. Bots and thread tokens may do none of this. No call returns a value.
  *
  * @generated from service arbe.v1.SecretService
  */
 export const SecretService: GenService<{
   /**
-   * SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
-   * nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+   * SetSecret creates a secret, or replaces its value. Setting the same value again changes nothing. A house can have at most
+   * 200 secrets, of 1 MiB together; beyond that, the error is a resource_exhausted.
    *
-   * A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
-   * nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
-   * and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
+   * SetSecret first tries the key of a model provider or a sandbox provider, which costs nothing. Trying the key of a model
+   * provider takes at most ten seconds. If the provider refuses the key, the error is an invalid_argument. If the provider does
+   * not answer, the error is an unavailable. If the house has sandboxes in its own account at a sandbox provider, and the key is
+   * of another account, the error is a failed_precondition. After each of these errors, the old value stays. A person, and a
+   * house, can try 10 keys and servers at once, and then 6 a minute; beyond that, the error is a resource_exhausted.
    *
    * @generated from rpc arbe.v1.SecretService.SetSecret
    */
@@ -350,7 +353,7 @@ export const SecretService: GenService<{
     output: typeof SetSecretResponseSchema;
   },
   /**
-   * ListSecrets returns all secrets of a house by name, without their values.
+   * ListSecrets returns all secrets of a house, sorted by name, without their values.
    *
    * @generated from rpc arbe.v1.SecretService.ListSecrets
    */
@@ -360,8 +363,8 @@ export const SecretService: GenService<{
     output: typeof ListSecretsResponseSchema;
   },
   /**
-   * DeleteSecret deletes a secret. If something uses it, the error is failed_precondition and says what, unless force is
-   * set. Deleting one that does not exist succeeds.
+   * DeleteSecret deletes a secret. If something uses the secret and force is not set, the error is a failed_precondition, and
+   * its message names the users. Deleting a secret that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.SecretService.DeleteSecret
    */
@@ -371,7 +374,8 @@ export const SecretService: GenService<{
     output: typeof DeleteSecretResponseSchema;
   },
   /**
-   * RotateSecretKey encrypts all values of a house under a new key. Owners only. Nothing that uses a secret notices.
+   * RotateSecretKey encrypts all values of a house under a new key. Owners only. It does not affect anything that uses a
+   * secret.
    *
    * @generated from rpc arbe.v1.SecretService.RotateSecretKey
    */

@@ -18,6 +18,8 @@ export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
   fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLGBQoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nEhYKDm9wZW5fYXBwcm92YWxzGBUgASgFEiIKCGxhc3RfcnVuGBYgASgLMhAuYXJiZS52MS5MYXN0UnVuEhoKEmFuc3dlcmluZ19hZ2VudF9pZBgXIAEoCRIZChFhbnN3ZXJpbmdfc2V0dGxlZBgYIAEoCBIYChBwZW9wbGVfYWdlbnRfaWRzGBkgAygJItYBCgdMYXN0UnVuEg0KBWVwb2NoGAEgASgDEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2ZpbmlzaGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVkb2luZxgEIAEoCRIRCglsYXN0X3Rvb2wYBSABKAkSDgoGcmVzdWx0GAYgASgJEhMKC2Nvc3RfbWljcm9zGAcgASgDEhQKDGNvc3RfdW5rbm93bhgIIAEoCCJGCghMYXN0U2FpZBIXCg9hdXRob3JfYWdlbnRfaWQYASABKAkSEwoLYXV0aG9yX25hbWUYAiABKAkSDAoEdGV4dBgDIAEoCSKSAQoHUnVubmluZxISCgpjb21tYW5kX2lkGAEgASgJEikKBXNpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0dXJuX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhIKCmFnZW50X25hbWUYBSABKAkSEQoJcnVuX2Vwb2NoGAYgASgDIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAESDgoGc2hhcmVkGAkgASgIIlAKE0xpc3RUaHJlYWRzUmVzcG9uc2USIAoHdGhyZWFkcxgBIAMoCzIPLmFyYmUudjEuVGhyZWFkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSL1AgoTVXBkYXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhsKBG5hbWUYAiABKAlCCLpIBXIDGMgBSACIAQESEwoGcGlubmVkGAMgASgISAGIAQESGwoEdGFncxgEIAEoCzINLmFyYmUudjEuVGFncxIkCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQEgCiAEBEigKBnN0YXR1cxgGIAEoCUITukgQcg5SBG9wZW5SBmNsb3NlZEgDiAEBEl8KEmFuc3dlcmluZ19hZ2VudF9pZBgHIAEoCUI+ukg7cjkyN14oWzAtOWEtZkEtRl17OH0oLVswLTlhLWZBLUZdezR9KXszfS1bMC05YS1mQS1GXXsxMn0pPyRIBIgBAUIHCgVfbmFtZUIJCgdfcGlubmVkQhEKD19lbnZpcm9ubWVudF9pZEIJCgdfc3RhdHVzQhUKE19hbnN3ZXJpbmdfYWdlbnRfaWQiKAoEVGFncxIgCgZ2YWx1ZXMYASADKAlCELpIDZIBChAyIgZyBBABGGQiNwoUVXBkYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiLAoTRGVsZXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVRocmVhZFJlc3BvbnNlIoYBChFGb3JrVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSEwoCYXQYAyABKANCB7pIBCICKAASFgoEbmFtZRgEIAEoCUIIukgFcgMYyAEiNQoSRm9ya1RocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIr0DChFSdW5Db21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYlgESHgoHY29tbWFuZBgDIAEoCUILukgIcgYQASiAgARIABIdCgRhcmd2GAQgASgLMg0uYXJiZS52MS5Bcmd2SAASHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASOgoHdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgASEAoIc2VwYXJhdGUYByABKAgSDQoFaW5wdXQYCCABKAgSIwoIdGVybWluYWwYCSABKAsyES5hcmJlLnYxLlRlcm1pbmFsEhsKCWRpcmVjdG9yeRgKIAEoCUIIukgFcgMYgCASOgoDZW52GAsgAygLMiMuYXJiZS52MS5SdW5Db21tYW5kUmVxdWVzdC5FbnZFbnRyeUIIukgFmgECEGQaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUINCgR3aGF0EgW6SAIIASJUCghUZXJtaW5hbBIjCgRzaXplGAEgASgLMhUuYXJiZS52MS5UZXJtaW5hbFNpemUSFQoEa2luZBgCIAEoCUIHukgEcgIYQBIMCgRrZWVwGAMgASgIIkUKDFRlcm1pbmFsU2l6ZRIYCgRyb3dzGAEgASgNQgq6SAcqBRiQTigBEhsKB2NvbHVtbnMYAiABKA1CCrpIByoFGJBOKAEiKQoEQXJndhIhCgRhcmdzGAEgAygJQhO6SBCSAQ0IARDoByIGcgQogIAEIkYKElJ1bkNvbW1hbmRSZXNwb25zZRIdCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnkSEQoJcmVzdWx0X2lkGAIgASgJIrABChFSZWFkT3V0cHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEgwKBHN0YXkYBCABKAgSDQoFbGVhdmUYBSABKAgSDAoEam9pbhgGIAEoCBIXCgZyZWFkZXIYByABKAlCB7pIBHICGEAiWwoSUmVhZE91dHB1dFJlc3BvbnNlEiQKBnBpZWNlcxgBIAMoCzIULmFyYmUudjEuT3V0cHV0UGllY2USEAoIcG9zaXRpb24YAiABKAMSDQoFZW5kZWQYAyABKAgiQgoLT3V0cHV0UGllY2USJQoGc3RyZWFtGAEgASgOMhUuYXJiZS52MS5PdXRwdXRTdHJlYW0SDAoEZGF0YRgCIAEoDCLUAQoRV3JpdGVJbnB1dFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHgoKY29tbWFuZF9pZBgCIAEoCUIKukgHcgUQARjIARIZCghwb3NpdGlvbhgDIAEoA0IHukgEIgIoABIXCgRkYXRhGAQgASgMQgm6SAZ6BBiAgEASCwoDZW5kGAUgASgIEiMKBHNpemUYBiABKAsyFS5hcmJlLnYxLlRlcm1pbmFsU2l6ZRIMCgRqb2luGAcgASgIEg0KBWFnYWluGAggASgIIjYKEldyaXRlSW5wdXRSZXNwb25zZRIQCghwb3NpdGlvbhgBIAEoAxIOCgZjbG9zZWQYAiABKAgiigEKFENhbmNlbENvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhwKCmNvbW1hbmRfaWQYAiABKAlCCLpIBXIDGMgBEgsKA2FsbBgDIAEoCBIpCgZzaWduYWwYBCABKA4yDy5hcmJlLnYxLlNpZ25hbEIIukgFggECEAEiLAoVQ2FuY2VsQ29tbWFuZFJlc3BvbnNlEhMKC2NvbW1hbmRfaWRzGAEgAygJIlYKD1N0b3BUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIYCgd0dXJuX2lkGAIgASgJQge6SARyAhhAEgsKA2FsbBgDIAEoCCIkChBTdG9wVHVyblJlc3BvbnNlEhAKCHR1cm5faWRzGAEgAygJIkwKEFJldHJ5VHVyblJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASGgoHdHVybl9pZBgCIAEoCUIJukgGcgQQARhAIiQKEVJldHJ5VHVyblJlc3BvbnNlEg8KB3R1cm5faWQYASABKAkqYQoMT3V0cHV0U3RyZWFtEh0KGU9VVFBVVF9TVFJFQU1fVU5TUEVDSUZJRUQQABIYChRPVVRQVVRfU1RSRUFNX1NURE9VVBABEhgKFE9VVFBVVF9TVFJFQU1fU1RERVJSEAIqUgoGU2lnbmFsEhYKElNJR05BTF9VTlNQRUNJRklFRBAAEg4KClNJR05BTF9JTlQQARIPCgtTSUdOQUxfVEVSTRACEg8KC1NJR05BTF9LSUxMEAMy/wYKDVRocmVhZFNlcnZpY2USSwoMQ3JlYXRlVGhyZWFkEhwuYXJiZS52MS5DcmVhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVUaHJlYWRSZXNwb25zZRJHCglHZXRUaHJlYWQSGS5hcmJlLnYxLkdldFRocmVhZFJlcXVlc3QaGi5hcmJlLnYxLkdldFRocmVhZFJlc3BvbnNlIgOQAgESTQoLTGlzdFRocmVhZHMSGy5hcmJlLnYxLkxpc3RUaHJlYWRzUmVxdWVzdBocLmFyYmUudjEuTGlzdFRocmVhZHNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZVRocmVhZBIcLmFyYmUudjEuVXBkYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlVGhyZWFkUmVzcG9uc2USSwoMRGVsZXRlVGhyZWFkEhwuYXJiZS52MS5EZWxldGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVUaHJlYWRSZXNwb25zZRJFCgpGb3JrVGhyZWFkEhouYXJiZS52MS5Gb3JrVGhyZWFkUmVxdWVzdBobLmFyYmUudjEuRm9ya1RocmVhZFJlc3BvbnNlEkUKClJ1bkNvbW1hbmQSGi5hcmJlLnYxLlJ1bkNvbW1hbmRSZXF1ZXN0GhsuYXJiZS52MS5SdW5Db21tYW5kUmVzcG9uc2USRQoKUmVhZE91dHB1dBIaLmFyYmUudjEuUmVhZE91dHB1dFJlcXVlc3QaGy5hcmJlLnYxLlJlYWRPdXRwdXRSZXNwb25zZRJFCgpXcml0ZUlucHV0EhouYXJiZS52MS5Xcml0ZUlucHV0UmVxdWVzdBobLmFyYmUudjEuV3JpdGVJbnB1dFJlc3BvbnNlEk4KDUNhbmNlbENvbW1hbmQSHS5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXF1ZXN0Gh4uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVzcG9uc2USPwoIU3RvcFR1cm4SGC5hcmJlLnYxLlN0b3BUdXJuUmVxdWVzdBoZLmFyYmUudjEuU3RvcFR1cm5SZXNwb25zZRJCCglSZXRyeVR1cm4SGS5hcmJlLnYxLlJldHJ5VHVyblJlcXVlc3QaGi5hcmJlLnYxLlJldHJ5VHVyblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
+ * Thread is a conversation.
+ *
  * @generated from message arbe.v1.Thread
  */
 export type Thread = Message<"arbe.v1.Thread"> & {
@@ -32,7 +34,7 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   houseId: string;
 
   /**
-   * The name of its log.
+   * The name of the stream that is its log.
    *
    * @generated from field: string stream_id = 3;
    */
@@ -53,14 +55,14 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   parent?: Parent | undefined;
 
   /**
-   * The thread it is a child of.
+   * The thread of which it is a child.
    *
    * @generated from field: string parent_thread_id = 6;
    */
   parentThreadId: string;
 
   /**
-   * The agent it is a direct message to: a bot or a person.
+   * The agent to which it is a direct message: a bot or a person.
    *
    * @generated from field: string parent_agent_id = 7;
    */
@@ -74,14 +76,14 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   agentId: string;
 
   /**
-   * Its own environment; empty for the house's default.
+   * Its own environment; empty if it uses the house's default.
    *
    * @generated from field: string environment_id = 9;
    */
   environmentId: string;
 
   /**
-   * The sandbox it runs on; empty until the first command.
+   * Its sandbox; empty until the first command.
    *
    * @generated from field: string sandbox_id = 10;
    */
@@ -93,14 +95,14 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   tags: string[];
 
   /**
-   * A chat is "open" or "closed"; a driven thread "idle", "running", "completed", "failed" or "cancelled".
+   * A chat is "open" or "closed". A driven thread is "idle", "running", "completed", "failed" or "cancelled".
    *
    * @generated from field: string status = 12;
    */
   status: string;
 
   /**
-   * Set while it is pinned.
+   * When it was pinned; unset if it is not.
    *
    * @generated from field: google.protobuf.Timestamp pinned_at = 13;
    */
@@ -117,14 +119,14 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   updatedAt?: Timestamp | undefined;
 
   /**
-   * The position of its last entry, 0 when there is none.
+   * The position of its last entry; 0 if there is none.
    *
    * @generated from field: int64 tail = 16;
    */
   tail: bigint;
 
   /**
-   * When its last entry was written, or when it was created if there is none.
+   * When its last entry was written or, if there is none, when the thread was created.
    *
    * @generated from field: google.protobuf.Timestamp last_activity_at = 17;
    */
@@ -138,23 +140,22 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   forkedFrom?: Origin | undefined;
 
   /**
-   * The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
+   * Its last chat or command; unset if there is none. This follows the log within about a second.
    *
    * @generated from field: arbe.v1.LastSaid last_said = 19;
    */
   lastSaid?: LastSaid | undefined;
 
   /**
-   * The run of its coding agent, or the oldest of the commands and turns of bots that have not ended; unset if there is none.
-   * For commands and turns it follows the log within about a second.
+   * The run of its coding agent or, without one, the oldest command or turn that has not ended; unset if there is none.
+   * Commands and turns follow the log within about a second.
    *
    * @generated from field: arbe.v1.Running running = 20;
    */
   running?: Running | undefined;
 
   /**
-   * How many calls of tools wait for a person's approval in it. It follows the log within about a second. ListApprovals lists
-   * them.
+   * The number of its open approvals; see ApprovalService.ListApprovals. This follows the log within about a second.
    *
    * @generated from field: int32 open_approvals = 21;
    */
@@ -168,23 +169,23 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   lastRun?: LastRun | undefined;
 
   /**
-   * The bot that answers what people say in it without mentioning anybody; empty if none does. The first message settles it, if it
-   * mentions one bot and no other, and people can change it.
+   * The bot that answers people's messages that mention nobody; empty if none does. If the first message mentions exactly one
+   * bot, that bot is it. People can change it.
    *
    * @generated from field: string answering_agent_id = 23;
    */
   answeringAgentId: string;
 
   /**
-   * That is settled. If it is, and answering_agent_id is empty, bots answer here only if they are mentioned or replied to.
+   * Whether answering_agent_id is settled. If it is settled and empty, bots answer here only if they are mentioned or replied to.
    *
    * @generated from field: bool answering_settled = 24;
    */
   answeringSettled: boolean;
 
   /**
-   * The people for whom it is listed, if it is a direct message; empty if all of the house list it. It is not secret: everyone in the
-   * house who has its id may read it.
+   * For a direct message, the people for whom it is listed; empty for other threads, which are listed for the whole house. A
+   * direct message is not secret: everyone in the house who has its id may read it.
    *
    * @generated from field: repeated string people_agent_ids = 25;
    */
@@ -199,7 +200,7 @@ export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 0);
 
 /**
- * LastRun is what is known of the last run of a driven thread without reading its log.
+ * LastRun describes the last run of a driven thread, without reading the log.
  *
  * @generated from message arbe.v1.LastRun
  */
@@ -217,15 +218,15 @@ export type LastRun = Message<"arbe.v1.LastRun"> & {
   startedAt?: Timestamp | undefined;
 
   /**
-   * Not set while it goes on.
+   * Unset while it is in progress.
    *
    * @generated from field: google.protobuf.Timestamp finished_at = 3;
    */
   finishedAt?: Timestamp | undefined;
 
   /**
-   * What the agent does, in a few words, such as "thinking" or "running bash", and the tool that it called last. Both are as of the
-   * last heartbeat; agents send one every five seconds.
+   * What the agent is doing, in words such as "thinking" or "running bash", and the tool that it called last. Both are as of
+   * the last heartbeat. Runners send a heartbeat every five seconds.
    *
    * @generated from field: string doing = 4;
    */
@@ -237,21 +238,21 @@ export type LastRun = Message<"arbe.v1.LastRun"> & {
   lastTool: string;
 
   /**
-   * The beginning of the agent's last text, or of why the run failed; empty while it goes on.
+   * The beginning of the agent's last text, or of the error if the run failed; empty while the run is in progress.
    *
    * @generated from field: string result = 6;
    */
   result: string;
 
   /**
-   * What its models cost so far, in millionths of a US dollar, as of the last heartbeat or of its end.
+   * The cost of its model calls so far, in millionths of a US dollar, as of the last heartbeat or of its end.
    *
    * @generated from field: int64 cost_micros = 7;
    */
   costMicros: bigint;
 
   /**
-   * The cost leaves out calls of a model whose price is not known.
+   * Whether the cost leaves out calls of a model whose price is unknown.
    *
    * @generated from field: bool cost_unknown = 8;
    */
@@ -284,7 +285,7 @@ export type LastSaid = Message<"arbe.v1.LastSaid"> & {
   authorName: string;
 
   /**
-   * The beginning of it, at most 160 characters on one line; a command begins with "$ ".
+   * The beginning of its text, at most 160 characters on one line. A command begins with "$ ".
    *
    * @generated from field: string text = 3;
    */
@@ -299,7 +300,7 @@ export const LastSaidSchema: GenMessage<LastSaid> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 2);
 
 /**
- * Running is a command, the turn of a bot, or the run of the thread's coding agent, that is running or waiting to run.
+ * Running is a command, a turn of a bot or a run of the thread's coding agent that runs or waits to run.
  *
  * @generated from message arbe.v1.Running
  */
@@ -312,7 +313,7 @@ export type Running = Message<"arbe.v1.Running"> & {
   commandId: string;
 
   /**
-   * When it was requested, or when the turn or run began.
+   * When the command was requested, or when the turn or run began.
    *
    * @generated from field: google.protobuf.Timestamp since = 2;
    */
@@ -331,14 +332,14 @@ export type Running = Message<"arbe.v1.Running"> & {
   agentId: string;
 
   /**
-   * Empty if the bot is no longer in the house, and for a run.
+   * The bot's name; empty for a run, and if the bot is no longer in the house.
    *
    * @generated from field: string agent_name = 5;
    */
   agentName: string;
 
   /**
-   * The run; 0 for a command or a turn. A thread that has a run shows that, and not the commands and turns in it.
+   * The run; 0 for a command or a turn. A thread with a run in progress shows the run, and not its commands and turns.
    *
    * @generated from field: int64 run_epoch = 6;
    */
@@ -359,14 +360,14 @@ export const RunningSchema: GenMessage<Running> = /*@__PURE__*/
  */
 export type Origin = Message<"arbe.v1.Origin"> & {
   /**
-   * Empty after that thread was deleted.
+   * The source; empty if it was deleted.
    *
    * @generated from field: string thread_id = 1;
    */
   threadId: string;
 
   /**
-   * The last entry that both share; 0 if there is none.
+   * The position of the last entry that both threads share; 0 if they share none.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -381,7 +382,7 @@ export const OriginSchema: GenMessage<Origin> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 4);
 
 /**
- * Parent is the parent of a thread.
+ * Parent is the parent of a thread: a thread, an agent (for a direct message) or the house.
  *
  * @generated from message arbe.v1.Parent
  */
@@ -416,22 +417,22 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
   houseId: string;
 
   /**
-   * Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The thread's
-   * own id differs and is in the answer. If it is empty, each call creates another thread.
+   * Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the thread differs,
+   * and is in the response. If this is empty, each call creates another thread.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * Defaults to the name of the agent that it is a direct message to.
+   * Its title. For a direct message, it defaults to the name of the agent.
    *
    * @generated from field: string name = 3;
    */
   name: string;
 
   /**
-   * At most one of the two parents.
+   * At most one of these two parents may be set.
    *
    * @generated from field: string parent_thread_id = 4;
    */
@@ -465,8 +466,8 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
   pinned: boolean;
 
   /**
-   * With parent_agent_id: return the caller's latest open direct message to that agent, if there is one, instead of creating
-   * another thread. Several calls at once get the same thread.
+   * With parent_agent_id, return the caller's latest open direct message to that agent, if there is one, instead of creating
+   * another thread. Concurrent calls get the same thread.
    *
    * @generated from field: bool reuse = 10;
    */
@@ -507,7 +508,7 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
   id: string;
 
   /**
-   * Also return which entries have been decided.
+   * Also return decided and waiting.
    *
    * @generated from field: bool decisions = 2;
    */
@@ -531,16 +532,16 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
   thread?: Thread | undefined;
 
   /**
-   * The following two are set if the request asks for decisions.
-   *
-   * The position of the last entry for which it has been decided what it starts. Later entries may still start something.
+   * The position of the last entry about which the server has decided whether it wakes a bot. Later entries may still wake one.
+   * Set only if the request sets decisions.
    *
    * @generated from field: int64 decided = 2;
    */
   decided: bigint;
 
   /**
-   * The bots that wait a moment in case somebody else speaks, before they begin or decide whether to.
+   * The bots that wait in case somebody else writes, before they answer or decide whether to. Set only if the request sets
+   * decisions.
    *
    * @generated from field: repeated arbe.v1.WaitingBot waiting = 3;
    */
@@ -555,7 +556,7 @@ export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_thread, 9);
 
 /**
- * WaitingBot is a bot that has been notified of entries, and waits a moment in case somebody else speaks.
+ * WaitingBot is a bot that waits before it answers entries, in case somebody else writes.
  *
  * @generated from message arbe.v1.WaitingBot
  */
@@ -573,21 +574,21 @@ export type WaitingBot = Message<"arbe.v1.WaitingBot"> & {
   turnId: string;
 
   /**
-   * The ids of the entries.
+   * The entries that it may answer.
    *
    * @generated from field: repeated string entry_ids = 3;
    */
   entryIds: string[];
 
   /**
-   * Why it was told of them, in one word; see signal.dispatch.turn_started.
+   * Why it may answer, in one word; see TurnStarted.reason.
    *
    * @generated from field: string reason = 4;
    */
   reason: string;
 
   /**
-   * Until when it waits.
+   * The time until which it waits.
    *
    * @generated from field: google.protobuf.Timestamp until = 5;
    */
@@ -611,57 +612,57 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
   houseId: string;
 
   /**
-   * Only children of this thread.
+   * Return only children of this thread.
    *
    * @generated from field: string parent_thread_id = 2;
    */
   parentThreadId: string;
 
   /**
-   * Only threads with this tag.
+   * Return only threads with this tag.
    *
    * @generated from field: string tag = 3;
    */
   tag: string;
 
   /**
-   * Only threads with this status.
+   * Return only threads with this status.
    *
    * @generated from field: string status = 4;
    */
   status: string;
 
   /**
-   * At most 200; 0 is 50.
+   * At most 200; 0 means 50.
    *
    * @generated from field: int32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the previous page; empty for the first.
+   * The next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
 
   /**
-   * Only forks of this thread.
+   * Return only forks of this thread.
    *
    * @generated from field: string forked_from_thread_id = 7;
    */
   forkedFromThreadId: string;
 
   /**
-   * Only threads whose id begins with this, if it has at least four characters, or whose name is exactly this. It
-   * cannot be combined with another filter or a page_token, and the answer is the only page.
+   * Return only threads whose name is exactly this or, if it has at least four characters, whose id begins with it. It cannot be
+   * combined with another filter or with a page_token, and the response is the only page.
    *
    * @generated from field: string match = 8;
    */
   match: string;
 
   /**
-   * Leave out the caller's direct messages. Those of others are never listed.
+   * Leave out the caller's direct messages. The direct messages of others are never listed.
    *
    * @generated from field: bool shared = 9;
    */
@@ -709,7 +710,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
   id: string;
 
   /**
-   * Set it to an empty string for no title.
+   * An empty string removes the title.
    *
    * @generated from field: optional string name = 2;
    */
@@ -721,28 +722,28 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
   pinned?: boolean | undefined;
 
   /**
-   * Replaces all tags when set.
+   * If set, replaces all tags.
    *
    * @generated from field: arbe.v1.Tags tags = 4;
    */
   tags?: Tags | undefined;
 
   /**
-   * Set it to an empty string for the house's default.
+   * An empty string means the house's default.
    *
    * @generated from field: optional string environment_id = 5;
    */
   environmentId?: string | undefined;
 
   /**
-   * A chat may be set to "open" or "closed".
+   * Only the status of a chat can be set: to "open" or "closed".
    *
    * @generated from field: optional string status = 6;
    */
   status?: string | undefined;
 
   /**
-   * The bot that answers without being mentioned. Set it to an empty string for none.
+   * The bot that answers without being mentioned. An empty string means none.
    *
    * @generated from field: optional string answering_agent_id = 7;
    */
@@ -757,6 +758,8 @@ export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__P
   messageDesc(file_arbe_v1_thread, 13);
 
 /**
+ * Tags is a list of tags. Setting it to an empty list differs from leaving it unset.
+ *
  * @generated from message arbe.v1.Tags
  */
 export type Tags = Message<"arbe.v1.Tags"> & {
@@ -832,22 +835,22 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
   threadId: string;
 
   /**
-   * Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The fork's
-   * own id differs and is in the answer. If it is empty, each call creates another fork.
+   * Choose an id to make retries safe: within the house, it always stands for the same thread. The id of the fork differs, and
+   * is in the response. If this is empty, each call creates another fork.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * The last entry to share; 0 means the source's last entry. One past the end is out of range.
+   * The position of the last entry to share. 0 means the source's last entry. A position past the end is an out_of_range.
    *
    * @generated from field: int64 at = 3;
    */
   at: bigint;
 
   /**
-   * Its title; empty means the source's, marked as a fork.
+   * Its title. Empty means the title of the source, marked as a fork.
    *
    * @generated from field: string name = 4;
    */
@@ -888,7 +891,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
   threadId: string;
 
   /**
-   * The id of the command entry, which makes a retry harmless. If it is empty, the server generates one.
+   * The id of the command entry. It makes retries safe. If it is empty, the server generates one.
    *
    * @generated from field: string id = 2;
    */
@@ -907,7 +910,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
     case: "command";
   } | {
     /**
-     * A program with its arguments, run without a shell.
+     * A program and its arguments, run without a shell.
      *
      * @generated from field: arbe.v1.Argv argv = 4;
      */
@@ -916,51 +919,53 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The environment of the sandbox if the thread has none yet; empty means the thread's, otherwise the house's.
+   * The environment of the sandbox, if the thread has no sandbox yet. Empty means the thread's environment, otherwise the house's
+   * default.
    *
    * @generated from field: string environment_id = 5;
    */
   environmentId: string;
 
   /**
-   * How long it may take; unset means the environment's limit.
+   * The time limit, at most 24 hours. Unset means the environment's limit.
    *
    * @generated from field: google.protobuf.Duration timeout = 6;
    */
   timeout?: Duration | undefined;
 
   /**
-   * Keep standard output and error separate, for ReadOutput, which the caller must then call. Otherwise they are one,
-   * so that the log has their lines in the order of writing.
+   * Keep standard output and error separate, for ReadOutput. The caller must then call ReadOutput. Otherwise both are one
+   * stream, and the log has their lines in the order in which they were written.
    *
    * @generated from field: bool separate = 7;
    */
   separate: boolean;
 
   /**
-   * Give it a standard input, for WriteInput, which the caller must then call. Otherwise its input is empty.
+   * Give it a standard input, for WriteInput. The caller must then call WriteInput. Otherwise its input is empty.
    *
    * @generated from field: bool input = 8;
    */
   input: boolean;
 
   /**
-   * Give it a terminal, for ReadOutput and WriteInput, which the caller must then call. What is typed is in its input, and
-   * what the terminal shows in its standard output. Without separate and input.
+   * Give it a terminal, for ReadOutput and WriteInput. The caller must then call both: WriteInput sends what is typed, and
+   * ReadOutput returns what the terminal shows, as standard output. It cannot be combined with separate or input.
    *
    * @generated from field: arbe.v1.Terminal terminal = 9;
    */
   terminal?: Terminal | undefined;
 
   /**
-   * Where it starts: a path, which may be relative to the environment's directory. Empty means that directory.
+   * The directory in which it starts: an absolute path, or a path relative to the environment's directory. Empty means the
+   * environment's directory.
    *
    * @generated from field: string directory = 10;
    */
   directory: string;
 
   /**
-   * Environment variables that it gets besides those of its environment. They are in the log, so secrets do not belong here.
+   * Environment variables in addition to those of its environment. The log contains them, so do not put secrets here.
    *
    * @generated from field: map<string, string> env = 11;
    */
@@ -986,15 +991,15 @@ export type Terminal = Message<"arbe.v1.Terminal"> & {
   size?: TerminalSize | undefined;
 
   /**
-   * What TERM says; empty means the sandbox's.
+   * The value of TERM. Empty means the sandbox's default.
    *
    * @generated from field: string kind = 2;
    */
   kind: string;
 
   /**
-   * Keep the command running when nobody is connected to it. Otherwise it is ended when its writer has not called for a
-   * minute: it gets SIGHUP, and is killed after 5 seconds.
+   * Keep the command running while nobody is connected to it. Otherwise it ends when its writer has not called for a minute: it
+   * gets SIGHUP, and is killed after 5 seconds.
    *
    * @generated from field: bool keep = 3;
    */
@@ -1033,6 +1038,8 @@ export const TerminalSizeSchema: GenMessage<TerminalSize> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 22);
 
 /**
+ * Argv is a program and its arguments.
+ *
  * @generated from message arbe.v1.Argv
  */
 export type Argv = Message<"arbe.v1.Argv"> & {
@@ -1061,7 +1068,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
   entry?: Entry | undefined;
 
   /**
-   * The id of the command_result entry, and of every delta before it.
+   * The id of the future command_result entry, and of the deltas with the output until then.
    *
    * @generated from field: string result_id = 2;
    */
@@ -1092,37 +1099,36 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
   commandId: string;
 
   /**
-   * How many bytes of output, of both streams together, have arrived.
+   * The number of bytes of output that have arrived, of both streams together.
    *
    * @generated from field: int64 position = 3;
    */
   position: bigint;
 
   /**
-   * Only reports that the caller will continue to read, and is answered at once. It is for a caller that cannot accept
-   * more output yet.
+   * Only report that you will continue to read. The call returns at once. Use it while you cannot accept more output.
    *
    * @generated from field: bool stay = 4;
    */
   stay: boolean;
 
   /**
-   * Only reports that the caller will read no more, and is answered at once: the command no longer waits for it.
+   * Only report that you will not read any more. The call returns at once. The command no longer waits for you.
    *
    * @generated from field: bool leave = 5;
    */
   leave: boolean;
 
   /**
-   * Begin to read the output of a terminal where it is now, whoever read it before. It is answered at once, with the
-   * position. Other readers then get an out_of_range.
+   * Start to read the output of a terminal at its current position, even if there is another reader. The call returns at once,
+   * with that position. Other readers then get an out_of_range.
    *
    * @generated from field: bool join = 6;
    */
   join: boolean;
 
   /**
-   * With join, and in all calls after it: an id that the caller chooses for itself.
+   * With join, and in all later calls: an id that you choose for yourself.
    *
    * @generated from field: string reader = 7;
    */
@@ -1146,14 +1152,14 @@ export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
   pieces: OutputPiece[];
 
   /**
-   * The position after the pieces, for the next call.
+   * The position after the pieces. Pass it to the next call.
    *
    * @generated from field: int64 position = 2;
    */
   position: bigint;
 
   /**
-   * Nothing will follow, and everything has arrived.
+   * Whether the output has ended and everything has arrived.
    *
    * @generated from field: bool ended = 3;
    */
@@ -1168,6 +1174,8 @@ export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PUR
   messageDesc(file_arbe_v1_thread, 26);
 
 /**
+ * OutputPiece is a piece of output of one stream.
+ *
  * @generated from message arbe.v1.OutputPiece
  */
 export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
@@ -1206,43 +1214,43 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
   commandId: string;
 
   /**
-   * Where in the input the data begins.
+   * The position in the input at which data begins.
    *
    * @generated from field: int64 position = 3;
    */
   position: bigint;
 
   /**
-   * Empty data only reports that the caller will continue to write, unless it is the end.
+   * The input. Without data and end, the call only reports that you will continue to write.
    *
    * @generated from field: bytes data = 4;
    */
   data: Uint8Array;
 
   /**
-   * Nothing follows the data. It has no meaning for a terminal.
+   * Whether the input ends after data. Ignored for a terminal.
    *
    * @generated from field: bool end = 5;
    */
   end: boolean;
 
   /**
-   * The size of the terminal from now on; unset if it has not changed.
+   * The new size of the terminal. Unset means that it has not changed.
    *
    * @generated from field: arbe.v1.TerminalSize size = 6;
    */
   size?: TerminalSize | undefined;
 
   /**
-   * Answer with the position at which the input of a terminal stands, whatever position says, and without data.
+   * Only return the current position of the input of a terminal. The position in the request is ignored. Send no data.
    *
    * @generated from field: bool join = 7;
    */
   join: boolean;
 
   /**
-   * This call repeats one whose answer did not arrive. If the server of a terminal was restarted meanwhile, the data is
-   * dropped, because it may have been typed already.
+   * Set this if the call repeats one whose response did not arrive. If the server of a terminal was restarted in between, the
+   * data is dropped, because it may have been typed already.
    *
    * @generated from field: bool again = 8;
    */
@@ -1261,14 +1269,14 @@ export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE_
  */
 export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
   /**
-   * The position up to which the input was accepted, where the next data must begin.
+   * The position up to which input was accepted. The next data must begin here.
    *
    * @generated from field: int64 position = 1;
    */
   position: bigint;
 
   /**
-   * The command reads no more, or has ended.
+   * Whether the command no longer reads input, or has ended.
    *
    * @generated from field: bool closed = 2;
    */
@@ -1292,21 +1300,21 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
   threadId: string;
 
   /**
-   * The id of the command entry. Empty with all.
+   * The id of the command entry. It must be empty if all is set.
    *
    * @generated from field: string command_id = 2;
    */
   commandId: string;
 
   /**
-   * All commands of the thread that are running or waiting.
+   * Cancel all commands of the thread that run or wait.
    *
    * @generated from field: bool all = 3;
    */
   all: boolean;
 
   /**
-   * The signal to begin with; unset means SIGINT.
+   * The first signal to send. Unset means SIGINT.
    *
    * @generated from field: arbe.v1.Signal signal = 4;
    */
@@ -1325,7 +1333,7 @@ export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@_
  */
 export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
   /**
-   * With all, the commands that were cancelled.
+   * If all is set, the commands that were cancelled.
    *
    * @generated from field: repeated string command_ids = 1;
    */
@@ -1349,14 +1357,14 @@ export type StopTurnRequest = Message<"arbe.v1.StopTurnRequest"> & {
   threadId: string;
 
   /**
-   * The id of the turn, as its entries have it. Empty with all.
+   * The id of the turn, as in its entries. It must be empty if all is set.
    *
    * @generated from field: string turn_id = 2;
    */
   turnId: string;
 
   /**
-   * All active turns of the thread.
+   * Stop all active turns of the thread.
    *
    * @generated from field: bool all = 3;
    */
@@ -1375,7 +1383,7 @@ export const StopTurnRequestSchema: GenMessage<StopTurnRequest> = /*@__PURE__*/
  */
 export type StopTurnResponse = Message<"arbe.v1.StopTurnResponse"> & {
   /**
-   * The turns that were active.
+   * The turns that were stopped.
    *
    * @generated from field: repeated string turn_ids = 1;
    */
@@ -1416,7 +1424,7 @@ export const RetryTurnRequestSchema: GenMessage<RetryTurnRequest> = /*@__PURE__*
  */
 export type RetryTurnResponse = Message<"arbe.v1.RetryTurnResponse"> & {
   /**
-   * The turn that will answer.
+   * The turn that will answer the question.
    *
    * @generated from field: string turn_id = 1;
    */
@@ -1431,6 +1439,8 @@ export const RetryTurnResponseSchema: GenMessage<RetryTurnResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_thread, 35);
 
 /**
+ * OutputStream is standard output or standard error.
+ *
  * @generated from enum arbe.v1.OutputStream
  */
 export enum OutputStream {
@@ -1457,6 +1467,8 @@ export const OutputStreamSchema: GenEnum<OutputStream> = /*@__PURE__*/
   enumDesc(file_arbe_v1_thread, 0);
 
 /**
+ * Signal is a signal for a command.
+ *
  * @generated from enum arbe.v1.Signal
  */
 export enum Signal {
@@ -1488,14 +1500,14 @@ export const SignalSchema: GenEnum<Signal> = /*@__PURE__*/
   enumDesc(file_arbe_v1_thread, 1);
 
 /**
- * ThreadService manages conversations: the row that describes a thread. EntryService reads and writes the log of what
- * happened in it.
+ * ThreadService manages threads. A thread is a conversation: a row that describes it, and a log of what happened in it.
+ * EntryService reads and writes the log.
  *
  * @generated from service arbe.v1.ThreadService
  */
 export const ThreadService: GenService<{
   /**
-   * CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
+   * CreateThread creates a thread with an empty log. Repeating the request with the same id returns the existing thread.
    *
    * @generated from rpc arbe.v1.ThreadService.CreateThread
    */
@@ -1515,8 +1527,8 @@ export const ThreadService: GenService<{
     output: typeof GetThreadResponseSchema;
   },
   /**
-   * ListThreads returns a house's threads, without the direct messages of other people: pinned ones first, then by last activity, which the order follows within
-   * about a second.
+   * ListThreads returns a house's threads, without the direct messages of other people. Pinned threads come first, then the
+   * others by last activity. The order follows activity within about a second.
    *
    * @generated from rpc arbe.v1.ThreadService.ListThreads
    */
@@ -1526,7 +1538,7 @@ export const ThreadService: GenService<{
     output: typeof ListThreadsResponseSchema;
   },
   /**
-   * UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
+   * UpdateThread changes the fields that are set. A change of the status is recorded as an entry in the same transaction.
    *
    * @generated from rpc arbe.v1.ThreadService.UpdateThread
    */
@@ -1536,7 +1548,7 @@ export const ThreadService: GenService<{
     output: typeof UpdateThreadResponseSchema;
   },
   /**
-   * DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
+   * DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting a thread that does not exist
    * succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.DeleteThread
@@ -1547,12 +1559,13 @@ export const ThreadService: GenService<{
     output: typeof DeleteThreadResponseSchema;
   },
   /**
-   * ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
-   * the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
-   * environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
-   * its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
-   * part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
-   * Repeating the id returns the existing fork.
+   * ForkThread creates a thread that shares the entries of another thread, its source, up to a position, and then continues on
+   * its own. The shared entries are not copied, and stay if either thread is deleted. The first entry of the fork itself is a
+   * signal.thread.forked. Repeating the request with the same id returns the existing fork.
+   *
+   * The fork is in the same house, and has the driver, environment and tags of its source. It is open or idle, not pinned, and
+   * has no sandbox: its first command creates one. A fork of a direct message is a direct message. A fork of a child thread is
+   * not a child. Commands in the shared entries run only in the source, and get their results only there.
    *
    * @generated from rpc arbe.v1.ThreadService.ForkThread
    */
@@ -1562,8 +1575,8 @@ export const ThreadService: GenService<{
     output: typeof ForkThreadResponseSchema;
   },
   /**
-   * RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
-   * is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
+   * RunCommand runs a command in the thread's sandbox, and creates the sandbox if there is none. It returns as soon as the
+   * command is in the log. Tails get the output as deltas of the command_result entry, whose id is in the response.
    *
    * @generated from rpc arbe.v1.ThreadService.RunCommand
    */
@@ -1573,12 +1586,14 @@ export const ThreadService: GenService<{
     output: typeof RunCommandResponseSchema;
   },
   /**
-   * ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
-   * 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
-   * before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
-   * restart of the server. Any server may be called, not only the one that runs the command. While the reader is more
-   * than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for 15 seconds
-   * after the command has ended, counts as gone: the command continues, and unread output is out of range.
+   * ReadOutput reads the output of a command that was run with separate or terminal: every byte, from a position on. It waits
+   * up to 15 seconds for output. Call it repeatedly, each time with the position of the last response, until the output has
+   * ended. The position confirms that everything before it has arrived. Repeating a call neither loses nor duplicates output,
+   * even if the server restarts in between. You can call any server, not only the one that runs the command.
+   *
+   * While the reader is more than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for
+   * 15 seconds after the command has ended, counts as gone. The command then continues, and reading the unread output is an
+   * out_of_range.
    *
    * @generated from rpc arbe.v1.ThreadService.ReadOutput
    */
@@ -1588,11 +1603,12 @@ export const ThreadService: GenService<{
     output: typeof ReadOutputResponseSchema;
   },
   /**
-   * WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
-   * until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
-   * last data. A repeated call duplicates nothing. Any server may be called, not only the one that runs the command. If
-   * the writer does not call for a minute before the end, or the server that runs the command is killed, the command is
-   * ended, because the end of its input would tell it that the input was complete.
+   * WriteInput writes to the standard input of a command that was run with input or terminal, from a position on. It waits a
+   * while until the command has read enough. Call it repeatedly, each time with the position of the last response. Set end with
+   * the last data. Repeating a call duplicates nothing. You can call any server, not only the one that runs the command.
+   *
+   * If the writer does not call for a minute before the end, or if the server that runs the command is killed, the command is
+   * ended: if its input just ended, it would take the input for complete.
    *
    * @generated from rpc arbe.v1.ThreadService.WriteInput
    */
@@ -1602,10 +1618,10 @@ export const ThreadService: GenService<{
     output: typeof WriteInputResponseSchema;
   },
   /**
-   * CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
-   * SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-   * it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
-   * ended changes nothing and succeeds.
+   * CancelCommand cancels one command, or all commands of a thread that run or wait. The command gets SIGINT, as with Ctrl-C;
+   * after 10 seconds, SIGTERM; after 10 more seconds, SIGKILL, together with everything that it started. To send a stronger
+   * signal at once, cancel it again with that signal. The command_result records who cancelled the command, and the last signal
+   * that it got. Cancelling a command that has ended changes nothing and succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.CancelCommand
    */
@@ -1615,9 +1631,8 @@ export const ThreadService: GenService<{
     output: typeof CancelCommandResponseSchema;
   },
   /**
-   * StopTurn stops what a bot does in a thread: one turn, or all. Within a second it ends with a
-   * signal.dispatch.turn_ended, and what the bot wrote is kept. Stopping a turn that has ended changes nothing and
-   * succeeds.
+   * StopTurn stops one turn of a bot, or all turns in a thread. Within a second, a turn ends with a signal.dispatch.turn_ended.
+   * What the bot has written is kept. Stopping a turn that has ended changes nothing and succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.StopTurn
    */
@@ -1627,8 +1642,8 @@ export const ThreadService: GenService<{
     output: typeof StopTurnResponseSchema;
   },
   /**
-   * RetryTurn lets a bot try again to answer what a turn that has ended was to answer. While the bot has an active turn
-   * in the thread, the question is passed to that one.
+   * RetryTurn makes a bot answer the question of an ended turn again. If the bot has an active turn in the thread, that turn
+   * gets the question.
    *
    * @generated from rpc arbe.v1.ThreadService.RetryTurn
    */
