@@ -60,9 +60,9 @@ run: build ## Build arbe and start it here, with a database of its own
 	@exec ./bin/arbe up
 
 # The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
-# others, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
+# others, web, cmd/arbe and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
 # with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
-RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web ./web/transcript ./web/guard \
+RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair ./web/transcript ./web/guard \
 	./internal/sandbox ./internal/sandbox/local/... ./internal/server ./internal/rpc ./internal/model ./internal/door ./internal/turn ./db/... \
 	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/subscription ./internal/httpd \
 	./internal/blob/... ./internal/outbound ./internal/logging ./proto/arbe
@@ -71,7 +71,7 @@ RACED := ./internal/dispatch ./internal/command ./internal/jobs ./internal/fair 
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules agents ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
-	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./cmd/arbe $$others
+	go run ./db/dbtest/gotest -race -timeout 50m $(RACED) -- -timeout 50m ./web ./cmd/arbe $$others
 	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
