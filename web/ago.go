@@ -24,6 +24,17 @@ func ago(t time.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
+// past is an age in a sentence, after a word such as "joined": "3m ago". The script updates it.
+func past(t time.Time) string {
+	switch d := time.Since(t); {
+	case d < time.Minute:
+		return "just now"
+	case d < 7*24*time.Hour:
+		return ago(t) + " ago"
+	}
+	return ago(t) // a date
+}
+
 // elapsedText formats how long something has been running.
 func elapsedText(d time.Duration) string {
 	switch d = max(d, 0); {

@@ -16,3 +16,18 @@ func TestElapsedText(t *testing.T) {
 		}
 	}
 }
+
+func TestPast(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Minute: "just now", 0: "just now", 90 * time.Second: "1m ago", 150 * time.Minute: "2h ago", 50 * time.Hour: "2d ago",
+	} {
+		if got := past(time.Now().Add(-d)); got != want {
+			t.Errorf("%v before now is %q, want %q", d, got, want)
+		}
+	}
+	long := time.Now().AddDate(-2, 0, 0)
+	if got := past(long); got != long.Format("2 Jan 2006") {
+		t.Errorf("two years ago is %q", got)
+	}
+}

@@ -489,6 +489,68 @@ func TestNoTextIsEverLost(t *testing.T) {
 	})
 }
 
+// An edit that a reload interrupts goes on. Its text is never a draft, which would be sent as a new message.
+func TestAnEditIsNoDraft(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("editedit", "Edit")
+	f.says("editedit", "bot", "", entry.Chat{Text: "what do you want?"})
+	f.says("editedit", f.me.Id, "", entry.Chat{Text: "helo to all"})
+	b := newTab(t, f.start(t))
+	open := func(b *tab) {
+		b.open("/threads/editedit")
+		b.untilLive()
+	}
+	edits := func(b *tab, what, text string) {
+		b.t.Helper()
+		b.until(what, fmt.Sprintf("document.querySelector('#composer-text').value === %q && document.querySelector('#composer').matches('.editing') && document.querySelector('#replying').checkVisibility() && document.querySelector('#replying').innerText === 'Editing your message'", text))
+	}
+	drafts := func(b *tab, what, text string) {
+		b.t.Helper()
+		b.until(what, fmt.Sprintf("document.querySelector('#composer-text').value === %q && !document.querySelector('#composer').matches('.editing') && !document.querySelector('#replying').innerText.includes('Editing')", text))
+	}
+	reload := func(b *tab) {
+		b.do(chromedp.Reload())
+		b.untilLive()
+	}
+	revise := func(b *tab) {
+		b.until("that it can be edited", "!!document.querySelector('.own-last .revise')")
+		eval[int](b, "(document.querySelector('.own-last .revise').click(), 1)")
+		edits(b, "the edit", "helo to all")
+		b.do(keysInto("#composer-text", ", and good night"))
+	}
+	open(b)
+	b.do(keysInto("#composer-text", "half a thought"))
+
+	t.Run("it goes on after a reload", func(t *testing.T) {
+		b := b.in(t)
+		revise(b)
+		reload(b)
+		edits(b, "the edit after a reload", "helo to all, and good night")
+	})
+	t.Run("another tab has the draft", func(t *testing.T) {
+		other := b.in(t).another()
+		open(other)
+		drafts(other, "the draft", "half a thought")
+	})
+	t.Run("who leaves it has the draft", func(t *testing.T) {
+		b := b.in(t)
+		b.do(chromedp.Click(chromedp.CSS(".not-replying")))
+		drafts(b, "the draft", "half a thought")
+		reload(b)
+		drafts(b, "the draft after a reload", "half a thought")
+	})
+	t.Run("a reply is no edit", func(t *testing.T) {
+		b := b.in(t)
+		revise(b)
+		eval[int](b, "(document.querySelector('#e1 .reply').click(), 1)")
+		drafts(b, "the draft", "half a thought")
+		b.until("that it is a reply", "document.querySelector('#replying').innerText.startsWith('In reply to')")
+		reload(b)
+		drafts(b, "the draft after a reload", "half a thought")
+	})
+}
+
 // noAnswer answers posts with an error while it is broken, like a proxy whose server is away.
 type noAnswer struct {
 	http.Handler

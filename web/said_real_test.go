@@ -79,6 +79,10 @@ func TestTwoPeopleInOneThread(t *testing.T) {
 		call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "ArrowUp", Code: "ArrowUp", WindowsVirtualKeyCode: 38})
 		b.until("its text in the composer", "document.querySelector('#composer-text').value === 'helo to all' && document.querySelector('#replying').innerText.includes('Editing')")
 		eval[int](b, "(e => { e.value = 'hello to all'; e.dispatchEvent(new Event('input')); return 1 })(document.querySelector('#composer-text'))")
+		b.do(chromedp.Reload())
+		b.untilLive()
+		b.until("the edit after a reload", "document.querySelector('#composer-text').value === 'hello to all' && document.querySelector('#replying').innerText.includes('Editing')")
+		b.do(chromedp.Focus(chromedp.CSS("#composer-text")))
 		b.enter()
 		both(t, "the new text", says("hello to all", 1)+" && !document.querySelector('#log').innerText.includes('helo to') && !!document.querySelector('.edited')")
 		b.until("an empty composer", "document.querySelector('#composer-text').value === '' && document.querySelector('.replying').hidden")
@@ -140,5 +144,36 @@ func TestTwoPeopleInOneThread(t *testing.T) {
 		desk.in(t).until("Bob again", "document.querySelector('#presence').textContent.includes('Bob is here')")
 		phone.in(t).open("/houses/" + house)
 		desk.in(t).until("nobody else", "document.querySelector('#presence').textContent.trim() === ''")
+	})
+	t.Run("the selected tab of the settings is in view on a phone", func(t *testing.T) {
+		b := phone.in(t)
+		inView := func(tab string) string {
+			return fmt.Sprintf(`(e => { const at = e.getBoundingClientRect(); return e.innerText === %q && at.left >= 0 && at.right <= innerWidth })(document.querySelector('.tabs [aria-current]'))`, tab)
+		}
+		b.open("/houses/" + house + "/secrets")
+		b.untilLive()
+		b.until("the last tab", inView("Secrets"))
+		eval[int](b, "(document.querySelector('.tabs').scrollLeft = 0, 1)")
+		if _, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house, Name: "News"}); err != nil {
+			t.Fatal(err)
+		}
+		b.until("a change of the page", "document.querySelector('#places').textContent.includes('News')")
+		if at := eval[float64](b, "document.querySelector('.tabs').scrollLeft"); at != 0 {
+			t.Errorf("a change scrolls the tabs from where the reader put them to %v", at)
+		}
+		eval[int](b, `(nav => {
+			nav.lastElementChild.removeAttribute('aria-current')
+			nav.children[5].setAttribute('aria-current', 'page')
+			document.dispatchEvent(new CustomEvent('datastar-fetch', { detail: { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector: '.tabs', mode: 'outer', elements: nav.outerHTML } } }))
+			document.dispatchEvent(new Event('arbe:patched'))
+			return 1
+		})(document.querySelector('.tabs').cloneNode(true))`)
+		b.until("another tab after a morph", inView("Models"))
+	})
+	t.Run("who joined when reads as a sentence", func(t *testing.T) {
+		b := phone.in(t)
+		b.open("/houses/" + house + "/members")
+		b.untilLive()
+		b.until("all of them", `(rows => rows.length >= 2 && rows.every(e => /^joined (just now|\d+[mh] ago)$/.test(e.parentElement.innerText.trim())))([...document.querySelectorAll('.rows [id^=member-] time')])`)
 	})
 }

@@ -36,7 +36,7 @@ type execution struct {
 	// separate means that arbe passes on every byte of stdout and stderr, separately. Otherwise output shows the live output.
 	separate bool
 	// tells means that stderr is a terminal. Only then does arbe add messages to the command's output, because a program
-	// would take them for output of the command. arbe always reports its own failures.
+	// would take them for output of the command. arbe always reports its own failures, and a line that is no program.
 	tells  bool
 	output output
 	// wantedTerminal means that the person may have wanted to type input for the command.
@@ -231,7 +231,8 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	const noProgram = 127
 	if argv := e.req.GetArgv().GetArgs(); r.ExitCode == noProgram && len(argv) == 1 && strings.ContainsAny(argv[0], " \t\n") {
-		e.say("the whole of %q was taken for the name of a program; give a line for the shell with -c", printable(argv[0]))
+		// In a pipe too: nothing has run, and the sandbox's own words ("command not found") do not say why.
+		e.app.say("arbe: the whole of %q was taken for the name of a program; give a line for the shell with -c", printable(argv[0]))
 	}
 	if e.wantedTerminal && r.ExitCode == 0 && r.OutputBytes == 0 && r.DurationMS < 2000 && asksForTerminal(argv0(e.req)) {
 		e.say("its stdin was empty; arbe x -it gives it this terminal")

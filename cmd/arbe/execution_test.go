@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -50,6 +51,49 @@ func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 			e.notes(c.says)
 			if said.String() != c.want {
 				t.Errorf("it says %q", said.String())
+			}
+		})
+	}
+}
+
+// TestALineInOneWord checks what a person is told whose whole line was taken for the name of a program. A program that reads
+// a pipe gets nothing of it on stdout.
+func TestALineInOneWord(t *testing.T) {
+	t.Parallel()
+	const hint = "arbe: the whole of \"echo hi\" was taken for the name of a program; give a line for the shell with -c\n"
+	for name, c := range map[string]struct {
+		app   app
+		tells bool
+		argv  []string
+		exit  int
+		want  string
+	}{
+		"on a terminal":               {tells: true, argv: []string{"echo hi"}, exit: 127, want: hint},
+		"in a pipe":                   {argv: []string{"echo hi"}, exit: 127, want: hint},
+		"beside JSON":                 {app: app{json: true}, argv: []string{"echo hi"}, exit: 127, want: hint},
+		"not when it is quiet":        {app: app{quiet: true}, argv: []string{"echo hi"}, exit: 127},
+		"not of one word":             {argv: []string{"echo"}, exit: 127},
+		"not of a line with its args": {argv: []string{"my program", "hi"}, exit: 127},
+		"not of a program that ran":   {argv: []string{"my program"}, exit: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var printed, said strings.Builder
+			c.app.out, c.app.err = &printed, &said
+			req := &arbev1.RunCommandRequest{Id: "mine", What: &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: c.argv}}}
+			e := &execution{app: &c.app, req: req, separate: !c.tells && !c.app.json, tells: c.tells, output: output{out: &printed}}
+			payload, err := json.Marshal(entry.CommandResult{CommandID: "mine", ExitCode: c.exit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = e.end(&arbev1.Entry{Id: "mine.result", Type: entry.CommandResult{}.Type(), Payload: string(payload)})
+			if code, ok := errors.AsType[exitCode](err); !ok || int(code) != c.exit {
+				t.Errorf("it ends with %v", err)
+			}
+			if said.String() != c.want {
+				t.Errorf("stderr has %q", said.String())
+			}
+			if strings.Contains(printed.String(), "was taken for") {
+				t.Errorf("stdout has %q", printed.String())
 			}
 		})
 	}

@@ -60,8 +60,9 @@ var xLong = "Run a command in a thread's sandbox, which is created if the thread
 	"output that is too fast to follow is left out.\n" +
 	"\n" +
 	"Messages of arbe itself begin with \"arbe:\". If stderr is not a terminal, it has only the command's output,\n" +
-	"unless arbe fails; then it has the cause. The exit code tells the rest: 124 is a command that timed out,\n" +
-	"125 one that did not run or whose output is not complete, 130 one that was cancelled.\n" +
+	"unless arbe fails, or a whole line was given as one word and no program has that name; then it has the cause.\n" +
+	"The exit code tells the rest: 124 is a command that timed out, 125 one that did not run or whose output is not\n" +
+	"complete, 130 one that was cancelled.\n" +
 	"\n" +
 	"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
 	"stdin is empty.\n" +

@@ -1,11 +1,11 @@
 // Clocks.
 
 import { $$ } from './dom.js'
-import { ago, elapsed } from './times.js'
+import { ago, elapsed, past } from './times.js'
 
 function tick() {
   for (const time of $$('time[datetime]:not(.elapsed)')) {
-    const date = new Date(time.dateTime), text = ago(date)
+    const date = new Date(time.dateTime), text = time.matches('.past') ? past(date) : ago(date)
     if (time.textContent !== text) time.textContent = text
     if (!time.dataset.local) {
       time.dataset.local = 'yes'

@@ -4,7 +4,7 @@ import { $, $$, newID, post, tell, thread, touch, unreachable } from './dom.js'
 import { addChip, chosenFiles, clearFiles, nameOfFile } from './files.js'
 import { notify } from './notice.js'
 import { send, withdraw } from './outbox.js'
-import { editLast, isEditing, leaveMessage, saveMessage } from './revise.js'
+import { editLast, isEditing, keepEdit, keptEdit, leaveMessage, resumeEdit, saveMessage } from './revise.js'
 import { store } from './storage.js'
 
 const composer = $('#composer'), outbox = $('#outbox')
@@ -18,11 +18,14 @@ const grow = area => {
 for (const form of $$('form[data-draft]')) {
   const area = $('textarea', form), key = 'draft:' + form.dataset.draft
   const changed = () => {
-    store.set(key, area.value)
+    if (form === composer && isEditing()) keepEdit(area.value) // it is no draft: it must not become a message
+    else store.set(key, area.value)
     grow(area)
     form.classList.toggle('shell', /^\s*(!|\/run(\s|$))/.test(area.value))
   }
-  area.value ||= store.get(key) ?? ''
+  // Some browsers put back what a field had before a reload: an edit, for example.
+  if (form === composer && keptEdit()) area.value = store.get(key) ?? ''
+  else area.value ||= store.get(key) ?? ''
   changed()
   area.addEventListener('input', () => {
     changed()
@@ -42,6 +45,8 @@ for (const form of $$('form[data-draft]')) {
   form.clear = () => { area.value = ''; changed() }
 }
 
+resumeEdit()
+
 // When the draft of the house's page has started a thread, the thread's page removes the draft. It is the next page that
 // opens with the focus in the composer. A refused text keeps its draft.
 const starter = $('.starter')
@@ -56,6 +61,7 @@ if (thread && location.hash === '#composer-text') {
 
 function takeBack(form) {
   const area = $('#composer-text')
+  leaveMessage()
   area.value = form.elements.text.value + (area.value && '\n' + area.value)
   replyTo(form.elements.reply.value, 'A reply')
   for (const { value } of $$('[name=file]', form)) addChip(nameOfFile(value)).done(value)
@@ -87,7 +93,9 @@ async function askAgain(button) {
   try {
     const answer = await fetch(button.dataset.from)
     if (!answer.ok) return notify(await answer.text())
-    area.value = (await answer.json()).text ?? ''
+    const { text = '' } = await answer.json()
+    leaveMessage()
+    area.value = text
   } catch { return notify(unreachable) }
   replyTo(button.dataset.reply, 'Asking again')
   area.dispatchEvent(new Event('input'))
@@ -98,6 +106,7 @@ if (composer) document.addEventListener('click', event => {
   if (again) askAgain(again)
   const reply = event.target.closest('.reply')
   if (reply) {
+    leaveMessage()
     replyTo(reply.dataset.reply, 'In reply to ' + reply.dataset.to)
     $('#composer-text').focus()
   }

@@ -2,9 +2,15 @@
 
 import { $, $$, newID, post, thread, told, unreachable } from './dom.js'
 import { notify } from './notice.js'
+import { session } from './storage.js'
 
 const composer = $('#composer'), me = composer?.dataset.me
 let editing = null // { address, before }: the message being edited, and what the composer had before
+
+// An edit survives a reload of its tab: { address, text }. Another person may log in there.
+const editKey = `edit:${me}:${thread}`
+export const keptEdit = () => session.get(editKey)
+export const keepEdit = text => session.set(editKey, { address: editing.address, text })
 
 // last returns the reader's last message, if the page has the end of the log and the message is not deleted.
 function last() {
@@ -29,18 +35,28 @@ function put(text) {
 }
 
 async function begin(address) {
-  const area = $('#composer-text'), before = editing?.before ?? area.value
   try {
     const answer = await fetch(address + '/text', { headers: { 'Datastar-Request': 'true' } })
     if (!answer.ok) return notify(await answer.text())
-    editing = { address, before }
-    composer.classList.add('editing')
-    composer.elements.reply.value = '' // an edit is not a reply, and neither is the text after it
-    $('#replying').textContent = 'Editing your message'
-    $('.replying', composer).hidden = false
-    put(await answer.text())
-    area.setSelectionRange(area.value.length, area.value.length)
+    edit(address, await answer.text())
   } catch { notify(unreachable) }
+}
+
+function edit(address, text) {
+  const area = $('#composer-text')
+  editing = { address, before: editing?.before ?? area.value }
+  composer.classList.add('editing')
+  composer.elements.reply.value = '' // an edit is not a reply, and neither is the text after it
+  $('#replying').textContent = 'Editing your message'
+  $('.replying', composer).hidden = false
+  put(text)
+  area.setSelectionRange(area.value.length, area.value.length)
+}
+
+// resumeEdit goes on with the edit that a reload interrupted, when the composer has its draft.
+export function resumeEdit() {
+  const kept = composer && keptEdit()
+  if (kept) edit(kept.address, kept.text)
 }
 
 // editLast begins to edit the reader's last message, and reports whether there is one.
@@ -58,6 +74,7 @@ export function leaveMessage() {
   if (!editing) return
   const { before } = editing
   editing = null
+  session.set(editKey, null)
   composer.classList.remove('editing')
   $('.replying', composer).hidden = true
   $('#composer-error').textContent = ''

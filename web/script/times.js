@@ -11,6 +11,12 @@ export function ago(date, now = new Date()) {
   return date.toLocaleDateString(undefined, { day: 'numeric', month: 'short', year: sameYear ? undefined : 'numeric' })
 }
 
+// past says it in a sentence, after a word such as "joined". A date stays a date.
+export function past(date, now = new Date()) {
+  const text = ago(date, now), seconds = (now - date) / 1000
+  return seconds < 60 ? 'just now' : seconds < 604800 ? text + ' ago' : text
+}
+
 // elapsed says how long something has been running.
 export function elapsed(milliseconds) {
   const s = Math.max(0, Math.floor(milliseconds / 1000))

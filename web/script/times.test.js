@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { ago, dayWord, elapsed, worked } from './times.js'
+import { ago, dayWord, elapsed, past, worked } from './times.js'
 
 const now = new Date(2026, 4, 10, 12)
 const before = seconds => new Date(now - seconds * 1000)
@@ -12,6 +12,13 @@ test('how long ago something happened is said in one word', () => {
   }
   assert.doesNotMatch(ago(before(604800), now), /2026/)
   assert.match(ago(new Date(2024, 1, 3), now), /2024/)
+})
+
+test('after a word it says "ago", but a date does not', () => {
+  for (const [seconds, words] of [[0, 'just now'], [59, 'just now'], [60, '1m ago'], [3600, '1h ago'], [86400, '1d ago'], [604799, '6d ago']]) {
+    assert.equal(past(before(seconds), now), words)
+  }
+  assert.doesNotMatch(past(before(604800), now), /ago/)
 })
 
 test('what runs has a clock, which never runs backwards', () => {
