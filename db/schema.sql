@@ -1096,7 +1096,7 @@ begin
   end if;
   tail := (select max(e.seq) from entries e where e.stream_id = stream);
   update threads t set last_said_by = said.author, last_said = said.words
-    from (select) one left join lateral said_last(stream, least(tail, p_seq) - 200, tail) said on true
+    from (select) one left join lateral said_last(stream, tail) said on true
     where t.id = p_thread and (t.last_said_by, t.last_said) is distinct from (said.author, said.words);
   -- Whoever makes entries of the stream searchable holds this lock.
   select c.indexed into cursor_at from search_cursors c where c.stream_id = stream for no key update;
@@ -1123,13 +1123,15 @@ CREATE FUNCTION public.running_threads(p_after text, p_most integer) RETURNS TAB
   select t.id, t.house_id from public.threads t where t.status = 'running' and t.id > p_after order by t.id limit p_most
 $$;
 
-CREATE FUNCTION public.said_last(p_stream bigint, p_behind bigint, p_upto bigint) RETURNS TABLE(author uuid, words text)
+CREATE FUNCTION public.said_last(p_stream bigint, p_upto bigint) RETURNS TABLE(author uuid, words text)
     LANGUAGE sql STABLE
     SET search_path TO 'public', 'pg_temp'
     AS $$
   select e.author_agent_id, said_text(e.type, case when c.text is null then e.payload else chat_of(c.text) end)
-    from entries e left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
-    where e.stream_id = p_stream and e.seq > p_behind and e.seq <= p_upto and e.type in ('chat', 'command') and (c.seq is null or c.text is not null)
+    from (
+      select * from entries where stream_id = p_stream and seq <= p_upto and type in ('chat', 'command') order by seq desc limit 200
+    ) e left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
+    where c.seq is null or c.text is not null
     order by e.seq desc limit 1
 $$;
 
@@ -1278,8 +1280,12 @@ begin
     select t.id, t.house_id, t.stream_id, s.id as stream, e.ts, e.seq, o.ended from streams s
       join threads t on t.stream_id = s.name and t.house_id = s.house_id
       cross join lateral (
-        select l.ts, l.seq from (select ts, seq, type from entries where stream_id = s.id order by seq desc limit 500) l
-          where l.type not like 'signal.chat.%' order by l.seq desc limit 1
+        select x.ts, x.seq from (
+          (select l.ts, l.seq from (select ts, seq, type from entries where stream_id = s.id order by seq desc limit 500) l
+            where l.type not like 'signal.chat.%' order by l.seq desc limit 1)
+          union all
+          (select ts, seq from entries where stream_id = s.id and type in ('chat', 'command') order by seq desc limit 1)
+        ) x order by x.seq desc limit 1
       ) e
       cross join lateral (
         select case when t.running_agent is not null and not exists (select from turns a where a.id = t.running_id and a.ended_at is null)
@@ -1306,7 +1312,7 @@ begin
         approvals = (select count(*) from approvals a where a.house_id = t.house_id and a.thread_id = t.id and a.state = 'open')
       from stale
         left join running on running.stream_id = stale.stream_id
-        left join lateral said_last(stale.stream, stale.seq - 200, stale.seq) said on true
+        left join lateral said_last(stale.stream, stale.seq) said on true
         -- A direct message is called as its agent until a person has said something in it.
         left join lateral (
           select nullif(title_of(said_text(e.type, case when c.text is null then e.payload else chat_of(c.text) end)), '') as text
@@ -3081,6 +3087,40 @@ CREATE INDEX blob_garbage_due_at_idx ON public.blob_garbage USING btree (due_at)
 
 CREATE INDEX chat_edits_by_thread ON public.chat_edits USING btree (house_id, thread_id);
 
+CREATE INDEX entries_said ON ONLY public.entries USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_0_stream_id_seq_idx ON public.entries_0 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_10_stream_id_seq_idx ON public.entries_10 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_11_stream_id_seq_idx ON public.entries_11 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_12_stream_id_seq_idx ON public.entries_12 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_13_stream_id_seq_idx ON public.entries_13 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_14_stream_id_seq_idx ON public.entries_14 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_15_stream_id_seq_idx ON public.entries_15 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_1_stream_id_seq_idx ON public.entries_1 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_2_stream_id_seq_idx ON public.entries_2 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_3_stream_id_seq_idx ON public.entries_3 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_4_stream_id_seq_idx ON public.entries_4 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_5_stream_id_seq_idx ON public.entries_5 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_6_stream_id_seq_idx ON public.entries_6 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_7_stream_id_seq_idx ON public.entries_7 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_8_stream_id_seq_idx ON public.entries_8 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
+CREATE INDEX entries_9_stream_id_seq_idx ON public.entries_9 USING btree (stream_id, seq) WHERE (type = ANY (ARRAY['chat'::text, 'command'::text]));
+
 CREATE INDEX entry_words_by_thread ON public.entry_words USING btree (house_id, thread_id);
 
 CREATE INDEX entry_words_newest ON public.entry_words USING btree (house_id, ts DESC, stream_id DESC, seq DESC);
@@ -3185,65 +3225,97 @@ ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_0_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_0_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_0_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_10_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_10_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_10_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_11_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_11_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_11_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_12_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_12_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_12_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_13_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_13_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_13_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_14_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_14_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_14_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_15_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_15_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_15_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_1_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_1_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_1_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_2_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_2_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_2_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_3_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_3_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_3_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_4_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_4_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_4_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_5_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_5_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_5_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_6_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_6_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_6_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_7_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_7_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_7_stream_id_seq_idx;
 
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_8_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_8_stream_id_id_key;
 
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_8_stream_id_seq_idx;
+
 ALTER INDEX public.entries_pkey ATTACH PARTITION public.entries_9_pkey;
 
 ALTER INDEX public.entries_stream_id_id_key ATTACH PARTITION public.entries_9_stream_id_id_key;
+
+ALTER INDEX public.entries_said ATTACH PARTITION public.entries_9_stream_id_seq_idx;
 
 CREATE TRIGGER activation_policies_set_updated_at BEFORE UPDATE ON public.activation_policies FOR EACH ROW EXECUTE FUNCTION public.set_updated_at();
 
@@ -4021,7 +4093,7 @@ REVOKE ALL ON FUNCTION public.revoke_keys_of_maker() FROM PUBLIC;
 REVOKE ALL ON FUNCTION public.running_threads(p_after text, p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION public.running_threads(p_after text, p_most integer) TO arbe_app;
 
-REVOKE ALL ON FUNCTION public.said_last(p_stream bigint, p_behind bigint, p_upto bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION public.said_last(p_stream bigint, p_upto bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION public.said_text(p_type text, p_payload json) FROM PUBLIC;
 

@@ -3,11 +3,14 @@ package web
 import (
 	"log/slog"
 	"net/url"
+
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
 type app struct {
 	services  services
 	watches   sharedWatches
+	messages  transcript.Messages
 	following following
 	former    formerMembers
 	secure    bool

@@ -12,7 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// pageSize is the number of entries that a page shows at first, and the size of each further piece.
+// pageSize is the number of entries that a page shows at first, and the size of each further piece. Reactions, edits and
+// deletions do not count, because pages show them at the entries that they change.
 const pageSize = 50
 
 // window reads the piece of a log that a query asks for: around ?at, before ?before, after ?after, or by default the end.
@@ -36,9 +37,12 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	if err != nil {
 		return window{}, err
 	}
-	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: a.rowsOf(ctx, rows), Tail: res.Tail, Last: req.After}
-	if len(piece) > 0 {
-		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
+	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: a.rowsOf(ctx, rows), Tail: res.Tail}
+	if w.First, w.Last = req.After+1, res.Searched; req.Last || req.Before > 0 {
+		w.First, w.Last = res.Searched, res.Tail
+		if req.Before > 0 {
+			w.Last = min(w.Last, req.Before-1)
+		}
 	}
 	if w.AtEnd() {
 		w.Writing, err = log.AtWork(ctx, t)
@@ -47,7 +51,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 }
 
 func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) {
-	req := &arbev1.ListRequest{ThreadId: t.Id, Limit: pageSize}
+	req := &arbev1.ListRequest{ThreadId: t.Id, Limit: pageSize, Merged: true}
 	at, err1 := position(q, "at")
 	before, err2 := position(q, "before")
 	after, err3 := position(q, "after")

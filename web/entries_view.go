@@ -11,8 +11,8 @@ type window struct {
 	Rows   []row
 	// Places are the topics of the house's sidebar and of the names in it.
 	Places string
-	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are 0
-	// if there is no such entry.
+	// First and Last are the positions between which it has all rows, both included. Tail is the position of the log's last
+	// entry; 0 if the log is empty.
 	First, Last, Tail int64
 	// Writing are the turns in progress, if the window is at the end of the log.
 	Writing []transcript.TurnAtWork

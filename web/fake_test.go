@@ -759,6 +759,9 @@ func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListR
 	}
 	log := s.f.logs[req.ThreadId]
 	res := &arbev1.ListResponse{Tail: int64(len(log))}
+	if req.Merged {
+		return s.merged(log, req), nil
+	}
 	from, to := min(req.After, res.Tail), res.Tail
 	if req.Before > 0 {
 		to = max(min(req.Before-1, to), from)
@@ -771,6 +774,36 @@ func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListR
 	}
 	res.Entries = log[from:to]
 	return res, nil
+}
+
+// merged lists the entries that have rows.
+func (s entries) merged(log []*arbev1.Entry, req *arbev1.ListRequest) *arbev1.ListResponse {
+	res := &arbev1.ListResponse{Tail: int64(len(log))}
+	from, to := min(req.After, res.Tail), res.Tail
+	if req.Before > 0 {
+		to = max(min(req.Before-1, to), from)
+	}
+	last := req.Last || req.Before > 0
+	if res.Searched = to; last {
+		res.Searched = from + 1
+	}
+	part := slices.Clone(log[from:to])
+	if last {
+		slices.Reverse(part)
+	}
+	for _, e := range part {
+		if strings.HasPrefix(e.Type, entry.Quiet) {
+			continue
+		}
+		if res.Entries = append(res.Entries, e); len(res.Entries) == int(req.Limit) {
+			res.Searched = e.Seq
+			break
+		}
+	}
+	if last {
+		slices.Reverse(res.Entries)
+	}
+	return res
 }
 
 func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *connect.ServerStream[arbev1.TailResponse]) error {

@@ -1108,3 +1108,34 @@ func lacks(t *testing.T, text string, parts ...string) {
 		}
 	}
 }
+
+// However often somebody reacts, a page shows as many messages as before, and continues behind the last reaction.
+func TestReactionsTakeNoRoomOnAPage(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("liked123", "Liked")
+	for i := range 60 {
+		f.says("liked123", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("number %d.", i+1)})
+	}
+	react := func(n int) {
+		for range n {
+			f.says("liked123", f.me.Id, "", entry.ChatReacted{EntryID: "x", Seq: 1, Emoji: "👍"})
+		}
+	}
+	react(100)
+	base := f.start(t)
+	c := client{t: t, base: base, session: "good"}
+	_, text := c.get("/threads/liked123")
+	contains(t, text, "number 60.", "number 11.", "/threads/liked123/entries?before=11", `id="next-161"`, "thread/liked123/160")
+	_, text = c.get("/threads/liked123/entries?before=11")
+	contains(t, text, "number 10.", "number 1.", "entries?after=10")
+	lacks(t, text, `entries?before=1"`)
+	_, text = c.get("/threads/liked123/entries?after=55")
+	contains(t, text, "number 56.", "number 60.", `id="next-161"`)
+	f.says("liked123", f.me.Id, "", entry.Chat{Text: "the last."})
+	listen(t, base, "thread/liked123/160").shows("the last.")
+
+	// The way back from among the reactions leads to the messages, too.
+	_, text = c.get("/threads/liked123/entries?before=161")
+	contains(t, text, "number 60.", "number 11.", "entries?after=160")
+}

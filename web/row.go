@@ -92,5 +92,5 @@ func bodyOf(b transcript.Body) templ.Component {
 
 // sourceOf returns the source of transcripts, with the names of these people.
 func (a *app) sourceOf(p *people) transcript.Source {
-	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, Threads: a.services.threads, People: p, Logger: a.log}
+	return transcript.Source{Log: a.services.entries, Messages: &a.messages, Artifacts: a.services.artifacts, Threads: a.services.threads, People: p, Logger: a.log}
 }

@@ -46,7 +46,7 @@ func threadEntriesRead(a *app) *cobra.Command {
 			return r.run(ctx, tail)
 		}),
 	}
-	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries; 0 is all")
+	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries, not counting edits and reactions; 0 is all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing until Ctrl-C")
 	cmd.Flags().BoolVar(&thinking, "thinking", false, "print the thinking of models")
 	return cmd
@@ -79,16 +79,11 @@ type reading struct {
 var errNobodyWorks = errors.New("no bot is at work")
 
 func (r *reading) run(ctx context.Context, last int) error {
-	after := int64(0)
-	if last > 0 {
-		page, err := r.client.Entries.List(ctx, &arbev1.ListRequest{ThreadId: r.thread, Last: true, Limit: 1})
-		if err != nil {
-			return err
-		}
-		after = max(page.GetTail()-int64(last), 0)
-	}
-	after, err := r.past(ctx, after)
+	after, err := r.before(ctx, last)
 	if err != nil {
+		return err
+	}
+	if after, err = r.past(ctx, after); err != nil {
 		return err
 	}
 	ctx, leave := context.WithCancelCause(ctx)
@@ -128,6 +123,23 @@ func (r *reading) run(ctx context.Context, last int) error {
 		}
 	}
 	return nil
+}
+
+// before returns the position before the last entries that have lines of their own, which edits, deletions and reactions
+// do not have. It returns 0 for all.
+func (r *reading) before(ctx context.Context, last int) (after int64, err error) {
+	for req := (&arbev1.ListRequest{ThreadId: r.thread, Last: true, Merged: true}); last > 0; req.Before = after + 1 {
+		req.Limit = int32(min(last, pageSize))
+		page, err := r.client.Entries.List(ctx, req)
+		if err != nil {
+			return 0, err
+		}
+		last -= len(page.GetEntries())
+		if after = max(page.GetSearched()-1, 0); after == 0 {
+			break
+		}
+	}
+	return after, nil
 }
 
 // past prints the entries after a position that the log already has, with their present texts. It returns the position of the

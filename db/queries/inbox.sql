@@ -23,7 +23,7 @@ order by p.at desc, p.thread_id;
 
 -- name: Readings :many
 -- How far a member has read the given threads, and how many messages of others are unread there: at most @most, among the
--- last @span entries.
+-- last @span messages and commands.
 select t.id, coalesce(r.seq, 0)::bigint as seq, coalesce(r.muted, false)::bool as muted,
   u.n::int as unread
 from threads t
@@ -32,11 +32,14 @@ join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join readings r on r.house_id = t.house_id and r.agent_id = @agent_id and r.thread_id = t.id
 cross join lateral (
   select count(*) as n from (
-    select from entries e
-    where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
-      and e.stream_id = s.id and e.type = 'chat' and e.author_agent_id <> @agent_id and (r.seq is not null or e.ts > m.read_from)
+    select from (
+      select e.stream_id, e.seq, e.type, e.author_agent_id, e.ts from entries e
+      where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
+        and e.stream_id = s.id and e.type in ('chat', 'command') and e.seq > coalesce(r.seq, 0)
+      order by e.seq desc limit @span
+    ) e
+    where e.type = 'chat' and e.author_agent_id <> @agent_id and (r.seq is not null or e.ts > m.read_from)
       and not exists (select from chat_edits c where c.stream_id = e.stream_id and c.seq = e.seq and c.text is null)
-      and e.seq > greatest(coalesce(r.seq, 0), (select max(l.seq) from entries l where l.stream_id = s.id) - @span::bigint)
     limit @most
   ) fresh
 ) u

@@ -32,11 +32,13 @@ where bytes_before < @max_bytes::bigint
 order by seq desc;
 
 -- name: PickForward :many
--- The rows of a range that have one of the types, or a type that begins with one of the groups; see ReadForward.
+-- The rows of a range that have one of the types, or a type that begins with one of the groups; no types are all. Types that begin with
+-- without are left out, unless it is empty. See ReadForward.
 select seq, id, author_agent_id, type, payload, ts from (
   select e.*, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = @stream_id and seq > @after and seq < @before
-    and (type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+    and (cardinality(@types::text[]) = 0 or type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+    and (@without::text = '' or not starts_with(type, @without::text))
   order by seq limit @max_rows
 ) page
 where bytes_before < @max_bytes::bigint
@@ -47,7 +49,8 @@ order by seq;
 select seq, id, author_agent_id, type, payload, ts from (
   select e.*, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = @stream_id and seq > @after and seq < @before
-    and (type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+    and (cardinality(@types::text[]) = 0 or type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+    and (@without::text = '' or not starts_with(type, @without::text))
   order by seq desc limit @max_rows
 ) page
 where bytes_before < @max_bytes::bigint

@@ -158,10 +158,11 @@ const pickBackward = `-- name: PickBackward :many
 select seq, id, author_agent_id, type, payload, ts from (
   select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = $1 and seq > $2 and seq < $3
-    and (type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
-  order by seq desc limit $6
+    and (cardinality($4::text[]) = 0 or type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
+    and ($6::text = '' or not starts_with(type, $6::text))
+  order by seq desc limit $7
 ) page
-where bytes_before < $7::bigint
+where bytes_before < $8::bigint
 order by seq desc
 `
 
@@ -171,6 +172,7 @@ type PickBackwardParams struct {
 	Before   int64
 	Types    []string
 	Groups   []string
+	Without  string
 	MaxRows  int32
 	MaxBytes int64
 }
@@ -192,6 +194,7 @@ func (q *Queries) PickBackward(ctx context.Context, db DBTX, arg PickBackwardPar
 		arg.Before,
 		arg.Types,
 		arg.Groups,
+		arg.Without,
 		arg.MaxRows,
 		arg.MaxBytes,
 	)
@@ -224,10 +227,11 @@ const pickForward = `-- name: PickForward :many
 select seq, id, author_agent_id, type, payload, ts from (
   select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
   from entries e where stream_id = $1 and seq > $2 and seq < $3
-    and (type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
-  order by seq limit $6
+    and (cardinality($4::text[]) = 0 or type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
+    and ($6::text = '' or not starts_with(type, $6::text))
+  order by seq limit $7
 ) page
-where bytes_before < $7::bigint
+where bytes_before < $8::bigint
 order by seq
 `
 
@@ -237,6 +241,7 @@ type PickForwardParams struct {
 	Before   int64
 	Types    []string
 	Groups   []string
+	Without  string
 	MaxRows  int32
 	MaxBytes int64
 }
@@ -250,7 +255,8 @@ type PickForwardRow struct {
 	Ts            time.Time
 }
 
-// The rows of a range that have one of the types, or a type that begins with one of the groups; see ReadForward.
+// The rows of a range that have one of the types, or a type that begins with one of the groups; no types are all. Types that begin with
+// without are left out, unless it is empty. See ReadForward.
 func (q *Queries) PickForward(ctx context.Context, db DBTX, arg PickForwardParams) ([]PickForwardRow, error) {
 	rows, err := db.Query(ctx, pickForward,
 		arg.StreamID,
@@ -258,6 +264,7 @@ func (q *Queries) PickForward(ctx context.Context, db DBTX, arg PickForwardParam
 		arg.Before,
 		arg.Types,
 		arg.Groups,
+		arg.Without,
 		arg.MaxRows,
 		arg.MaxBytes,
 	)

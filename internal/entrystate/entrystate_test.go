@@ -190,6 +190,48 @@ func TestTheLastMessageOfAnAgent(t *testing.T) {
 	want(t, "one that lies too far back", last(b.ada, two.Seq+10_001), "")
 }
 
+// react appends many reactions to a message, as many members may.
+func (b *bench) react(message entry.Entry, times int) {
+	b.t.Helper()
+	drafts := make([]entry.Draft, times)
+	for i := range drafts {
+		drafts[i] = entry.NewDraft("", b.bob.Agent, entry.ChatReacted{EntryID: message.ID, Seq: message.Seq, Emoji: "👍", Removed: i%2 == 1})
+	}
+	_, err := b.log.Append(b.t.Context(), b.th.Stream(), drafts...)
+	must(b.t, err)
+}
+
+// However many reactions follow a message, lists show it as the last one.
+func TestReactionsHideNoLastMessage(t *testing.T) {
+	b := setup(t)
+	said := func() (text string) {
+		must(t, b.owner.QueryRow(t.Context(), "select coalesce(last_said, '') from threads where id = $1", b.th.ID).Scan(&text))
+		return text
+	}
+	touch := func() {
+		_, err := b.owner.Exec(t.Context(), "select touch_threads(array(select id from streams where name = $1))", b.th.Stream().Name)
+		must(t, err)
+	}
+	first := b.say(b.ada, "first")
+	b.react(first, 600)
+	touch()
+	want(t, "behind reactions it is", said(), "first")
+	last := b.say(b.ada, "last")
+	touch()
+	want(t, "then it is", said(), "last")
+	b.react(first, 300)
+	b.deletes(last)
+	want(t, "after the deletion it is", said(), "first")
+
+	// A turn that has ended works no more, whatever follows it.
+	_, err := b.owner.Exec(t.Context(), "update threads set running_id = 'turn', running_agent = $2, running_since = now() where id = $1", b.th.ID, b.bob.Agent)
+	must(t, err)
+	touch()
+	var works bool
+	must(t, b.owner.QueryRow(t.Context(), "select running_id is not null from threads where id = $1", b.th.ID).Scan(&works))
+	want(t, "somebody works", works, false)
+}
+
 func TestReactions(t *testing.T) {
 	b := setup(t)
 	message := b.say(b.ada, "shipped")

@@ -263,6 +263,31 @@ func TestAMutedThreadNeedsYouOnlyForMentions(t *testing.T) {
 	}
 }
 
+// However often somebody reacts, the messages that others have not read stay unread.
+func TestReactionsHideNoUnreadMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(t)
+	b.read(t, b.ada, th, b.say(t, th, b.bob, "read"))
+	seq := b.say(t, th, b.bob, "not read", "neither")
+	b.exec(t, `insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+		select s.id, $1::bigint + n, s.house_id, 'reaction' || n, $2, 'signal.chat.reacted', '{"entry_id":"x","seq":1,"emoji":"👍"}', now()
+		from streams s, generate_series(1, 20000) n where s.name = $3`, seq, b.bob.Agent, th.Stream().Name)
+	b.exec(t, "analyze entries")
+	var partition string
+	must(t, b.owner.QueryRow(t.Context(), "select tableoid::regclass::text from entries where id = 'reaction1'").Scan(&partition))
+	statements := b.Watch(t)
+	b.inboxes = inbox.New(b.DB)
+	if got := b.reading(t, b.ada, th); got.Unread != 2 {
+		t.Errorf("it is %+v", got)
+	}
+	for _, s := range statements() {
+		if slices.Contains(s.Scanned, partition) {
+			t.Errorf("%s scans %v", s.Text, s.Scanned)
+		}
+	}
+}
+
 func TestHandlesOfPeople(t *testing.T) {
 	for name, want := range map[string]string{
 		"Ada Lovelace": "ada-lovelace ada", "Bob": "bob", "  Jean-Luc  O'Neil ": "jean-luc-o-neil jean", "李": "", "": "",

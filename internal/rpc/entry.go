@@ -113,8 +113,12 @@ func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbe
 	part := stream.Range{After: req.GetAfter(), Before: req.GetBefore(), Last: req.GetLast() || req.GetBefore() > 0, Limit: limit}
 	var entries []entry.Entry
 	var tail, searched int64
-	if len(req.GetTypes()) > 0 {
-		entries, searched, tail, err = s.Log.Pick(ctx, log, part, req.GetTypes())
+	kinds := stream.Kinds{Types: req.GetTypes()}
+	if req.GetMerged() {
+		kinds.Without = entry.Quiet
+	}
+	if len(kinds.Types) > 0 || req.GetMerged() {
+		entries, searched, tail, err = s.Log.Pick(ctx, log, part, kinds)
 	} else {
 		entries, tail, err = s.Log.Read(ctx, log, part)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Pick finds the same entries as reading and filtering the whole log: in forks too, from both ends, page by page.
-func TestPickFindsTheEntriesOfSomeTypes(t *testing.T) {
+func TestPickFindsTheEntriesOfSomeKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	source := b.make("source", stream.CreateOptions{}).Ref
@@ -41,21 +41,25 @@ func TestPickFindsTheEntriesOfSomeTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		types := [][]string{{"chat"}, {"signal"}, {"signal", "command"}, {"signal.thread"}, {"none"}}[rand.IntN(5)]
+		kinds := stream.Kinds{Types: [][]string{nil, {"chat"}, {"signal"}, {"signal", "command"}, {"signal.thread"}, {"none"}}[rand.IntN(6)]}
+		if rand.IntN(2) == 0 {
+			kinds.Without = []string{"signal.", "signal.thread.", "c", "none"}[rand.IntN(4)]
+		}
 		r := stream.Range{After: rand.Int64N(tail + 1), Last: rand.IntN(2) == 0, Limit: 1 + rand.IntN(8)}
 		if rand.IntN(2) == 0 {
 			r.Before = 1 + rand.Int64N(tail+3)
 		}
 		var want []int64
 		for _, e := range all {
-			if e.Seq > r.After && (r.Before == 0 || e.Seq < r.Before) && slices.ContainsFunc(types, func(k string) bool { return e.Type == k || strings.HasPrefix(e.Type, k+".") }) {
+			if e.Seq > r.After && (r.Before == 0 || e.Seq < r.Before) && (kinds.Without == "" || !strings.HasPrefix(e.Type, kinds.Without)) &&
+				(kinds.Types == nil || slices.ContainsFunc(kinds.Types, func(k string) bool { return e.Type == k || strings.HasPrefix(e.Type, k+".") })) {
 				want = append(want, e.Seq)
 			}
 		}
 		var got []int64
 		first := r
 		for range 100 {
-			page, searched, end, err := b.log.Pick(t.Context(), ref, r, types)
+			page, searched, end, err := b.log.Pick(t.Context(), ref, r, kinds)
 			if err != nil || end != tail || len(page) > r.Limit {
 				t.Fatalf("%+v of %s: %d entries up to %d of %d: %v", r, ref.Name, len(page), searched, tail, err)
 			}
@@ -77,10 +81,10 @@ func TestPickFindsTheEntriesOfSomeTypes(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%v in %+v of %s: found %v, want %v", types, first, ref.Name, got, want)
+			t.Errorf("%+v in %+v of %s: found %v, want %v", kinds, first, ref.Name, got, want)
 		}
 	}
-	if _, _, _, err := b.log.Pick(t.Context(), source, stream.Range{After: 100}, []string{"chat"}); fault.CodeOf(err) != fault.OutOfRange {
+	if _, _, _, err := b.log.Pick(t.Context(), source, stream.Range{After: 100}, stream.Kinds{Types: []string{"chat"}}); fault.CodeOf(err) != fault.OutOfRange {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -109,7 +113,7 @@ func BenchmarkPickTheLastOfAType(b *testing.B) {
 		plain += time.Since(began)
 		found := 0
 		for r := (stream.Range{Last: true, Limit: 20}); ; {
-			page, searched, _, err := bed.log.Pick(b.Context(), ref, r, []string{"command"})
+			page, searched, _, err := bed.log.Pick(b.Context(), ref, r, stream.Kinds{Types: []string{"command"}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -17,6 +17,9 @@ const readBytes = 8 << 20
 // selects more than 1000.
 type Range = store.Range
 
+// Kinds selects entries by their types.
+type Kinds = store.Kinds
+
 // Read returns entries of a log in ascending order, and the position of the log's last entry. If entries are large it
 // may return fewer than requested, but at least one if there is any. Positions have no gaps, so they show whether there
 // are more. Errors: [fault.NotFound], [fault.Invalid] for a negative position, and [fault.OutOfRange] for an After past
@@ -46,11 +49,11 @@ func (l *Log) Read(ctx context.Context, ref Ref, r Range) (entries []entry.Entry
 	return entries, tail, err
 }
 
-// Pick is [Log.Read] restricted to entries of the given types; the type signal, for example, also selects types that
-// begin with "signal.". It looks at a limited number of entries, so it may return none although the range has some.
+// Pick is [Log.Read] restricted to entries of some kinds. It looks at a limited number of entries, so it may return none
+// although the range has some.
 // searched is the position of the last entry that it looked at. The next Pick continues from there: as its After, or if
 // r.Last, its Before. The search is complete when searched reaches the end of the range.
-func (l *Log) Pick(ctx context.Context, ref Ref, r Range, types []string) (entries []entry.Entry, searched, tail int64, err error) {
+func (l *Log) Pick(ctx context.Context, ref Ref, r Range, kinds Kinds) (entries []entry.Entry, searched, tail int64, err error) {
 	if r.After < 0 || r.Before < 0 || r.Limit < 0 {
 		return nil, 0, 0, store.Negative()
 	}
@@ -63,7 +66,7 @@ func (l *Log) Pick(ctx context.Context, ref Ref, r Range, types []string) (entri
 			return store.PastEnd(r.After, s.Tail)
 		}
 		tail = s.Tail
-		entries, searched, err = store.Pick(ctx, tx, ref, s.ID, r, types, s.Tail, readBytes)
+		entries, searched, err = store.Pick(ctx, tx, ref, s.ID, r, kinds, s.Tail, readBytes)
 		return err
 	})
 	return entries, searched, tail, err

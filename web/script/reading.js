@@ -31,8 +31,10 @@ function hold() {
   remember()
 }
 
+const seqOf = entry => Number(entry.id.slice(1))
 function pill() {
-  const fresh = following ? 0 : Math.max(nextSeq() - seen, 0)
+  // Only what has a row is new: a reaction, for example, has none.
+  const fresh = following || !nextSeq() ? 0 : $$('[data-entry]', log).filter(e => seqOf(e) >= seen).length
   jump.classList.toggle('away', !following)
   $('#jump-text').textContent = fresh && seen ? fresh + ' new' : 'Jump to latest'
 }
@@ -55,7 +57,6 @@ function prune() {
     range.deleteContents()
     range.insertNode(place)
   }
-  const seqOf = entry => Number(entry.id.slice(1))
   if (all.length - at > keptEntries + 50) cut(all.slice(at + keptEntries), 'newer', seqOf(all[at + keptEntries]) - 1)
   if (at > keptEntries + 50) cut(all.slice(0, at - keptEntries), 'older', seqOf(all[at - keptEntries - 1]) + 1)
 }

@@ -107,8 +107,8 @@ func (l *Live) Take(ctx context.Context, e entry.Entry, show Show) (Row, error) 
 	return r, l.turnEntry(ctx, e, show)
 }
 
-// revised shows a message as it is after an entry about it, such as an edit. It reads the message again, because that may be
-// far up.
+// revised shows a message as it is after an entry about it, such as an edit. The message is read again, because it may be far
+// up.
 func (l *Live) revised(ctx context.Context, e entry.Entry, show Show) error {
 	seq, reacted := int64(0), false
 	if p, ok := entry.As[entry.ChatEdited](e); ok {
@@ -121,11 +121,12 @@ func (l *Live) revised(ctx context.Context, e entry.Entry, show Show) error {
 	if seq == 0 {
 		return nil
 	}
-	at, err := l.list(ctx, &arbev1.ListRequest{After: seq - 1, Limit: 1})
-	if err != nil || len(at) == 0 || at[0].Seq != seq {
+	at, err := l.messages.At(ctx, l.log, l.thread, seq, e.Seq)
+	if err != nil || at == nil {
 		return err
 	}
-	message := at[0]
+	l.applyStates([]*arbev1.Entry{at})
+	message := Entry(at)
 	if err := l.meet(ctx, message); err != nil {
 		return err
 	}

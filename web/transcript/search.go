@@ -27,7 +27,8 @@ type Log interface {
 // search completes a piece of the log: it finds the command of a result, or the result of a command.
 type search struct {
 	*known
-	log Log
+	log      Log
+	messages *Messages
 	// searches counts the searches for this piece.
 	searches int
 }
@@ -92,7 +93,8 @@ func (s *search) isOpen(e entry.Entry) bool {
 }
 
 func (s *search) list(ctx context.Context, req *arbev1.ListRequest) ([]entry.Entry, error) {
-	req.ThreadId = s.thread
+	// The entries have their states, so those that only change another entry need no search.
+	req.ThreadId, req.Merged = s.thread, true
 	res, err := s.log.List(ctx, req)
 	if err != nil {
 		return nil, err

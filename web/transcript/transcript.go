@@ -7,6 +7,7 @@
 package transcript
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -68,6 +69,7 @@ func (k *known) reactionsTo(id string) (list []Reaction) {
 // Source is what a transcript reads from.
 type Source struct {
 	Log       Log
+	Messages  *Messages
 	Artifacts Artifacts
 	Threads   Threads
 	People    People
@@ -93,7 +95,7 @@ type Transcript struct {
 // New returns the transcript of a thread.
 func New(from Source, thread *arbev1.Thread) *Transcript {
 	t := &Transcript{threads: from.Threads, logger: from.Logger}
-	t.log = from.Log
+	t.log, t.messages = from.Log, cmp.Or(from.Messages, &Messages{})
 	t.known = &known{
 		people: from.People, artifacts: from.Artifacts, thread: thread.Id, origin: thread.ForkedFrom,
 		house: thread.HouseId, environment: thread.EnvironmentId,

@@ -10,14 +10,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
+// Kinds selects entries by their types.
+type Kinds struct {
+	// Types are the types of the entries; empty for all. The type signal, for example, also selects types that begin with
+	// "signal.".
+	Types []string
+	// Without leaves out entries whose types begin with it; empty for none.
+	Without string
+}
+
 // pickRows is how many entries one Pick looks at. It takes Postgres some 50 ms.
 const pickRows = 100_000
 
-// Pick is [Read] restricted to entries of the given types; the type signal, for example, also selects types that begin
-// with "signal.". tail is the position of the log's last entry. Pick looks at a limited number of entries and returns
-// the position of the last one. The next Pick continues from there: as its After, or if r.Last, its Before. For an
-// empty range it returns the position after which, or before which, there is nothing to look at.
-func Pick(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, types []string, tail, bytes int64) (entries []entry.Entry, searched int64, err error) {
+// Pick is [Read] restricted to entries of some kinds. tail is the position of the log's last entry. Pick looks at a
+// limited number of entries and returns the position of the last one. The next Pick continues from there: as its After,
+// or if r.Last, its Before. For an empty range it returns the position after which, or before which, there is nothing to
+// look at.
+func Pick(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, kinds Kinds, tail, bytes int64) (entries []entry.Entry, searched int64, err error) {
 	low, high := r.After+1, tail // the entries to look at, both included
 	if r.Before > 0 {
 		high = min(high, r.Before-1)
@@ -44,8 +53,8 @@ func Pick(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, types 
 	if r.Last {
 		slices.Reverse(line)
 	}
-	groups := make([]string, len(types))
-	for i, t := range types {
+	groups := make([]string, len(kinds.Types))
+	for i, t := range kinds.Types {
 		groups[i] = t + "."
 	}
 	for _, part := range line {
@@ -54,7 +63,7 @@ func Pick(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, types 
 			continue
 		}
 		rows, err := pickPart(ctx, tx, r.Last, query.PickForwardParams{
-			StreamID: part.ID, After: after, Before: before, Types: types, Groups: groups, MaxRows: int32(r.Limit - len(entries)), MaxBytes: bytes,
+			StreamID: part.ID, After: after, Before: before, Types: append([]string{}, kinds.Types...), Groups: groups, Without: kinds.Without, MaxRows: int32(r.Limit - len(entries)), MaxBytes: bytes,
 		})
 		if err != nil {
 			return nil, 0, err

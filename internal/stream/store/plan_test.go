@@ -82,6 +82,14 @@ func TestNoReadOfALogScansItsTable(t *testing.T) {
 			_, err := queries.PickForward(ctx, conn, query.PickForwardParams{StreamID: id, After: 25_000, Before: math.MaxInt64, MaxRows: 20, MaxBytes: 1 << 20, Types: []string{"command"}, Groups: []string{"command."}})
 			return err
 		},
+		"PickForward without": func() error {
+			_, err := queries.PickForward(ctx, conn, query.PickForwardParams{StreamID: id, After: 25_000, Before: math.MaxInt64, MaxRows: 50, MaxBytes: 1 << 20, Types: []string{}, Groups: []string{}, Without: "signal.chat."})
+			return err
+		},
+		"PickBackward without": func() error {
+			_, err := queries.PickBackward(ctx, conn, query.PickBackwardParams{StreamID: id, Before: math.MaxInt64, MaxRows: 50, MaxBytes: 1 << 20, Types: []string{}, Groups: []string{}, Without: "signal.chat."})
+			return err
+		},
 		"PickBackward": func() error {
 			_, err := queries.PickBackward(ctx, conn, query.PickBackwardParams{StreamID: id, Before: math.MaxInt64, MaxRows: 20, MaxBytes: 1 << 20, Types: []string{"command"}, Groups: []string{"command."}})
 			return err
@@ -128,7 +136,7 @@ func literals(args []any) string {
 		case string:
 			all = append(all, "'"+a+"'")
 		case []string:
-			all = append(all, "array['"+strings.Join(a, "','")+"']")
+			all = append(all, "'{"+strings.Join(a, ",")+"}'")
 		default:
 			all = append(all, fmt.Sprint(a))
 		}

@@ -239,7 +239,7 @@ func TestReadAgreesWithWhatWasWritten(t *testing.T) {
 		types := []string{"chat", "signal"}
 		err := l.In(t.Context(), g.ref, func(tx pgx.Tx) (err error) {
 			if got, err = store.Read(t.Context(), tx, g.ref, g.id, r, bytes); err == nil {
-				picked, _, err = store.Pick(t.Context(), tx, g.ref, g.id, r, types, n, bytes)
+				picked, _, err = store.Pick(t.Context(), tx, g.ref, g.id, r, store.Kinds{Types: types}, n, bytes)
 			}
 			return err
 		})
@@ -301,7 +301,7 @@ func TestPickGoesOnFromWhereItStoppedLooking(t *testing.T) {
 			var entries []entry.Entry
 			var searched int64
 			err := l.In(t.Context(), ref, func(tx pgx.Tx) (err error) {
-				entries, searched, err = store.Pick(t.Context(), tx, ref, id, r, []string{"chat"}, 30, 1<<20)
+				entries, searched, err = store.Pick(t.Context(), tx, ref, id, r, store.Kinds{Types: []string{"chat"}}, 30, 1<<20)
 				return err
 			})
 			if err != nil {
