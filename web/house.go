@@ -2,7 +2,6 @@ package web
 
 import (
 	"net/http"
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -63,7 +62,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 		return fail(err)
 	}
 	if name == "" {
-		name = nameFrom(text)
+		name = entry.Title(text)
 	}
 	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: house, Id: fields["thread"], Name: name})
 	if err != nil {
@@ -77,19 +76,4 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	// The fragment gives the composer the focus.
 	http.Redirect(w, r, threadPath(res.Thread.Id)+"#composer-text", http.StatusSeeOther)
 	return nil
-}
-
-// openings matches the beginning of a first text that does not belong to its subject: mentions, and the mark of a command.
-var openings = regexp.MustCompile(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
-
-// nameFrom returns a name for a thread: the first line of its first text, without its opening.
-func nameFrom(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(text, "")), "\n")
-	line = openings.ReplaceAllString(entry.Visible(line, func(rune) string { return " " }), "")
-	line = strings.TrimSpace(line)
-	name := clip(line, 80)
-	if at := strings.LastIndexByte(name, ' '); at > 0 && name != line {
-		return name[:at] + "…" // do not cut a word: half of a secret would not be recognized as one
-	}
-	return name
 }

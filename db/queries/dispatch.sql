@@ -67,3 +67,8 @@ values (@house_id, @turn_id, @call_id, @step, @path, sqlc.narg(before), @after, 
 -- name: ForgetFileEdits :exec
 -- Deletes the edits of earlier steps, whose results are in the log.
 delete from file_edits where turn_id = @turn_id and step <> @step;
+
+-- name: EditedTexts :many
+-- The texts in the edits at some positions.
+select coalesce(e.payload ->> 'text', '')::text as text from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.seq = any (@seqs::bigint[]) and e.type = 'signal.chat.edited';

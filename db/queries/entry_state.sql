@@ -14,6 +14,12 @@ where c.house_id = @house_id and c.thread_id = @thread_id and c.entry_id = @entr
 -- name: DeletedMessages :one
 select count(*) from chat_edits where house_id = @house_id and thread_id = @thread_id and text is null;
 
+-- name: DeletedAmong :many
+-- Which entries at some positions are deleted messages, or edits of deleted messages.
+select p.seq::bigint as seq from unnest(@seqs::bigint[]) as p (seq) where exists (
+  select from chat_edits c join streams s on s.id = c.stream_id
+  where s.house_id = @house_id and s.name = @stream and c.text is null and (c.seq = p.seq or p.seq = any (c.edits)));
+
 -- name: ChatEdits :many
 -- The edits and deletions of the messages at the given positions.
 select c.seq, c.entry_id, coalesce(c.text, '')::text as text, (c.text is null)::bool as deleted, c.edits, c.changed_at

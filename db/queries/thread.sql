@@ -99,6 +99,16 @@ update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tag
   answering_agent_id = sqlc.narg(answering_agent_id), answering_decided = @answering_decided
 where id = @id;
 
+-- name: RenameThread :exec
+update threads set name = sqlc.narg(name) where id = @id;
+
+-- name: SaidBefore :one
+-- Whether a message of a thread that was not deleted is before a position. In a direct message, only those of its people count.
+select exists (
+  select from streams s join entries e on e.stream_id = s.id left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
+  where s.house_id = @house_id and s.name = @stream and e.seq < @seq and e.type = 'chat' and (c.seq is null or c.text is not null)
+    and (sqlc.narg(people)::uuid[] is null or e.author_agent_id = any (sqlc.narg(people)::uuid[])))::bool;
+
 -- name: SetThreadStatus :exec
 update threads set status = @status where id = @id;
 

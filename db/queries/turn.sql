@@ -16,6 +16,7 @@ update turns set chain = greatest(chain, @chain), root = case when @fresh::bool 
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end,
   asked_think = @asked_think || asked_think
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
+  and (sqlc.narg(id)::text is null or id = sqlc.narg(id)::text)
 returning id;
 
 -- name: PostponeTurn :one
@@ -56,6 +57,22 @@ returning *;
 update turns set status = @status, due_at = null, attempts = 0, reserved_micros = 0, ended_at = case when @status = 'skipped' then now() end
 where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
+
+-- name: WithdrawEntries :exec
+-- Takes entries back from a delayed turn that the transaction has locked. A decision that is being made about it is made again.
+update turns set asked = @asked::text[], asked_seqs = @asked_seqs::bigint[], asked_think = asked_think - @gone::text[], entry_id = @entry_id, reason = @reason,
+  policy_id = sqlc.narg(policy_id), attempts = 0, due_at = due_at + interval '1 microsecond'
+where id = @id and status = 'delayed';
+
+-- name: TurnsAbout :many
+-- The bots that were asked about entries of a thread. One that only listens, and has not begun, does not count.
+select distinct agent_id from turns where house_id = @house_id and thread_id = @thread_id and asked_seqs && @seqs::bigint[]
+  and not (reason = 'ambient' and status in ('delayed', 'skipped'));
+
+-- name: LateEdits :many
+-- Which entries at some positions are edits that were made after a time.
+select e.seq from entries e join streams s on s.id = e.stream_id
+where s.house_id = @house_id and s.name = @stream and e.seq = any (@seqs::bigint[]) and e.type = 'signal.chat.edited' and e.ts > @after;
 
 -- name: GetTurn :one
 select * from turns where id = @id;

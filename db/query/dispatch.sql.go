@@ -98,6 +98,32 @@ func (q *Queries) Decided(ctx context.Context, db DBTX, houseID string, threadID
 	return decided, err
 }
 
+const editedTexts = `-- name: EditedTexts :many
+select coalesce(e.payload ->> 'text', '')::text as text from entries e join streams s on s.id = e.stream_id
+where s.house_id = $1 and s.name = $2 and e.seq = any ($3::bigint[]) and e.type = 'signal.chat.edited'
+`
+
+// The texts in the edits at some positions.
+func (q *Queries) EditedTexts(ctx context.Context, db DBTX, houseID string, stream string, seqs []int64) ([]string, error) {
+	rows, err := db.Query(ctx, editedTexts, houseID, stream, seqs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		items = append(items, text)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fileEdit = `-- name: FileEdit :one
 select path, before, after, result from file_edits where turn_id = $1 and call_id = $2
 `

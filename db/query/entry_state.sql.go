@@ -109,6 +109,33 @@ func (q *Queries) CopyChatEdits(ctx context.Context, db DBTX, arg CopyChatEditsP
 	return err
 }
 
+const deletedAmong = `-- name: DeletedAmong :many
+select p.seq::bigint as seq from unnest($1::bigint[]) as p (seq) where exists (
+  select from chat_edits c join streams s on s.id = c.stream_id
+  where s.house_id = $2 and s.name = $3 and c.text is null and (c.seq = p.seq or p.seq = any (c.edits)))
+`
+
+// Which entries at some positions are deleted messages, or edits of deleted messages.
+func (q *Queries) DeletedAmong(ctx context.Context, db DBTX, seqs []int64, houseID string, stream string) ([]int64, error) {
+	rows, err := db.Query(ctx, deletedAmong, seqs, houseID, stream)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var seq int64
+		if err := rows.Scan(&seq); err != nil {
+			return nil, err
+		}
+		items = append(items, seq)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deletedMessages = `-- name: DeletedMessages :one
 select count(*) from chat_edits where house_id = $1 and thread_id = $2 and text is null
 `

@@ -1008,6 +1008,15 @@ func (q *Queries) QueueEntries(ctx context.Context, db DBTX, arg QueueEntriesPar
 	return items, nil
 }
 
+const renameThread = `-- name: RenameThread :exec
+update threads set name = $1 where id = $2
+`
+
+func (q *Queries) RenameThread(ctx context.Context, db DBTX, name *string, iD string) error {
+	_, err := db.Exec(ctx, renameThread, name, iD)
+	return err
+}
+
 const repairThreadActivity = `-- name: RepairThreadActivity :one
 select coalesce(repair_thread_activity($1::text, $2::int), '')::text as last
 `
@@ -1151,6 +1160,33 @@ func (q *Queries) RunningThreads(ctx context.Context, db DBTX, afterID string, m
 		return nil, err
 	}
 	return items, nil
+}
+
+const saidBefore = `-- name: SaidBefore :one
+select exists (
+  select from streams s join entries e on e.stream_id = s.id left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
+  where s.house_id = $1 and s.name = $2 and e.seq < $3 and e.type = 'chat' and (c.seq is null or c.text is not null)
+    and ($4::uuid[] is null or e.author_agent_id = any ($4::uuid[])))::bool
+`
+
+type SaidBeforeParams struct {
+	HouseID string
+	Stream  string
+	Seq     int64
+	People  []string
+}
+
+// Whether a message of a thread that was not deleted is before a position. In a direct message, only those of its people count.
+func (q *Queries) SaidBefore(ctx context.Context, db DBTX, arg SaidBeforeParams) (bool, error) {
+	row := db.QueryRow(ctx, saidBefore,
+		arg.HouseID,
+		arg.Stream,
+		arg.Seq,
+		arg.People,
+	)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const saidEntry = `-- name: SaidEntry :one

@@ -646,6 +646,44 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 	return items, nil
 }
 
+const lateEdits = `-- name: LateEdits :many
+select e.seq from entries e join streams s on s.id = e.stream_id
+where s.house_id = $1 and s.name = $2 and e.seq = any ($3::bigint[]) and e.type = 'signal.chat.edited' and e.ts > $4
+`
+
+type LateEditsParams struct {
+	HouseID string
+	Stream  string
+	Seqs    []int64
+	After   time.Time
+}
+
+// Which entries at some positions are edits that were made after a time.
+func (q *Queries) LateEdits(ctx context.Context, db DBTX, arg LateEditsParams) ([]int64, error) {
+	rows, err := db.Query(ctx, lateEdits,
+		arg.HouseID,
+		arg.Stream,
+		arg.Seqs,
+		arg.After,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var seq int64
+		if err := rows.Scan(&seq); err != nil {
+			return nil, err
+		}
+		items = append(items, seq)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const leaveTurn = `-- name: LeaveTurn :exec
 update turns set deaths = greatest(deaths - 1, 0) where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
@@ -951,6 +989,7 @@ update turns set chain = greatest(chain, $1), root = case when $2::bool then $3 
   asked_seqs = case when $5::text = any (asked) then asked_seqs else asked_seqs || $6::bigint end,
   asked_think = $7 || asked_think
 where house_id = $8 and thread_id = $9 and agent_id = $10 and ended_at is null and status <> 'delayed'
+  and ($11::text is null or id = $11::text)
 returning id
 `
 
@@ -965,6 +1004,7 @@ type SteerTurnParams struct {
 	HouseID    string
 	ThreadID   string
 	AgentID    string
+	ID         *string
 }
 
 // Passes an entry to a bot's active turn. The turn's chain is the longest of those that led to it. Its root changes when a
@@ -981,6 +1021,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 		arg.HouseID,
 		arg.ThreadID,
 		arg.AgentID,
+		arg.ID,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -1139,6 +1180,32 @@ func (q *Queries) TurnUsed(ctx context.Context, db DBTX, turnID string) (TurnUse
 	return i, err
 }
 
+const turnsAbout = `-- name: TurnsAbout :many
+select distinct agent_id from turns where house_id = $1 and thread_id = $2 and asked_seqs && $3::bigint[]
+  and not (reason = 'ambient' and status in ('delayed', 'skipped'))
+`
+
+// The bots that were asked about entries of a thread. One that only listens, and has not begun, does not count.
+func (q *Queries) TurnsAbout(ctx context.Context, db DBTX, houseID string, threadID string, seqs []int64) ([]string, error) {
+	rows, err := db.Query(ctx, turnsAbout, houseID, threadID, seqs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var agent_id string
+		if err := rows.Scan(&agent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, agent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const unparkTurn = `-- name: UnparkTurn :one
 update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = $1 and status = 'asking'
@@ -1208,4 +1275,34 @@ func (q *Queries) WaitingTurns(ctx context.Context, db DBTX, houseID string, thr
 	var i WaitingTurnsRow
 	err := row.Scan(&i.OfThread, &i.OfHouse, &i.OfPerson)
 	return i, err
+}
+
+const withdrawEntries = `-- name: WithdrawEntries :exec
+update turns set asked = $1::text[], asked_seqs = $2::bigint[], asked_think = asked_think - $3::text[], entry_id = $4, reason = $5,
+  policy_id = $6, attempts = 0, due_at = due_at + interval '1 microsecond'
+where id = $7 and status = 'delayed'
+`
+
+type WithdrawEntriesParams struct {
+	Asked     []string
+	AskedSeqs []int64
+	Gone      []string
+	EntryID   string
+	Reason    string
+	PolicyID  *string
+	ID        string
+}
+
+// Takes entries back from a delayed turn that the transaction has locked. A decision that is being made about it is made again.
+func (q *Queries) WithdrawEntries(ctx context.Context, db DBTX, arg WithdrawEntriesParams) error {
+	_, err := db.Exec(ctx, withdrawEntries,
+		arg.Asked,
+		arg.AskedSeqs,
+		arg.Gone,
+		arg.EntryID,
+		arg.Reason,
+		arg.PolicyID,
+		arg.ID,
+	)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -48,6 +51,8 @@ const (
 	decidedWithin, decidedPause = 3 * time.Second, 20 * time.Millisecond
 	// stillMentioned limits the messages that are read to find other mentions of a person.
 	stillMentioned = 1000
+	// stillAsking limits the messages that are read to find another reason for a delayed turn.
+	stillAsking = 100
 )
 
 // errUndecided reports that the message awaits the decision about which bots it asks.
@@ -55,10 +60,16 @@ var errUndecided = errors.New("the message is not decided yet")
 
 // Revise edits or deletes the speaker's last message in a thread. It returns the message as it was said, and its new state.
 //
-// An edit asks no other bot: Revise first waits until it is decided which bots the message asks. A bot that is about to
-// answer reads the new text. A bot that is already answering receives the edit like any other message that arrives meanwhile.
-// A message cannot be deleted while a bot answers it. People whom only the new text mentions are notified, and the notices of
-// people whom no text mentions any more are removed. Deleting a message deletes the summaries that may include it.
+// Revise first waits until it is decided which bots the message asks. A bot whose turn has not begun reads the new text. A bot
+// that is answering receives the edit like any other message that arrives meanwhile. A bot that has answered is not asked
+// again: the edit only changes the text of the message. An edit asks a bot that it mentions, that the text did not mention
+// before, and that was never asked about the message.
+//
+// A deleted message asks nobody. It is taken back from delayed turns, and one that nothing else asks for does not begin; its
+// thread says why. A message cannot be deleted while a turn that has begun answers it. Deleting a message deletes the
+// summaries that may include it, and the name that the thread took from it.
+//
+// People whom only the new text mentions are notified, and the notices of people whom no text mentions any more are removed.
 //
 // Errors: a [fault.NotFound] if there is no such message; a [fault.Forbidden] if somebody else said it; a
 // [fault.Precondition] if it is not the last one, was deleted, belongs to a coding agent's thread or to a closed one, or is
@@ -75,7 +86,7 @@ func (d *Dispatcher) Revise(ctx context.Context, by Speaker, threadID string, r 
 		return message, became, err
 	}
 	try := &revising{Dispatcher: d, Revision: r, by: by, news: n}
-	if d.config.Mentions != nil && d.chooser != nil {
+	if d.chooser != nil {
 		roster, err := d.chooser.roster(ctx, n.House, n.Roster)
 		if err != nil {
 			return message, became, err
@@ -106,7 +117,7 @@ type revising struct {
 	Revision
 	by   Speaker
 	news *News
-	// roster has everybody whom a message may mention; nil if mentions notify nobody.
+	// roster has everybody whom a message may mention; nil if a Selector decides which bots messages ask.
 	roster *known
 }
 
@@ -131,7 +142,11 @@ func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, bec
 	if r.Delete == became.Deleted && (r.Delete || chat.Text == r.Text) {
 		return message, became, nil
 	}
-	answering, err := r.answeringTx(ctx, tx, th, message, became)
+	answering, delayed, err := r.askedTx(ctx, tx, th, message, became)
+	if err != nil {
+		return message, became, err
+	}
+	asks, err := r.asksTx(ctx, tx, message, chat, became)
 	if err != nil {
 		return message, became, err
 	}
@@ -147,6 +162,14 @@ func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, bec
 	if r.Delete {
 		text = nil
 		err = turn.ForgetTx(ctx, tx, th.House, th.ID, message.Seq)
+		for _, t := range delayed {
+			if err == nil {
+				err = r.withdrawTx(ctx, tx, th, t, message, became)
+			}
+		}
+		if err == nil {
+			err = r.untitleTx(ctx, tx, th, message, became)
+		}
 	}
 	if err == nil {
 		err = entrystate.ChangeTx(ctx, tx, th.Stream(), th.ID, message, text, made[0].Seq)
@@ -158,6 +181,9 @@ func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, bec
 		if err == nil {
 			err = turn.SteerTx(ctx, tx, r.log, th.Stream(), t, turn.Question{Entry: made[0].ID, Seq: made[0].Seq})
 		}
+	}
+	if err == nil {
+		err = r.askTx(ctx, tx, th, asks, made[0])
 	}
 	if err != nil {
 		return message, became, err
@@ -242,28 +268,182 @@ func (r *revising) checkTx(ctx context.Context, tx pgx.Tx, th thread.Thread, mes
 	return c, err
 }
 
-// answeringTx returns the turns that are answering the message. They receive an edit, and prevent a deletion.
-func (r *revising) answeringTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State) (list []turn.Turn, err error) {
+// askedTx returns the turns that the message asks for. Those that are answering it receive an edit, and prevent a deletion. A
+// deletion also needs the delayed ones. It locks them, so that none of them begins meanwhile.
+func (r *revising) askedTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State) (answering, delayed []turn.Turn, err error) {
 	active, err := turn.ActiveTx(ctx, tx, th.House, th.ID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	about := func(seq int64) bool { return seq == message.Seq || slices.Contains(became.Edits, seq) }
 	for _, t := range active {
-		if t.Status != turn.Delayed && slices.ContainsFunc(t.AskedSeqs, about) {
-			list = append(list, t)
+		if !slices.ContainsFunc(t.AskedSeqs, about) {
+			continue
+		}
+		if r.Delete && t.Status == turn.Delayed {
+			if t, err = turn.LockTx(ctx, tx, t.ID); err != nil {
+				return nil, nil, err
+			}
+		}
+		switch {
+		case !t.Status.Active():
+		case t.Status == turn.Delayed:
+			delayed = append(delayed, t)
+		default:
+			answering = append(answering, t)
 		}
 	}
-	if r.Delete && len(list) > 0 {
-		return nil, fault.New(fault.Precondition, "a bot is answering this message", "stop the bot first, then delete the message").WithReason(fault.MessageTaken)
+	if r.Delete && len(answering) > 0 {
+		return nil, nil, fault.New(fault.Precondition, "a bot is answering this message", "stop the bot first, then delete the message").WithReason(fault.MessageTaken)
 	}
-	return list, nil
+	return answering, delayed, nil
+}
+
+// untitleTx makes the thread forget a name that it took from the deleted message.
+func (r *revising) untitleTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State) error {
+	said, _ := entry.As[entry.Chat](message)
+	var files []string // a direct message is named after the files of a message without a text
+	for _, a := range said.Attachments {
+		files = append(files, "[file: "+cmp.Or(a.Name, a.ArtifactID)+"]")
+	}
+	wordings := []string{said.Text, strings.Join(files, " ")}
+	texts, err := queries.EditedTexts(ctx, tx, th.House, th.StreamID, became.Edits)
+	if err != nil {
+		return err
+	}
+	return r.threads.UntitleTx(ctx, tx, th, message.Seq, append(wordings, texts...))
+}
+
+// withdrawTx takes the deleted message back from a delayed turn. If the message was what made the turn certain to begin, the
+// messages that remain decide whether it still is.
+func (r *revising) withdrawTx(ctx context.Context, tx pgx.Tx, th thread.Thread, t turn.Turn, message entry.Entry, became entrystate.State) error {
+	var rest []turn.Question
+	stays := false
+	for i, id := range t.Asked {
+		if seq := t.AskedSeqs[i]; seq != message.Seq && !slices.Contains(became.Edits, seq) {
+			rest = append(rest, turn.Question{Entry: id, Seq: seq})
+			stays = stays || id == t.Entry
+		}
+	}
+	if !stays && len(rest) > 0 {
+		t.Entry = rest[len(rest)-1].Entry
+		if t.Reason != turn.Ambient && r.roster != nil {
+			again, err := r.reasonTx(ctx, tx, th, t.Bot, rest)
+			if err != nil {
+				return err
+			}
+			t.Entry, t.Reason, t.Policy = cmp.Or(again.Entry, t.Entry), cmp.Or(again.Reason, turn.Ambient), again.Policy
+		}
+	}
+	return turn.WithdrawTx(ctx, tx, r.log, th.Stream(), t, rest, entry.ReasonDeleted)
+}
+
+// reasonTx returns the best reason that a bot has to answer some messages, and the last message that gives it. It is the zero
+// Request if the policies have changed, so that the bot has none.
+func (r *revising) reasonTx(ctx context.Context, tx pgx.Tx, th thread.Thread, agent string, asked []turn.Question) (best turn.Request, err error) {
+	at := slices.IndexFunc(r.roster.Bots, func(b bot.Bot) bool { return b.ID == agent })
+	if at < 0 {
+		return best, nil
+	}
+	asked = asked[max(len(asked)-stillAsking, 0):]
+	seqs := make([]int64, len(asked))
+	for i, q := range asked {
+		seqs[i] = q.Seq
+	}
+	states, err := entrystate.AtTx(ctx, tx, th.Stream(), seqs...)
+	if err != nil {
+		return best, err
+	}
+	for _, q := range slices.Backward(asked) {
+		there, found, err := r.threads.FindEntryTx(ctx, tx, th, q.Entry)
+		if err != nil {
+			return best, err
+		}
+		now, gone := states.Now(there.Entry)
+		t := r.triggerOf(now)
+		if !found || gone || t == nil {
+			continue
+		}
+		for _, d := range policy.Select(t.Trigger, r.roster.Bots[at:at+1], nil) {
+			if d.Action != policy.Skip && (best.Reason == "" || best.Reason == turn.Ambient && d.Reason != entry.ReasonAmbient) {
+				best = turn.Request{Entry: q.Entry, Reason: string(d.Reason), Policy: d.Policy}
+			}
+		}
+	}
+	return best, nil
+}
+
+// triggerOf returns the trigger of a message, or nil if it asks nobody. It does not find out to whom the message replies.
+func (r *revising) triggerOf(message entry.Entry) *trigger {
+	t := triggerOf(r.news, message)
+	if t == nil {
+		return nil
+	}
+	if slices.ContainsFunc(r.roster.Bots, func(b bot.Bot) bool { return b.ID == message.Author }) {
+		t.AuthorKind = policy.Bot
+	}
+	handles := r.roster.handles()
+	t.Named = slices.ContainsFunc(t.Mentions, func(m string) bool { return slices.Contains(handles, m) })
+	t.Confined = t.Confined || r.by.Confined
+	return t
+}
+
+// asksTx returns the turns of the bots that an edit asks: those that only the new text mentions, and that were never asked
+// about the message. Call it before tx locks a log; see [admissionTx].
+func (r *revising) asksTx(ctx context.Context, tx pgx.Tx, message entry.Entry, was entry.Chat, became entrystate.State) (asks Outcome, err error) {
+	if r.Delete || r.roster == nil {
+		return asks, nil
+	}
+	before, now := entry.Mentions(was.Text), entry.Mentions(r.Text)
+	var mentioned []bot.Bot
+	for _, b := range r.roster.Bots {
+		if slices.Contains(now, b.Handle) && !slices.Contains(before, b.Handle) {
+			mentioned = append(mentioned, b)
+		}
+	}
+	t := r.triggerOf(entry.Reworded(message, r.Text))
+	if len(mentioned) == 0 || t == nil {
+		return asks, nil
+	}
+	asked, err := turn.AskedTx(ctx, tx, r.news.House, r.news.Thread, append([]int64{message.Seq}, became.Edits...))
+	if err != nil {
+		return asks, err
+	}
+	mentioned = slices.DeleteFunc(mentioned, func(b bot.Bot) bool { return slices.Contains(asked, b.ID) })
+	a := &asking{news: r.news, triggers: []*trigger{t}}
+	if err := a.begin(ctx, tx, r.chooser, mentioned); err != nil {
+		return asks, err
+	}
+	for _, d := range policy.Select(t.Trigger, mentioned, a.states) {
+		if err := a.decide(ctx, tx, t, d); err != nil {
+			return asks, err
+		}
+	}
+	return a.outcome, nil
+}
+
+// askTx requests the turns that an edit asks for. A bot that is working on something else in the thread receives the edit,
+// because it may have read the message with its earlier text.
+func (r *revising) askTx(ctx context.Context, tx pgx.Tx, th thread.Thread, asks Outcome, edit entry.Entry) error {
+	for _, t := range asks.Turns {
+		if t.Reason == string(entry.ReasonSteered) {
+			t.Entry, t.Seq = edit.ID, edit.Seq
+		}
+		if _, err := r.requestTurnTx(ctx, tx, th.Stream(), t); err != nil {
+			return err
+		}
+	}
+	if len(asks.Notes) == 0 {
+		return nil
+	}
+	_, err := r.log.AppendTx(ctx, tx, th.Stream(), asks.Notes...)
+	return err
 }
 
 // mentionsTx notifies the people whom only the new text mentions, and removes the notices of those whom it no longer
 // mentions. at is the position of the entry that records the revision.
 func (r *revising) mentionsTx(ctx context.Context, tx pgx.Tx, message entry.Entry, was entry.Chat, became entrystate.State, at int64) error {
-	if r.roster == nil {
+	if r.roster == nil || r.config.Mentions == nil {
 		return nil
 	}
 	people := func(c entry.Chat) []string {

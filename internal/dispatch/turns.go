@@ -13,6 +13,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/entrystate"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/logging"
@@ -353,7 +354,8 @@ func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.U
 }
 
 // RetryTurn begins a new turn for the questions of one that has ended, and returns its id. If the bot has an active turn in
-// the thread, that turn receives the questions.
+// the thread, that turn receives the questions. Questions that were deleted are left out; if none remains, the error is a
+// [fault.Precondition].
 func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id string) (again string, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.threads.GetTx(ctx, tx, threadID)
@@ -369,8 +371,16 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 		case t.Status.Active():
 			return fault.New(fault.Precondition, "the turn has not ended", "stop it first")
 		}
+		gone, err := entrystate.GoneTx(ctx, tx, th.Stream(), t.AskedSeqs)
+		if err != nil {
+			return err
+		}
+		asks := slices.DeleteFunc(t.Questions(), func(q turn.Question) bool { return slices.Contains(gone, q.Seq) })
+		if len(asks) == 0 {
+			return fault.New(fault.Precondition, "the message that the bot was to answer was deleted", "say it again")
+		}
 		root := turn.Retried + "/" + uuid.NewString()
-		for _, q := range t.Questions() {
+		for _, q := range asks {
 			again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
 				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: turn.Retried, Tools: t.Tools, Chain: t.Chain, Root: root, Think: q.Think,
 			})

@@ -30,6 +30,8 @@ const (
 	// ReasonBreadth and ReasonQueue mean that a policy asks for a turn that the installation's limits do not allow.
 	ReasonBreadth Reason = "breadth"
 	ReasonQueue   Reason = "queue"
+	// ReasonDeleted means that the message was deleted before the bot began to answer it.
+	ReasonDeleted Reason = "deleted"
 )
 
 // explanations explains each reason in a sentence.
@@ -54,6 +56,7 @@ var explanations = map[Reason]string{
 	ReasonCodes:        "It is a coding agent, which works on each task in a separate thread. Give it one with: /delegate, its @handle, and the task.",
 	ReasonBreadth:      "One person's message had already led to as much work as is allowed, so this was left to people.",
 	ReasonQueue:        "Too many turns of bots were already waiting.",
+	ReasonDeleted:      "The message was deleted before it began to answer.",
 }
 
 // Explain returns a plain sentence about a reason, for people, even for an unknown one of another version.

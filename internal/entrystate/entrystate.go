@@ -132,6 +132,11 @@ func DeletedTx(ctx context.Context, tx pgx.Tx, house, thread string) (int64, err
 	return queries.DeletedMessages(ctx, tx, house, thread)
 }
 
+// GoneTx returns which entries at some positions of a log are deleted messages, or edits of deleted messages.
+func GoneTx(ctx context.Context, tx pgx.Tx, log stream.Ref, seqs []int64) ([]int64, error) {
+	return queries.DeletedAmong(ctx, tx, seqs, log.House, log.Name)
+}
+
 // LastTx returns the last message of an agent among the last entries of a log. tail is the position of the last entry. ok is
 // false if there is no such message.
 func LastTx(ctx context.Context, tx pgx.Tx, log stream.Ref, tail int64, author string) (e entry.Entry, ok bool, err error) {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"fmt"
 
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/approval"
@@ -19,8 +19,9 @@ import (
 
 // This file has the ways in which a turn ends: with an answer, with a failure, stopped, or at a limit.
 
-// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a new
-// turn, because the answer does not consider them.
+// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call began get a new
+// turn, because the answer does not consider them. An edit that was made after that call ended gets none: the message was
+// answered by then, so the edit only changes its text.
 func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
 	return r.ending(ctx, Answered, func(tx pgx.Tx) error {
 		ended, err := r.endTx(ctx, tx, Answered)
@@ -32,6 +33,9 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 			return err
 		}
 		read, unread := ended.split(r.transcript.tail)
+		if unread, err = r.stillAskTx(ctx, tx, unread); err != nil {
+			return err
+		}
 		summary, err := r.summaryTx(ctx, tx, 1)
 		if err != nil {
 			return err
@@ -57,6 +61,19 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		}
 		return nil
 	})
+}
+
+// stillAskTx returns the entries that ask for another turn after the answer.
+func (r *run) stillAskTx(ctx context.Context, tx pgx.Tx, unread []Question) ([]Question, error) {
+	if len(unread) == 0 {
+		return nil, nil
+	}
+	p := query.LateEditsParams{HouseID: r.ref.House, Stream: r.ref.Name, After: r.heard}
+	for _, u := range unread {
+		p.Seqs = append(p.Seqs, u.Seq)
+	}
+	late, err := queries.LateEdits(ctx, tx, p)
+	return slices.DeleteFunc(unread, func(u Question) bool { return slices.Contains(late, u.Seq) }), err
 }
 
 // ending commits what ends the turn.

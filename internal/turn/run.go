@@ -250,6 +250,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			life.heard()
 			p.delta(d)
 		})
+		r.heard = time.Now()
 		alive := life.end()
 		p.flush()
 		if spent, ok := errors.AsType[*spentError](err); ok && r.turn.Fallback != "" {

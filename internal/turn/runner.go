@@ -154,8 +154,9 @@ type run struct {
 	transcript transcript
 	used       query.TurnUsedRow
 	reported   map[string]bool
-	// last is the last answer that was to be written.
-	last *model.Answer
+	// last is the last answer that was to be written, and heard is when the model had ended its last one.
+	last  *model.Answer
+	heard time.Time
 	// done are the turn's steps by number, including those that a summary replaced in the transcript.
 	done map[int]doneStep
 	// calls counts the model calls on this server, whose ids must differ.

@@ -252,17 +252,44 @@ func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r
 	return t, o, err
 }
 
-// SteerTx passes an entry to an active turn, as [RequestTx] does, and does nothing if the turn has ended meanwhile.
+// SteerTx passes an entry to an active turn, as [RequestTx] does, and does nothing if that turn has ended meanwhile, even if
+// the bot has another one.
 func SteerTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, t Turn, q Question) error {
 	r := Request{Entry: q.Entry, Think: q.Think}
-	id, err := queries.SteerTurn(ctx, tx, query.SteerTurnParams{HouseID: t.House, ThreadID: t.Thread, AgentID: t.Bot, Seq: q.Seq, EntryID: q.Entry, Chain: int32(t.Chain), Tools: t.Tools, Root: t.Root, AskedThink: r.askedThink()})
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && id != t.ID {
+	_, err := queries.SteerTurn(ctx, tx, query.SteerTurnParams{HouseID: t.House, ThreadID: t.Thread, AgentID: t.Bot, ID: &t.ID, Seq: q.Seq, EntryID: q.Entry, Chain: int32(t.Chain), Tools: t.Tools, Root: t.Root, AskedThink: r.askedThink()})
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err == nil {
 		_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.steerID(q.Entry), "", entry.TurnSteered{TurnID: t.ID, AgentID: t.Bot, EntryID: q.Entry, Reason: t.Reason}))
 	}
 	return err
+}
+
+// WithdrawTx takes entries back from a delayed turn that tx has locked; see [LockTx]. rest are those that still ask for it. They
+// include t.Entry, which asks for it because of t.Reason and t.Policy from now on. If rest is empty, the turn does not begin, and
+// the log says why.
+func WithdrawTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, t Turn, rest []Question, why entry.Reason) error {
+	if len(rest) == 0 {
+		if _, err := queries.DecideTurn(ctx, tx, string(Skipped), t.ID, &t.Due); err != nil {
+			return err
+		}
+		skipped := entry.Skipped{AgentID: t.Bot, EntryID: t.Entry, Reason: string(why), Explanation: why.Explain(), PolicyID: t.Policy}
+		_, err := log.AppendTx(ctx, tx, to, entry.NewDraft(t.endID(), "", skipped))
+		return err
+	}
+	p := query.WithdrawEntriesParams{ID: t.ID, EntryID: t.Entry, Reason: t.Reason, PolicyID: db.Null(t.Policy)}
+	for _, q := range rest {
+		p.Asked, p.AskedSeqs = append(p.Asked, q.Entry), append(p.AskedSeqs, q.Seq)
+	}
+	p.Gone = slices.DeleteFunc(slices.Clone(t.Asked), func(id string) bool { return slices.Contains(p.Asked, id) })
+	return queries.WithdrawEntries(ctx, tx, p)
+}
+
+// AskedTx returns the bots that were asked about entries of a thread. One that only listens, and has not begun to answer, was
+// not.
+func AskedTx(ctx context.Context, tx pgx.Tx, house, thread string, seqs []int64) (bots []string, err error) {
+	return queries.TurnsAbout(ctx, tx, house, thread, seqs)
 }
 
 // ForgetTx deletes the summaries of a thread that may include the entry at a position. Bots then read the end of the thread, and leave

@@ -1056,8 +1056,9 @@ export const EntryService: GenService<{
   /**
    * Edit changes the text of the caller's last message in a thread. The log keeps the original message, and a new entry has the
    * new text, so everybody can see that the message was edited. A bot that has not begun to answer reads the new text. A bot
-   * that is answering receives it. An edit wakes no other bot. People whom only the new text mentions are notified. Repeating
-   * the request with the same id changes nothing.
+   * that is answering receives it. A bot that has answered is not asked again. An edit asks a bot that only the new text mentions,
+   * unless the bot was asked about the message before. People whom only the new text mentions are notified. Repeating the
+   * request with the same id changes nothing.
    *
    * The error is a permission_denied if somebody else wrote the message. It is a failed_precondition if the message is not the
    * caller's last one, was deleted, or was said to a coding agent (see RunService.ChangeQueue), or if the thread is closed. It is
@@ -1072,7 +1073,8 @@ export const EntryService: GenService<{
   },
   /**
    * Delete deletes the caller's last message in a thread. The log keeps the text, but pages, search and models no longer show
-   * it. Repeating the request changes nothing. The errors are those of Edit. The error is also a failed_precondition while a
+   * it. A bot that has not begun to answer the message does not begin, and a signal.dispatch.skipped says so. A thread loses
+   * the name that it took from the message. Repeating the request changes nothing. The errors are those of Edit. The error is also a failed_precondition while a
    * bot is answering the message: stop the bot first.
    *
    * @generated from rpc arbe.v1.EntryService.Delete

@@ -1,0 +1,74 @@
+package thread
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// UntitleTx makes a thread forget its name if that was taken from a message, in any of its wordings, which is deleted in tx. The
+// thread is then called as one without a name: a direct message as its agent, a fork after its source, and others not at all. A
+// name that a person chose stays, unless it is exactly the name that the first message would have given. seq is the position of
+// the message.
+func (t *Threads) UntitleTx(ctx context.Context, tx pgx.Tx, th Thread, seq int64, wordings []string) error {
+	if !slices.ContainsFunc(wordings, th.isTitledBy) {
+		return nil
+	}
+	later, err := t.q.SaidBefore(ctx, tx, query.SaidBeforeParams{HouseID: th.House, Stream: th.StreamID, Seq: seq, People: th.People})
+	if err != nil || later {
+		return err
+	}
+	name := ""
+	if th.ParentAgent != "" {
+		name, err = t.q.NameOfAgent(ctx, tx, th.ParentAgent)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+	}
+	if th.Origin != nil {
+		name = forkName(Thread{ID: th.Origin.Thread, Name: name})
+	}
+	return t.q.RenameThread(ctx, tx, db.Null(name), th.ID)
+}
+
+// isTitledBy reports whether the thread has the name that a first message with this text gives it, or is a fork of a thread that
+// had it.
+func (t *Thread) isTitledBy(text string) bool {
+	for _, title := range []string{entry.Title(text), directTitle(text)} {
+		switch words := oneLine(t.Name); {
+		case title == "":
+		case words == oneLine(title), t.Origin != nil && words == oneLine(forkName(Thread{Name: title})):
+			return true
+		}
+	}
+	return false
+}
+
+// directOpening matches what the name of a direct message leaves out.
+var directOpening = regexp.MustCompile(`^(?:\s*@[A-Za-z0-9-]+[\s,:]+)+|^\s*[!$]\s*`)
+
+// directTitle returns the name that a direct message takes from its first message. The database's functions said_text and
+// title_of, which name it, do the same.
+func directTitle(text string) string {
+	said := first(oneLine(first(strings.Trim(text, " \t\r\n"), 400)), 160)
+	return first(strings.TrimSpace(directOpening.ReplaceAllString(said, "")), 80)
+}
+
+// first returns the first n characters of a text.
+func first(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n])
+	}
+	return text
+}
+
+// oneLine returns a text with single spaces between its words.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
