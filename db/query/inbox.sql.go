@@ -302,11 +302,14 @@ join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join readings r on r.house_id = t.house_id and r.agent_id = $1 and r.thread_id = t.id
 cross join lateral (
   select count(*) as n from (
-    select from entries e
-    where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
-      and e.stream_id = s.id and e.type = 'chat' and e.author_agent_id <> $1 and (r.seq is not null or e.ts > m.read_from)
+    select from (
+      select e.stream_id, e.seq, e.type, e.author_agent_id, e.ts from entries e
+      where (r.seq is not null or t.active_at > m.read_from) -- most threads have not changed since
+        and e.stream_id = s.id and e.type in ('chat', 'command') and e.seq > coalesce(r.seq, 0)
+      order by e.seq desc limit $2
+    ) e
+    where e.type = 'chat' and e.author_agent_id <> $1 and (r.seq is not null or e.ts > m.read_from)
       and not exists (select from chat_edits c where c.stream_id = e.stream_id and c.seq = e.seq and c.text is null)
-      and e.seq > greatest(coalesce(r.seq, 0), (select max(l.seq) from entries l where l.stream_id = s.id) - $2::bigint)
     limit $3
   ) fresh
 ) u
@@ -316,7 +319,7 @@ order by t.id
 
 type ReadingsParams struct {
 	AgentID string
-	Span    int64
+	Span    int32
 	Most    int32
 	HouseID string
 	Ids     []string
@@ -330,7 +333,7 @@ type ReadingsRow struct {
 }
 
 // How far a member has read the given threads, and how many messages of others are unread there: at most @most, among the
-// last @span entries.
+// last @span messages and commands.
 func (q *Queries) Readings(ctx context.Context, db DBTX, arg ReadingsParams) ([]ReadingsRow, error) {
 	rows, err := db.Query(ctx, readings,
 		arg.AgentID,

@@ -884,7 +884,10 @@ type ListRequest struct {
 	// Return only entries of these types. A type such as "signal" also selects all types that begin with "signal.". Each call
 	// examines a limited number of entries, so the response may have fewer entries than exist, or none. To continue, call List
 	// again from searched on.
-	Types         []string `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`
+	Types []string `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`
+	// Leave out the entries that only change another entry: edits, deletions and reactions. Entries have their present state in
+	// either case. As with types, the response may have fewer entries than exist.
+	Merged        bool `protobuf:"varint,8,opt,name=merged,proto3" json:"merged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -968,12 +971,19 @@ func (x *ListRequest) GetTypes() []string {
 	return nil
 }
 
+func (x *ListRequest) GetMerged() bool {
+	if x != nil {
+		return x.Merged
+	}
+	return false
+}
+
 type ListResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The position of the log's last entry; 0 if it is empty.
 	Tail int64 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
-	// Set if the request has types: the position of the last entry that was examined. Use it as after in the next call or, if
+	// Set if the request has types or merged: the position of the last entry that was examined. Use it as after in the next call or, if
 	// before or last is set, as before. The whole range has been examined when searched reaches its end: the tail or, if before
 	// or last is set, after + 1. If the range is empty, searched is after or, if before or last is set, after + 1.
 	Searched      int64 `protobuf:"varint,3,opt,name=searched,proto3" json:"searched,omitempty"`
@@ -2152,7 +2162,7 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x129\n" +
 	"\n" +
 	"written_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\twrittenAt\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\xe9\x01\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\"\x81\x02\n" +
 	"\vListRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
 	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05after\x12\x1f\n" +
@@ -2162,7 +2172,8 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\x05limit\x12\x14\n" +
 	"\x05typed\x18\x06 \x01(\bR\x05typed\x12&\n" +
 	"\x05types\x18\a \x03(\tB\x10\xbaH\r\x92\x01\n" +
-	"\x10\x14\"\x06r\x04\x10\x01\x18dR\x05types\"h\n" +
+	"\x10\x14\"\x06r\x04\x10\x01\x18dR\x05types\x12\x16\n" +
+	"\x06merged\x18\b \x01(\bR\x06merged\"h\n" +
 	"\fListResponse\x12(\n" +
 	"\aentries\x18\x01 \x03(\v2\x0e.arbe.v1.EntryR\aentries\x12\x12\n" +
 	"\x04tail\x18\x02 \x01(\x03R\x04tail\x12\x1a\n" +
