@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,32 +10,12 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 // maxRosters limits the houses whose bots a server keeps in memory.
 const maxRosters = 10_000
-
-// chooser selects the turns that chats ask for, by the activation policies of the house's bots. Most chats ask for none,
-// which it can tell from memory alone: each round of decisions reads the current version of the house's roster, so it never
-// uses an outdated one.
-type chooser struct {
-	db      *db.DB
-	rosters Rosters
-	// mentions tells people that a chat mentions them; nil tells nobody.
-	mentions Mentions
-	limits   jobs.Limits
-	roots    turn.RootLimits
-	// said requests the next run of a driven thread; see [run.Runs.SaidTx].
-	said func(ctx context.Context, tx pgx.Tx, thread string, seq int64) error
-	// begin records the bot with which a thread begins; see [thread.Threads.BeginWithTx].
-	begin func(ctx context.Context, tx pgx.Tx, thread, bot string) error
-
-	mu   sync.Mutex
-	kept map[string]known // by house
-}
 
 func (d *Dispatcher) newChooser() *chooser {
 	return &chooser{

@@ -17,8 +17,10 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/inbox"
 	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -546,4 +548,22 @@ func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow
 		return err
 	})
 	return gone, err
+}
+
+// known holds the agents of a house who can be mentioned.
+type known struct {
+	bot.Roster
+	people []inbox.Person
+}
+
+// handles returns everyone's handles.
+func (k known) handles() []string {
+	all := []string{}
+	for _, b := range k.Bots {
+		all = append(all, b.Handle)
+	}
+	for _, p := range k.people {
+		all = append(all, p.Handles...)
+	}
+	return all
 }

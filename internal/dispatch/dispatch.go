@@ -18,11 +18,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
-	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fair"
@@ -79,11 +76,6 @@ type Config struct {
 	Jobs jobs.Config
 	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
-}
-
-// Rosters returns the bots of a house; see [bot.Bots.RosterTx].
-type Rosters interface {
-	RosterTx(ctx context.Context, tx pgx.Tx, house string) (bot.Roster, error)
 }
 
 // Dispatcher decides which work entries ask for, and gets it done. It is safe for concurrent use.

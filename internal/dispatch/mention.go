@@ -1,40 +1,10 @@
 package dispatch
 
 import (
-	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/inbox"
 )
-
-// Mentions tells people that they were mentioned; see [inbox.Inboxes].
-type Mentions interface {
-	PeopleTx(ctx context.Context, tx pgx.Tx, house string, taken []string) ([]inbox.Person, error)
-	MentionTx(ctx context.Context, tx pgx.Tx, thread string, people []string, seq int64) error
-	UnmentionTx(ctx context.Context, tx pgx.Tx, house, thread, person string, seqs []int64, still func(first, last int64) ([]int64, error)) error
-}
-
-// known holds the agents of a house who can be mentioned.
-type known struct {
-	bot.Roster
-	people []inbox.Person
-}
-
-// handles returns everyone's handles.
-func (k known) handles() []string {
-	all := []string{}
-	for _, b := range k.Bots {
-		all = append(all, b.Handle)
-	}
-	for _, p := range k.people {
-		all = append(all, p.Handles...)
-	}
-	return all
-}
 
 // mention is a chat that mentions people.
 type mention struct {

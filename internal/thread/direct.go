@@ -3,7 +3,6 @@ package thread
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,33 +45,4 @@ func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Th
 		return err
 	})
 	return found, err
-}
-
-// peopleTx returns the people for whom a thread is listed. For a direct message it returns those who speak in it, for
-// a child those of its parent, and for any other thread nil, which means the whole house.
-func (t *Threads) peopleTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (people []string, err error) {
-	if d.ParentThread != "" {
-		parent, err := t.GetTx(ctx, tx, d.ParentThread)
-		if fault.CodeOf(err) == fault.NotFound {
-			return nil, nil // the foreign key says which field is wrong
-		}
-		return parent.People, err
-	}
-	if d.ParentAgent == "" {
-		return nil, nil
-	}
-	for _, agent := range []string{scope.Agent, d.ParentAgent} {
-		if agent == "" || slices.Contains(people, agent) {
-			continue
-		}
-		kind, err := t.q.KindOfAgent(ctx, tx, agent)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, err
-		}
-		if kind == "human" {
-			people = append(people, agent)
-		}
-	}
-	slices.Sort(people)
-	return people, nil
 }

@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 
 	"github.com/jackc/pgx/v5"

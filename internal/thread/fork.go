@@ -15,14 +15,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// Origin is the point that a thread was forked from.
-type Origin struct {
-	// Thread is the source; empty after it was deleted.
-	Thread string
-	// Seq is the last entry that both threads share; 0 if there is none.
-	Seq int64
-}
-
 // Inherited reports whether the entry at a position was written to the source of this fork. What such an entry asked
 // for is done in the source only; otherwise a fork would run its source's commands again.
 func (t Thread) Inherited(seq int64) bool { return t.Origin != nil && seq <= t.Origin.Seq }

@@ -12,33 +12,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Run describes the last run of a driven thread, as recorded in its row. The log has the full report.
-type Run struct {
-	// Epoch counts the runs of the thread; 0 before the first one.
-	Epoch     int64
-	StartedAt time.Time
-	// HeartbeatAt is the time of its runner's last heartbeat; zero before the first.
-	HeartbeatAt time.Time
-	// From is the position of the end of the log when it began or, once it has ended, when it ended. Through is the
-	// last chat that the agent has received, in this run or an earlier one, as reported by the runners.
-	From, Through int64
-	// Entries is the number of entries that it has written, and Bytes their size, as of its last heartbeat.
-	Entries, Bytes int64
-	// EndedAt is when it ended; zero before that. Result is the beginning of its agent's last text, or of the reason
-	// for its failure.
-	EndedAt time.Time
-	Result  string
-	// Doing says in a few words what its runner was doing at the last heartbeat. Tool is the tool that it called
-	// last.
-	Doing, Tool string
-	// CostMicros is the cost of its model calls as of that heartbeat, or of its end, in millionths of a US dollar.
-	// CostUnknown means that some calls are not counted, because their model has no known price.
-	CostMicros  int64
-	CostUnknown bool
-	// Overdue means that its delegator was told that it takes too long. Its end wakes no bot.
-	Overdue bool
-}
-
 // Terminal reports whether a driven thread is idle after a run.
 func (s Status) Terminal() bool { return s == Completed || s == Failed || s == Cancelled }
 

@@ -10,25 +10,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Status is the current state of a thread. It is an index over the log, which has the full report.
-// Its values depend on whether a bot drives the thread.
-//
-//	chat:    open ⇄ closed
-//	driven:  idle → running → completed | failed | cancelled → running …
-type Status string
-
-// The statuses of a chat, and those of a thread that a bot drives.
-const (
-	Open   Status = "open"
-	Closed Status = "closed"
-
-	Idle      Status = "idle"
-	Running   Status = "running"
-	Completed Status = "completed"
-	Failed    Status = "failed"
-	Cancelled Status = "cancelled"
-)
-
 // transitions lists the statuses that may follow each status.
 var transitions = map[Status][]Status{
 	Open:      {Closed},
