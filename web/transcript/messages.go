@@ -24,6 +24,11 @@ type Messages struct {
 	reads map[messageKey]*messageRead
 }
 
+// Log reads the entries of a thread.
+type Log interface {
+	List(context.Context, *arbev1.ListRequest) (*arbev1.ListResponse, error)
+}
+
 type messageKey struct {
 	thread string
 	seq    int64

@@ -19,11 +19,6 @@ const (
 	endOfLog = math.MaxInt64
 )
 
-// Log reads the entries of a thread.
-type Log interface {
-	List(context.Context, *arbev1.ListRequest) (*arbev1.ListResponse, error)
-}
-
 // search completes a piece of the log: it finds the command of a result, or the result of a command.
 type search struct {
 	*known
