@@ -114,7 +114,7 @@ func TestAskEndsWhenItsServerIsGone(t *testing.T) {
 	line.FlushInterval = -1 // at once
 	between := httptest.NewServer(line)
 	defer between.Close()
-	cmd := exec.Command("arbe", "ask", "what now?", "--patience", "1s", "--host", between.URL)
+	cmd := exec.Command("arbe", "ask", "what now?", "--patience", "20s", "--host", between.URL)
 	cmd.Env = append(os.Environ(), "ARBE_TOKEN="+server.token, "HOME="+t.TempDir())
 	said := &lines{}
 	cmd.Stderr = said
