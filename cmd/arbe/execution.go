@@ -36,7 +36,8 @@ type execution struct {
 	// separate means that arbe passes on every byte of stdout and stderr, separately. Otherwise output shows the live output.
 	separate bool
 	// tells means that stderr is a terminal. Only then does arbe add messages to the command's output, because a program
-	// would take them for output of the command. arbe always reports its own failures, and a line that is no program.
+	// would take them for output of the command. Two messages are always printed: arbe's own failures, and the hint that a
+	// whole line was taken for the name of a program.
 	tells  bool
 	output output
 	// wantedTerminal means that the person may have wanted to type input for the command.

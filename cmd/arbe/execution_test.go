@@ -56,8 +56,8 @@ func TestAPersonSeesWhatIsSaidOfTheirCommand(t *testing.T) {
 	}
 }
 
-// TestALineInOneWord checks what a person is told whose whole line was taken for the name of a program. A program that reads
-// a pipe gets nothing of it on stdout.
+// TestALineInOneWord checks the hint for a whole line that was taken for the name of a program. The hint is on stderr, so that
+// programs that read stdout do not receive it.
 func TestALineInOneWord(t *testing.T) {
 	t.Parallel()
 	const hint = "arbe: the whole of \"echo hi\" was taken for the name of a program; give a line for the shell with -c\n"

@@ -48,7 +48,8 @@ select coalesce(sum(c.cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(
 ) c;
 
 -- name: LastRunCall :one
--- The call that a run began last, among the calls of one model if model is not empty. Returns no row if there is none.
+-- The call that a run began last. If model is not empty, only the calls of that model count. Returns no row if the run has made
+-- no such call.
 select * from run_calls where house_id = @house_id and thread_id = @thread_id and epoch = @epoch
   and (@model::text = '' or model = @model::text)
 order by id desc limit 1;

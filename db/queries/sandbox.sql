@@ -103,7 +103,7 @@ insert into machines (id) values (@id) on conflict (id) do update set seen_at = 
 select coalesce(extract(epoch from now() - (select seen_at from machines where id = @id)), 0)::float8;
 
 -- name: ThreadMachine :one
--- The machine of a thread's live sandbox; empty if there is none.
+-- The machine of a thread's live sandbox. It is empty if the thread has no live sandbox.
 select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = @id and s.status = 'live'), '')::text;
 
 -- name: SandboxTree :one

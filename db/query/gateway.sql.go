@@ -104,7 +104,8 @@ type LastRunCallParams struct {
 	Model    string
 }
 
-// The call that a run began last, among the calls of one model if model is not empty. Returns no row if there is none.
+// The call that a run began last. If model is not empty, only the calls of that model count. Returns no row if the run has made
+// no such call.
 func (q *Queries) LastRunCall(ctx context.Context, db DBTX, arg LastRunCallParams) (RunCall, error) {
 	row := db.QueryRow(ctx, lastRunCall,
 		arg.HouseID,

@@ -824,7 +824,7 @@ const threadMachine = `-- name: ThreadMachine :one
 select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = $1 and s.status = 'live'), '')::text
 `
 
-// The machine of a thread's live sandbox; empty if there is none.
+// The machine of a thread's live sandbox. It is empty if the thread has no live sandbox.
 func (q *Queries) ThreadMachine(ctx context.Context, db DBTX, id string) (string, error) {
 	row := db.QueryRow(ctx, threadMachine, id)
 	var column_1 string

@@ -114,7 +114,7 @@ type Work struct {
 type Origin struct {
 	// Thread is the source; empty after it was deleted.
 	Thread string
-	// Seq is the last entry that both threads share; 0 if there is none.
+	// Seq is the position of the last entry that both threads share. It is 0 if they share no entry.
 	Seq int64
 }
 
