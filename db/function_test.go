@@ -123,3 +123,32 @@ func TestATemporaryTypeIsNoWayToTheOwnersRights(t *testing.T) {
 		t.Error("the server's role became superuser")
 	}
 }
+
+// Postgres plans a function in SQL again at each call, unless it can inline it. Making plans was half of the processor
+// time that a question cost (migration 76). These functions are not called for each request, message or turn.
+var plannedAtEachCall = []string{
+	"active_turns", "add_notices", "artifact_bytes", "close_own_stream", "closed_streams", "delete_expired_streams",
+	"delete_own_stream", "due_blobs", "forget_blob", "has_secret", "house_of_wake", "house_standing", "houses_beside",
+	"houses_with_secrets", "inherited_entries", "invite_of", "note_api_keys_used", "overdue_threads",
+	"person_artifact_bytes", "running_threads", "spare_sandboxes", "touch_streams", "undecided_after", "unindexed_after",
+	"unsaved_sandboxes",
+}
+
+func TestFunctionsThatAreCalledOftenKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	owner := dbtest.New(t).Owner(t)
+	planned := column[string](t, owner, `
+		select p.proname::text from pg_proc p join pg_language l on l.oid = p.prolang
+		where p.pronamespace = 'public'::regnamespace and l.lanname = 'sql' and p.provolatile <> 'i' and (p.prosecdef or p.proconfig is not null)
+		order by 1`)
+	for _, name := range planned {
+		if !slices.Contains(plannedAtEachCall, name) {
+			t.Errorf("Postgres plans %s at each call: write it in PL/pgSQL, as migration 76 does, or name it in plannedAtEachCall if it is called rarely", name)
+		}
+	}
+	for _, name := range plannedAtEachCall {
+		if !slices.Contains(planned, name) {
+			t.Errorf("Postgres does not plan %s at each call", name)
+		}
+	}
+}

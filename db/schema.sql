@@ -279,9 +279,15 @@ CREATE FUNCTION public.bot_asks() RETURNS boolean
     RETURN (EXISTS (SELECT FROM public.agents a WHERE ((a.id = public.current_agent()) AND (a.kind = 'bot'::text))));
 
 CREATE FUNCTION public.charged_today() RETURNS TABLE(installation bigint, person bigint, reserved bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   with used as (
     select s.house_id, s.charged_micros as micros, 0::bigint as reserved from public.spending s where s.day = (now() at time zone 'utc')::date
     union all
@@ -293,8 +299,8 @@ CREATE FUNCTION public.charged_today() RETURNS TABLE(installation bigint, person
     coalesce(sum(u.micros) filter (where h.id = public.current_house()
       or h.belongs_to = (select own.belongs_to from public.houses own where own.id = public.current_house())), 0)::bigint,
     coalesce(sum(u.reserved), 0)::bigint
-  from used u join public.houses h on h.id = u.house_id
-$$;
+  from used u join public.houses h on h.id = u.house_id;
+end $$;
 
 CREATE FUNCTION public.chat_of(p_text text) RETURNS json
     LANGUAGE sql IMMUTABLE
@@ -302,20 +308,24 @@ CREATE FUNCTION public.chat_of(p_text text) RETURNS json
     AS $$ select json_build_object('text', p_text) $$;
 
 CREATE FUNCTION public.chats_between(p_stream bigint, p_behind bigint, p_upto bigint, p_handles text[], p_most integer) RETURNS TABLE(seq bigint, id text, author text, payload json, ts timestamp with time zone)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_sort TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select e.seq, e.id, e.author_agent_id::text, e.payload, e.ts from public.entries e
     where e.stream_id = p_stream and e.seq > p_behind and e.seq <= p_upto and e.type = 'chat' and e.author_agent_id is not null
       -- A handle is ASCII, in any case. JSON has its characters, and those of names, as they are, or escaped as \u00... The answers
       -- of bots, which have a turn, are replies to what asked for them.
       and (p_handles is null or e.payload::text like '%\\u00%' or e.payload::text like '%"reply_to"%' and e.payload::text not like '%"turn"%'
         or e.payload::text like '%@%' and lower(e.payload::text collate "C") like any (array(select '%@' || h || '%' from unnest(p_handles) h)))
-    order by e.seq limit p_most
-$$;
+    order by e.seq limit p_most;
+end $$;
 
 CREATE FUNCTION public.close_own_stream(p_id bigint) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -358,18 +368,22 @@ begin
 end $$;
 
 CREATE FUNCTION public.credentials_of(p_hashes bytea[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, credential text, name text, status text, lasts double precision)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select h.which, c.agent_id, c.house_id, c.credential, c.name, case when c.revoked then 'revoked' when c.expires_at <= now() then 'expired' else 'ok' end,
-      extract(epoch from least(c.expires_at, now() + interval '1 year') - now()) -- least() handles infinity
+      extract(epoch from least(c.expires_at, now() + interval '1 year') - now())::float8 -- least() handles infinity
     from unnest(p_hashes) with ordinality h (hash, which)
     cross join lateral (
       select s.agent_id, null as house_id, 'session' as credential, '' as name, s.expires_at, false as revoked from login_sessions s where s.hash = h.hash
       union all
       select k.agent_id, k.house_id, 'api_key', k.name, k.expires_at, k.revoked_at is not null from api_keys k where k.hash = h.hash
-    ) c
-$$;
+    ) c;
+end $$;
 
 CREATE FUNCTION public.current_house() RETURNS text
     LANGUAGE sql STABLE
@@ -378,6 +392,7 @@ CREATE FUNCTION public.current_house() RETURNS text
 CREATE FUNCTION public.decide_idle(p_streams bigint[], p_from bigint[], p_to bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
   if public.current_house() is not null then
@@ -468,13 +483,20 @@ CREATE FUNCTION public.due_blobs(p_most integer) RETURNS TABLE(house_id text, id
 $$;
 
 CREATE FUNCTION public.end_of_thread(p_house text, p_thread text) RETURNS bigint
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
-  select coalesce((select max(e.seq) from public.entries e where e.stream_id = s.id), 0)
-    from public.threads t join public.streams s on s.house_id = t.house_id and s.name = t.stream_id
-    where t.house_id = p_house and t.id = p_thread
-$$;
+#variable_conflict use_column
+begin
+  return (
+    select coalesce((select max(e.seq) from public.entries e where e.stream_id = s.id), 0)
+      from public.threads t join public.streams s on s.house_id = t.house_id and s.name = t.stream_id
+      where t.house_id = p_house and t.id = p_thread
+  );
+end $$;
 
 CREATE FUNCTION public.end_thread_tokens() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -652,9 +674,14 @@ CREATE FUNCTION public.houses_with_secrets(p_names text[], p_most integer) RETUR
 $$;
 
 CREATE FUNCTION public.index_entries(p_streams bigint[], p_from bigint[], p_to bigint[]) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
   insert into public.entry_words (house_id, thread_id, stream_id, seq, ts, words)
   select d.house_id, d.thread_id, e.stream_id, e.seq, e.ts, array_to_tsvector(array[public.house_word(d.house_id)]) || w.words
     from unnest(p_streams, p_from, p_to) m (stream_id, behind, upto)
@@ -666,12 +693,14 @@ CREATE FUNCTION public.index_entries(p_streams bigint[], p_from bigint[], p_to b
           from (select) one left join public.chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq and e.type = 'chat'
       ) w
     where e.type in ('chat', 'command', 'command_result') and w.words is not null
-  on conflict (stream_id, seq) do nothing
-$$;
+  on conflict (stream_id, seq) do nothing;
+end $$;
 
 CREATE FUNCTION public.index_next(p_streams bigint[], p_ms integer) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
   began constant timestamptz := clock_timestamp();
@@ -826,9 +855,13 @@ begin
 end $$;
 
 CREATE FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uuid[]) RETURNS TABLE(which bigint, agent_id uuid, house_id text, role text, joined_at timestamp with time zone, thread_id text, holder uuid, epoch bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select q.which, m.agent_id, m.house_id, m.role, m.joined_at, p.thread_id, p.holder, p.epoch
     from unnest(p_kinds, p_ids, p_agents) with ordinality q (kind, id, agent, which)
     cross join lateral (
@@ -844,8 +877,8 @@ CREATE FUNCTION public.memberships_of(p_kinds text[], p_ids text[], p_agents uui
       union all
       select house_id, null, agent_id, null from api_keys where q.kind = 'API key' and id = q.id
     ) p
-    join members m on m.house_id = p.house_id and m.agent_id = q.agent
-$$;
+    join members m on m.house_id = p.house_id and m.agent_id = q.agent;
+end $$;
 
 CREATE FUNCTION public.money_lacks(p_micros bigint, p_installation bigint, p_person bigint) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -872,9 +905,14 @@ CREATE FUNCTION public.note_api_keys_used(p_hashes bytea[], p_times timestamp wi
 $$;
 
 CREATE FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_kind text, p_seq bigint) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
   insert into public.notices as n (house_id, agent_id, thread_id, kind, first_seq, last_seq)
   select m.house_id, m.agent_id, t.id, p_kind, p_seq, p_seq
     from public.members m
@@ -887,8 +925,8 @@ CREATE FUNCTION public.notice(p_house text, p_thread text, p_agents uuid[], p_ki
     first_seq = case when n.last_seq <= coalesce((select r.seq from public.readings r
       where r.house_id = n.house_id and r.agent_id = n.agent_id and r.thread_id = n.thread_id), 0) then excluded.first_seq else n.first_seq end,
     last_seq = excluded.last_seq, at = excluded.at
-    where n.last_seq < excluded.last_seq
-$$;
+    where n.last_seq < excluded.last_seq;
+end $$;
 
 CREATE FUNCTION public.notice_run() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -906,6 +944,7 @@ end $$;
 CREATE FUNCTION public.notice_turn() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
   last bigint := public.end_of_thread(new.house_id, new.thread_id);
@@ -1011,11 +1050,15 @@ CREATE FUNCTION public.person_artifact_bytes(p_house text) RETURNS bigint
 $$;
 
 CREATE FUNCTION public.persons_of(p_houses text[]) RETURNS TABLE(house text, person text)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
-  select h.id, coalesce(h.belongs_to::text, h.id) from public.houses h where h.id = any (p_houses)
-$$;
+#variable_conflict use_column
+begin
+  return query
+  select h.id, coalesce(h.belongs_to::text, h.id) from public.houses h where h.id = any (p_houses);
+end $$;
 
 CREATE FUNCTION public.raise_roster() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1124,16 +1167,22 @@ CREATE FUNCTION public.running_threads(p_after text, p_most integer) RETURNS TAB
 $$;
 
 CREATE FUNCTION public.said_last(p_stream bigint, p_upto bigint) RETURNS TABLE(author uuid, words text)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select e.author_agent_id, said_text(e.type, case when c.text is null then e.payload else chat_of(c.text) end)
     from (
       select * from entries where stream_id = p_stream and seq <= p_upto and type in ('chat', 'command') order by seq desc limit 200
     ) e left join chat_edits c on c.stream_id = e.stream_id and c.seq = e.seq
     where c.seq is null or c.text is not null
-    order by e.seq desc limit 1
-$$;
+    order by e.seq desc limit 1;
+end $$;
 
 CREATE FUNCTION public.said_text(p_type text, p_payload json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1196,12 +1245,18 @@ CREATE FUNCTION public.stranger_to(p_house text, p_author uuid) RETURNS TABLE(au
 END;
 
 CREATE FUNCTION public.stream_tails(p_ids bigint[]) RETURNS TABLE(id bigint, tail bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0) from streams s
-    where s.id = any (p_ids) and s.deleted_at is null
-$$;
+    where s.id = any (p_ids) and s.deleted_at is null;
+end $$;
 
 CREATE TABLE public.subscription_streams (
     subscription_id bigint NOT NULL,
@@ -1243,9 +1298,13 @@ CREATE FUNCTION public.title_of(p_text text) RETURNS text
 $_$;
 
 CREATE FUNCTION public.tokens_of(p_keys text[], p_houses text[], p_threads text[], p_agents uuid[], p_epochs bigint[], p_joined timestamp with time zone[], p_makers text[]) RETURNS TABLE(which bigint, agent_id uuid, role text, status text, maker_joined_at timestamp with time zone)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select u.which, m.agent_id, m.role, case
       when not exists (select from signing_keys k where k.id = u.key) then 'unknown'
       when t.id is null then 'deleted'
@@ -1258,8 +1317,8 @@ CREATE FUNCTION public.tokens_of(p_keys text[], p_houses text[], p_threads text[
     from unnest(p_keys, p_houses, p_threads, p_agents, p_epochs, p_joined, p_makers) with ordinality u (key, house, thread, agent, epoch, joined, maker, which)
     left join threads t on t.id = u.thread and t.house_id = u.house
     left join members m on m.agent_id = u.agent and m.house_id = u.house
-    left join members o on o.agent_id = nullif(u.maker, '')::uuid and o.house_id = u.house and o.role = 'owner'
-$$;
+    left join members o on o.agent_id = nullif(u.maker, '')::uuid and o.house_id = u.house and o.role = 'owner';
+end $$;
 
 CREATE FUNCTION public.touch_streams(p_ids bigint[], p_times timestamp with time zone[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -1273,6 +1332,7 @@ $$;
 CREATE FUNCTION public.touch_threads(p_streams bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
   return query
@@ -1327,17 +1387,23 @@ begin
 end $$;
 
 CREATE FUNCTION public.undecided(p_streams bigint[]) RETURNS TABLE(stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, driver text, answering text, settled boolean, people text[], roster bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, th.agent_id::text, th.answering_agent_id::text,
       th.answering_decided, coalesce(th.people::text[], '{}'), h.roster
     from public.decisions d
       join public.threads th on th.id = d.thread_id
       join public.houses h on h.id = d.house_id,
       lateral (select coalesce(max(e.seq), 0) as tail from public.entries e where e.stream_id = d.stream_id) t
-    where d.stream_id = any (p_streams) and t.tail > d.decided
-$$;
+    where d.stream_id = any (p_streams) and t.tail > d.decided;
+end $$;
 
 CREATE FUNCTION public.undecided_after(p_after bigint, p_most integer) RETURNS TABLE(stream_id bigint, house_id text, stream text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1384,16 +1450,22 @@ begin
 end $$;
 
 CREATE FUNCTION public.waiting_turns(p_house text, p_thread text, p_most integer) RETURNS TABLE(of_thread integer, of_house integer, of_person integer)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS $$
+#variable_conflict use_column
+begin
+  return query
   select
     (select count(*)::int from (select from public.turns where house_id = p_house and thread_id = p_thread and status in ('queued', 'delayed') limit p_most) t),
     (select count(*)::int from (select from public.turns where house_id = p_house and status in ('queued', 'delayed') limit p_most) t),
     (select count(*)::int from (
       select from public.houses h join public.turns t on t.house_id = h.id and t.status in ('queued', 'delayed')
-      where h.id = p_house or h.belongs_to = (select own.belongs_to from public.houses own where own.id = p_house) limit p_most) t)
-$$;
+      where h.id = p_house or h.belongs_to = (select own.belongs_to from public.houses own where own.id = p_house) limit p_most) t);
+end $$;
 
 CREATE FUNCTION public.words_of(p_type text, p_payload json) RETURNS tsvector
     LANGUAGE plpgsql IMMUTABLE

@@ -151,7 +151,7 @@ const (
 const threadsLooked = 64
 
 // byIndex makes the planner use the indexes, because it may keep a plan from a time when the table was small.
-const byIndex = "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
+const byIndex = "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 // JobGetAvailable takes the next jobs of a queue for this server. Servers do this one at a time, so that each counts
 // the jobs of the others.
