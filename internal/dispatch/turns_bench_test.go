@@ -55,7 +55,7 @@ func firstDelta(b *testing.B, rest time.Duration) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { response.Body.Close() }() // of the last connection
 	lines := bufio.NewReader(response.Body)
 	next := func() (ev stream.Event) {
 		for {
