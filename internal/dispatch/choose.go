@@ -104,15 +104,7 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 			}
 		}
 		a := &asking{news: n, triggers: matter}
-		err := a.begin(ctx, tx, c, roster.Bots)
-		for _, t := range matter {
-			for _, d := range policy.Select(t.Trigger, roster.Bots, a.states) {
-				if err == nil {
-					err = a.decide(ctx, tx, t, d)
-				}
-			}
-		}
-		return a.outcome, err
+		return a.ask(ctx, tx, c, roster.Bots)
 	}, nil
 }
 
@@ -134,6 +126,19 @@ func statesOf(state map[string]turn.State, bots []bot.Bot) map[string]policy.Sta
 		states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
 	}
 	return states
+}
+
+// ask decides for each trigger which bots it asks.
+func (a *asking) ask(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot) (Outcome, error) {
+	err := a.begin(ctx, tx, c, bots)
+	for _, t := range a.triggers {
+		for _, d := range policy.Select(t.Trigger, bots, a.states) {
+			if err == nil {
+				err = a.decide(ctx, tx, t, d)
+			}
+		}
+	}
+	return a.outcome, err
 }
 
 // begin reads what the bots are doing in the thread, and what the triggers may cause.

@@ -150,46 +150,57 @@ func (r *revising) run(ctx context.Context, tx pgx.Tx) (message entry.Entry, bec
 	if err != nil {
 		return message, became, err
 	}
-	draft := r.draft(r.by.Agent, message.ID, message.Seq)
-	made, err := r.log.AppendTx(ctx, tx, th.Stream(), draft)
-	if err == nil {
-		err = entry.Repeated(draft, made[0])
-	}
+	made, err := r.appendTx(ctx, tx, th, message)
 	if err != nil {
 		return message, became, err
 	}
 	text := &r.Text
 	if r.Delete {
 		text = nil
-		err = turn.ForgetTx(ctx, tx, th.House, th.ID, message.Seq)
-		for _, t := range delayed {
-			if err == nil {
-				err = r.withdrawTx(ctx, tx, th, t, message, became)
-			}
-		}
-		if err == nil {
-			err = r.untitleTx(ctx, tx, th, message, became)
-		}
+		err = r.takeBackTx(ctx, tx, th, message, became, delayed)
 	}
 	if err == nil {
-		err = entrystate.ChangeTx(ctx, tx, th.Stream(), th.ID, message, text, made[0].Seq)
+		err = entrystate.ChangeTx(ctx, tx, th.Stream(), th.ID, message, text, made.Seq)
 	}
 	if err == nil {
-		err = r.mentionsTx(ctx, tx, message, chat, became, made[0].Seq)
+		err = r.mentionsTx(ctx, tx, message, chat, became, made.Seq)
 	}
 	for _, t := range answering {
 		if err == nil {
-			err = turn.SteerTx(ctx, tx, r.log, th.Stream(), t, turn.Question{Entry: made[0].ID, Seq: made[0].Seq})
+			err = turn.SteerTx(ctx, tx, r.log, th.Stream(), t, turn.Question{Entry: made.ID, Seq: made.Seq})
 		}
 	}
 	if err == nil {
-		err = r.askTx(ctx, tx, th, asks, made[0])
+		err = r.askTx(ctx, tx, th, asks, made)
 	}
 	if err != nil {
 		return message, became, err
 	}
 	became, _, err = entrystate.FindTx(ctx, tx, th.House, th.ID, message.ID)
 	return message, became, err
+}
+
+// appendTx appends the entry of the revision.
+func (r *revising) appendTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry) (entry.Entry, error) {
+	draft := r.draft(r.by.Agent, message.ID, message.Seq)
+	made, err := r.log.AppendTx(ctx, tx, th.Stream(), draft)
+	if err != nil {
+		return entry.Entry{}, err
+	}
+	return made[0], entry.Repeated(draft, made[0])
+}
+
+// takeBackTx removes a message that is deleted from what bots know and are to answer, and from the thread's title.
+func (r *revising) takeBackTx(ctx context.Context, tx pgx.Tx, th thread.Thread, message entry.Entry, became entrystate.State, delayed []turn.Turn) error {
+	if err := turn.ForgetTx(ctx, tx, th.House, th.ID, message.Seq); err != nil {
+		return err
+	}
+	for _, t := range delayed {
+		if err := r.withdrawTx(ctx, tx, th, t, message, became); err != nil {
+			return err
+		}
+	}
+	return r.untitleTx(ctx, tx, th, message, became)
 }
 
 // repeatedTx returns the message of a revision that was already made. It returns no message for a new revision.

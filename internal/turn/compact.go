@@ -257,6 +257,20 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 		}
 		m.leaveOut(left)
 	}
+	stored, err = r.storeMemory(ctx, m, tail, deleted, drafts)
+	if err != nil || !stored && r.turn.Steps == 0 {
+		return false, err
+	}
+	// Within a turn, another turn's memory would lack this turn's steps, so this turn continues with its own.
+	t.memory, t.reached = m, true
+	t.cutTo(cut)
+	return stored, nil
+}
+
+// storeMemory stores a thread's memory with the entries that tell of it. tail is the position up to which it knows the thread,
+// and deleted the number of deleted messages when it was made. It reports false if another turn was faster, or if a message
+// was deleted since.
+func (r *run) storeMemory(ctx context.Context, m memory, tail, deleted int64, drafts []entry.Draft) (stored bool, err error) {
 	unread, err := json.Marshal(append([]span{}, m.unread...))
 	if err != nil {
 		return false, err
@@ -280,15 +294,9 @@ func (r *run) forget(ctx context.Context, cut int, summarise bool) (stored bool,
 		return err
 	})
 	if errors.Is(err, errDeletedMeanwhile) {
-		stored, err = false, nil
+		return false, nil
 	}
-	if err != nil || !stored && r.turn.Steps == 0 {
-		return false, err
-	}
-	// Within a turn, another turn's memory would lack this turn's steps, so this turn continues with its own.
-	t.memory, t.reached = m, true
-	t.cutTo(cut)
-	return stored, nil
+	return stored, err
 }
 
 // timeOf returns the time of the entry at a position; zero if there is none.

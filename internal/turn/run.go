@@ -244,15 +244,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				return ended, err
 			}
 		}
-		p := r.publisher(ctx)
-		life := r.watch(ctx, p)
-		answer, err := r.stream(ctx, r.modelID, request, func(d model.Delta) {
-			life.heard()
-			p.delta(d)
-		})
-		r.heard = time.Now()
-		alive := life.end()
-		p.flush()
+		answer, alive, err := r.publish(ctx, request)
 		if spent, ok := errors.AsType[*spentError](err); ok && r.turn.Fallback != "" {
 			return r.wait(ctx, unanswered{kind: spent.name, brief: spent.words, lasting: true, err: spent}, alive)
 		} else if ok {
@@ -276,17 +268,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			return true, r.interrupted(ctx, answer)
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
 			compactions++
-			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
-			r.largest = min(r.window, request.Estimate()) * 3 / 4
-			r.window = r.largest
-			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
-				return false, err
-			}
-			if err := r.compact(ctx); err != nil {
-				if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Passing() {
-					return r.wait(ctx, unansweredBy(failed), time.Now())
-				}
-				return true, r.fail(ctx, string(model.Overflow), err)
+			if shorter, ended, err := r.overflowed(ctx, request, answer); !shorter {
+				return ended, err
 			}
 		case isModel && (failed.Passing() || r.turn.Fallback != "" && failed.Kind != model.Refusal && failed.Kind != model.Overflow):
 			// The partial answer has no effect, because tools run only when an answer is complete.
@@ -300,6 +283,39 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			return true, r.failOrReturn(ctx, "request", err)
 		}
 	}
+}
+
+// publish sends a request, and publishes the answer while it grows. alive is when the model was last heard of.
+func (r *run) publish(ctx context.Context, request model.Request) (answer model.Answer, alive time.Time, err error) {
+	p := r.publisher(ctx)
+	life := r.watch(ctx, p)
+	answer, err = r.stream(ctx, r.modelID, request, func(d model.Delta) {
+		life.heard()
+		p.delta(d)
+	})
+	r.heard = time.Now()
+	alive = life.end()
+	p.flush()
+	return answer, alive, err
+}
+
+// overflowed shortens the transcript after the model found a request too long. Unless it is shorter now, the step ends with
+// the other results.
+func (r *run) overflowed(ctx context.Context, request model.Request, answer model.Answer) (shorter, ended bool, err error) {
+	// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
+	r.largest = min(r.window, request.Estimate()) * 3 / 4
+	r.window = r.largest
+	if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
+		return false, false, err
+	}
+	if err := r.compact(ctx); err != nil {
+		if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Passing() {
+			ended, err = r.wait(ctx, unansweredBy(failed), time.Now())
+			return false, ended, err
+		}
+		return false, true, r.fail(ctx, string(model.Overflow), err)
+	}
+	return true, false, nil
 }
 
 // notShortened handles a request that is too long and could not be shortened. over reports that the step ends with the

@@ -138,6 +138,23 @@ func prepare(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be read", "check its permissions").Because(err)
 	}
+	cfg.setDefaults()
+	private, err := outbound.ParseHosts(cfg.PrivateHosts...)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "sandbox_private_hosts: "+err.Error(), "give hosts, or host:port, separated by commas")
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = egress.ThroughProxy(outbound.Dialer(private.Allows))
+	}
+	registries, err := newRegistries(cfg.Images)
+	if err != nil {
+		return nil, err
+	}
+	return newDriver(cfg, registries, command, ownKernel), nil
+}
+
+// setDefaults fills in what is not configured.
+func (cfg *Config) setDefaults() {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -153,18 +170,10 @@ func prepare(cfg Config) (*Driver, error) {
 	cfg.Layers.SpaceMB = cmp.Or(cfg.Layers.SpaceMB, byDefault.Layers.SpaceMB)
 	cfg.Layers.HouseMB = cmp.Or(cfg.Layers.HouseMB, byDefault.Layers.HouseMB)
 	cfg.Layers.Age = cmp.Or(cfg.Layers.Age, byDefault.Layers.Age)
-	private, err := outbound.ParseHosts(cfg.PrivateHosts...)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "sandbox_private_hosts: "+err.Error(), "give hosts, or host:port, separated by commas")
-	}
-	if cfg.Dial == nil {
-		cfg.Dial = egress.ThroughProxy(outbound.Dialer(private.Allows))
-	}
-	registries, err := newRegistries(cfg.Images)
-	if err != nil {
-		return nil, err
-	}
+}
 
+// newDriver returns a driver of a complete configuration, for the executable of an OCI runtime.
+func newDriver(cfg Config, registries *registries, command string, ownKernel bool) *Driver {
 	runs := filepath.Join(cfg.Dir, "run")
 	switch {
 	case cfg.RunDir != "":
@@ -193,7 +202,7 @@ func prepare(cfg Config) (*Driver, error) {
 			return err == nil && free-size >= d.floor()
 		},
 	}
-	return d, nil
+	return d
 }
 
 // findRuntime finds the runtime's executable.
