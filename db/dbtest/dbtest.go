@@ -49,6 +49,7 @@ func Main(m *testing.M, after ...func()) {
 	for _, f := range after {
 		f()
 	}
+	dropSpares()
 	if shared.stop != nil {
 		shared.stop()
 	}
@@ -136,17 +137,12 @@ var shared struct {
 	conn *pgx.Conn // of the superuser; see execute
 }
 
-// create creates a database from a template. An empty template is the migrated one.
+// create creates a database from a template, and drops it with the test. An empty template is the migrated one.
 func create(t testing.TB, template string) (ownerURL string) {
 	t.Helper()
-	shared.once.Do(func() { shared.err = start() })
-	if shared.err != nil {
-		t.Fatalf("no Postgres to test with: %s", fault.From(shared.err).Detail())
-	}
-	name := fmt.Sprintf("arbe_test_%d_%d", os.Getpid(), shared.database.Add(1))
-	// The files are copied, because the other strategy writes each page of the catalogs to the WAL.
-	if err := execute("create database " + name + " strategy file_copy template " + cmp.Or(template, shared.template)); err != nil {
-		t.Fatalf("making the test's database: %v", err)
+	name, err := makeDatabase(template)
+	if err != nil {
+		t.Fatalf("making the test's database: %s", fault.From(err).Detail())
 	}
 	t.Cleanup(func() {
 		if err := execute("drop database " + name + " with (force)"); err != nil {
@@ -154,6 +150,17 @@ func create(t testing.TB, template string) (ownerURL string) {
 		}
 	})
 	return withDatabase(shared.url, name)
+}
+
+// makeDatabase makes a database from a template and returns its name. An empty template is the migrated one.
+func makeDatabase(template string) (name string, err error) {
+	shared.once.Do(func() { shared.err = start() })
+	if shared.err != nil {
+		return "", fmt.Errorf("no Postgres to test with: %w", shared.err)
+	}
+	name = fmt.Sprintf("arbe_test_%d_%d", os.Getpid(), shared.database.Add(1))
+	// The files are copied, because the other strategy writes each page of the catalogs to the WAL.
+	return name, execute("create database " + name + " strategy file_copy template " + cmp.Or(template, shared.template))
 }
 
 // start finds or starts the Postgres and makes the migrated template.

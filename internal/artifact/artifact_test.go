@@ -41,7 +41,7 @@ type world struct {
 
 func newWorld(t *testing.T, c artifact.Config) *world {
 	t.Helper()
-	w := &world{t: t, database: dbtest.New(t), dir: filepath.Join(t.TempDir(), "blobs")}
+	w := &world{t: t, database: dbtest.Reuse(t, 10), dir: filepath.Join(t.TempDir(), "blobs")}
 	var err error
 	w.owner, err = pgxpool.New(t.Context(), w.database.OwnerURL)
 	w.must(err)

@@ -29,7 +29,7 @@ type things struct{ house, thread, environment, sandbox string }
 
 func setup(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	b.auth = b.listening(t, b.DB)
 	for name, id := range map[string]*string{"Ada": &b.ada, "Cyd": &b.cyd, "Bob": &b.bob} {
 		*id = b.insert(t, "insert into agents (kind, name) values ('human', $1) returning id::text", name)

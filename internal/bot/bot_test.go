@@ -40,7 +40,7 @@ type noDriver struct{ sandbox.Driver }
 
 func setup(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	b.log, err = stream.Open(t.Context(), b.DB, quiet)

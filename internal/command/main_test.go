@@ -122,7 +122,13 @@ const poolSize = 6
 // setup returns a bench with a server whose sandboxes are real.
 func setup(t *testing.T, repoRoots ...string) *bench {
 	t.Helper()
-	b := database(t)
+	return setupOn(t, dbtest.Reuse(t, poolSize), repoRoots...)
+}
+
+// setupOn is setup on a database.
+func setupOn(t *testing.T, d *dbtest.Database, repoRoots ...string) *bench {
+	t.Helper()
+	b := databaseOn(t, d)
 	b.roots = repoRoots
 	b.driver = commandtest.RealBoxes(t)
 	b.use(b.serve())
@@ -130,9 +136,11 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 }
 
 // database returns a bench without a server.
-func database(t testing.TB) *bench {
+func database(t testing.TB) *bench { return databaseOn(t, dbtest.Reuse(t, poolSize)) }
+
+func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.NewPool(t, poolSize), t: t}
+	b := &bench{Database: d, t: t}
 	b.House = commandtest.House{T: t, Scope: commandtest.NewHouse(t, b.Owner(t))}
 	return b
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/command/commandtest"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -138,7 +139,7 @@ func TestTwoServers(t *testing.T) {
 
 func TestAServerThatOnlyLostItsConnection(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupOn(t, dbtest.NewPool(t, poolSize)) // it limits new connections, and tells them from old ones
 	owner := b.Owner(t)
 	exec := func(statement string) {
 		t.Helper()

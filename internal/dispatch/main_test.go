@@ -90,7 +90,7 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 }
 
 // database returns a bench without a server.
-func database(t testing.TB) *bench { return databaseOn(t, dbtest.NewPool(t, poolSize)) }
+func database(t testing.TB) *bench { return databaseOn(t, dbtest.Reuse(t, poolSize)) }
 
 func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 	t.Helper()

@@ -71,7 +71,7 @@ func (h house) ref() stream.Ref { return stream.Ref{House: h.id, Name: h.stream(
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldOn(t, dbtest.New(t), 50*time.Millisecond)
+	return newWorldOn(t, dbtest.Reuse(t, 10), 50*time.Millisecond)
 }
 
 // newWorldOn is newWorld on a database. recheck is the time between two checks of a follower's permission.

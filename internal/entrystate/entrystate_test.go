@@ -41,7 +41,7 @@ func must(t testing.TB, err error) {
 func setup(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
-	b := &bench{Database: dbtest.NewPool(t, 4), t: t}
+	b := &bench{Database: dbtest.Reuse(t, 4), t: t}
 	var err error
 	b.log, err = stream.Open(t.Context(), b.DB, slog.New(slog.DiscardHandler))
 	must(t, err)

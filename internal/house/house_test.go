@@ -40,7 +40,7 @@ func must(t *testing.T, err error) {
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	count := func(t *testing.T, table string) (n int) {
 		t.Helper()
 		must(t, d.Owner(t).QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))

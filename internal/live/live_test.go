@@ -44,7 +44,7 @@ type noDriver struct{ sandbox.Driver }
 func setup(t testing.TB) *bench {
 	t.Helper()
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	var err error
 	b.log, err = stream.Open(ctx, b.DB, quiet)
 	must(t, err)

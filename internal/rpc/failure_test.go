@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -14,7 +15,7 @@ import (
 
 func TestAFailureOfOurs(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupOn(t, dbtest.NewPool(t, 6)) // it limits new connections
 
 	t.Run("says a reference, by which the log explains it, and nothing of its cause", func(t *testing.T) {
 		b.exec(t, "alter table environments rename to elsewhere")

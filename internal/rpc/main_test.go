@@ -74,7 +74,13 @@ type person struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := serve(t, dbtest.NewPool(t, 6))
+	return setupOn(t, dbtest.Reuse(t, 6))
+}
+
+// setupOn is setup on a database.
+func setupOn(t testing.TB, d *dbtest.Database) *bench {
+	t.Helper()
+	b := serve(t, d)
 	b.ada, b.bob, b.cyd = b.person(t, "Ada"), b.person(t, "Bob"), b.person(t, "Cyd")
 	b.ada.house, b.bob.house = b.newHouse(t, b.ada, "Ada's"), b.newHouse(t, b.bob, "Bob's")
 	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", b.ada.house.Id, b.cyd.id)

@@ -62,7 +62,7 @@ func setup(t *testing.T, runner func(*runner), tune ...func(*dispatch.Config)) *
 
 func open(t testing.TB, runner func(*runner), tune ...func(*dispatch.Config)) *world {
 	t.Helper()
-	base := dbtest.NewPool(t, 6)
+	base := dbtest.Reuse(t, 6)
 	w := &world{t: t, db: base.DB, driver: newBoxes(runner), secrets: secret.New(base.DB, base.Sealer, nil, nil)}
 	w.driver.w = w
 	w.start(tune...)

@@ -34,7 +34,7 @@ type bench struct {
 
 func setup(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	b.owner = b.Owner(t)
 	for _, scope := range []*db.Scope{&b.home, &b.other} {
 		scope.House = b.ask(t, "insert into houses (name) values ('Home') returning id")

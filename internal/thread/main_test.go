@@ -27,7 +27,7 @@ type bench struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t)}
+	b := &bench{Database: dbtest.Reuse(t, 10)}
 	err := b.Owner(t).QueryRow(t.Context(), `
 		with h as (insert into houses (name) values ('Home') returning id),
 		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id),

@@ -47,7 +47,7 @@ type bench struct {
 // setup makes a bench. A nil script answers with what was asked. tune changes what its runner is made with.
 func setup(t *testing.T, script modeltest.Script, tune ...func(*turn.Config)) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t, models: modeltest.New(t, script), settings: turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer"}}
+	b := &bench{Database: dbtest.Reuse(t, 10), t: t, models: modeltest.New(t, script), settings: turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer"}}
 	err := b.Owner(t).QueryRow(t.Context(), `
 		with h as (insert into houses (name) values ('Home') returning id),
 		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id),
