@@ -142,12 +142,13 @@ promise: tools ## Promise the API as it is now: before a release, and after a br
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 
 .PHONY: generate
-generate: tools ## Generate code from proto, SQL and templ, and the page of settings
+generate: tools ## Generate code from proto, SQL and templ, the page of settings and the catalog of models
 	@buf lint && buf generate
 	@cd proto && go run ./arbe/generate
 	@sqlc generate
 	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
 	@go test ./internal/server -run '^TestSettingsPage' -count 1 -settings.write >/dev/null
+	@go test ./internal/model -run '^TestCatalog' -count 1 -catalog.write >/dev/null
 	@templ generate -path web -log-level error
 	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
 	@go generate ./internal/sandbox/local ./internal/sandbox/remote ./internal/runner/program ./web/markup

@@ -31,7 +31,8 @@ type app struct {
 
 	// The flags of every verb.
 	json, quiet                        bool
-	pager                              *pager // nil without a terminal, or if nothing is paged
+	filter                             *filter // nil without --jq
+	pager                              *pager  // nil without a terminal, or if nothing is paged
 	hostFlag, profileFlag, dataDirFlag string
 
 	// chosen is the server to talk to. It is chosen once, so that all calls of a verb go to the same server.
@@ -39,6 +40,9 @@ type app struct {
 
 	// started is set once a verb runs, because an error before that is a mistake in the command line.
 	started bool
+
+	// unhelped is why help could not be printed as JSON. Cobra takes no error from a function that prints help.
+	unhelped error
 }
 
 // say prints a message for the person, as opposed to data.
@@ -61,7 +65,13 @@ func (a *app) show(id string, view any, plain func() string) error {
 	return err
 }
 
-func (a *app) printJSON(view any) error { return encodeJSON(a.out, view) }
+// printJSON prints one value of --json, or what --jq makes of it.
+func (a *app) printJSON(view any) error {
+	if a.filter != nil {
+		return a.filter.print(a.signals.next(), a.out, view)
+	}
+	return encodeJSON(a.out, view)
+}
 
 // encodeJSON writes a value as one line of JSON. It does not escape HTML, because the output is not for a browser.
 func encodeJSON(w io.Writer, value any) error {
@@ -177,6 +187,9 @@ type signals struct {
 	last  os.Signal
 	ended bool
 	taker chan<- os.Signal // nil if no verb has taken them over
+
+	coming    context.Context // ends with the next signal; nil if nobody waits for it
+	endComing context.CancelFunc
 }
 
 // pager is the stdout of a verb on a terminal. It keeps output that fits on the screen, and prints it at the end. Longer

@@ -35,8 +35,12 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 	}
 	e := a.explain(err)
 	// Search the arguments themselves, because a command line that could not be parsed may still have asked for JSON.
-	a.report(e, a.json || !a.started && slices.Contains(args, "--json"))
+	a.report(e, a.json || !a.started && slices.ContainsFunc(args, asksForJSON))
 	return e.Code.ExitCode()
+}
+
+func asksForJSON(arg string) bool {
+	return arg == "--json" || arg == "--jq" || strings.HasPrefix(arg, "--jq=")
 }
 
 // report reports an error to the person, or to a program that reads JSON.
@@ -120,6 +124,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return misusedVerb(cmd, err.Error())
+	}
+	if expression, ok := errors.AsType[*wrongFilter](err); ok {
+		return fault.Newf(fault.Invalid, "see arbe help formatting", "--jq: %s", expression)
 	}
 	must := map[string]string{
 		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "bool": "true or false",

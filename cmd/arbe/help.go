@@ -208,7 +208,16 @@ func formattingTopic() *cobra.Command {
            those of the API; times are RFC 3339; what is not set is left out.
            Errors go to stderr as {"error":{"code":…,"message":…,"next":…}}: what kind of failure it is
            (not_found, …), what went wrong, and what to do about it.
+--jq       what an expression in jq's language makes of the JSON that --json prints: strings as they are, null
+           as an empty line, everything else as JSON, each on a line. --jq implies --json.
+           Each object of a log goes through the expression by itself, and what comes out is printed at once.
+           The expression reads nothing else: no environment, no files, no other input. A wrong one is refused
+           before anything is done. One that cannot be applied to the JSON is an error, and what the command
+           has done stays done.
 --quiet    ids only, one a line; nothing on stderr but errors.
+
+  arbe thread list --jq '.[] | select(.name == "talk") | .id'
+  arbe thread entries list THREAD --follow --jq 'select(.type == "chat") | .payload.text'
 
 An entry is {"seq":…,"id":…,"type":…,"author_agent_id":…,"payload":{…},"ts":…}, always with all six; the
 author is null for arbe itself. Between the entries of its command, x prints the live output as

@@ -26,6 +26,10 @@ func (s *signals) take(came os.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = came
+	if s.coming != nil {
+		s.endComing()
+		s.coming = nil
+	}
 	switch {
 	case s.taker != nil:
 		select {
@@ -58,6 +62,23 @@ func (s *signals) takeOver() (coming <-chan os.Signal, giveBack func()) {
 		defer s.mu.Unlock()
 		s.taker = nil
 	}
+}
+
+// next returns a context that ends with the next signal, whoever handles it, for work of which nobody knows whether it ends. If
+// a signal has already ended the verb's context, this one has ended too.
+func (s *signals) next() context.Context {
+	if s == nil {
+		return context.Background()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.coming == nil {
+		s.coming, s.endComing = context.WithCancel(context.Background())
+		if s.ended && s.taker == nil {
+			s.endComing()
+		}
+	}
+	return s.coming
 }
 
 // stages returns contexts that end with the first and the second signal. A third one ends the process.

@@ -23,6 +23,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err != nil && !a.started {
 		err = misused(err)
 	}
+	if err == nil {
+		err = a.unhelped
+	}
 	if a.pager != nil {
 		err = a.pager.close(err)
 	}
@@ -68,6 +71,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(wrongFlag)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
+	flags.Var(&filterFlag{app: a}, "jq", "print what this `EXPRESSION` of jq makes of the JSON (see arbe help formatting)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only ids, and only errors on stderr")
 	flags.Bool("no-pager", false, "print long output at once (see arbe help environment)")
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
@@ -92,8 +96,10 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
-		panic(err) // impossible: the flag is defined above
+	for flag, complete := range map[string]cobra.CompletionFunc{"profile": a.profileNames, "jq": cobra.NoFileCompletions} {
+		if err := root.RegisterFlagCompletionFunc(flag, complete); err != nil {
+			panic(err) // impossible: the flag is defined above
+		}
 	}
 	for _, topic := range topics {
 		root.AddCommand(topic())
@@ -109,7 +115,9 @@ func newRoot(a *app) *cobra.Command {
 			asText(cmd, args)
 			return
 		}
-		_ = a.printJSON(viewHelp(cmd)) // cobra accepts no error here
+		if a.unhelped == nil {
+			a.unhelped = a.printJSON(viewHelp(cmd))
+		}
 	})
 	return root
 }

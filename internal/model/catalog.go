@@ -1,16 +1,15 @@
 package model
 
 import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"charm.land/catwalk/pkg/catwalk"
-	"charm.land/catwalk/pkg/embedded"
-
-	"slices"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -84,19 +83,38 @@ func (u Usage) pi(price *Price) entry.PiUsage {
 	return pi
 }
 
-// catalog is catwalk's table of providers, by catwalk's names. Decoding it takes some milliseconds.
-var catalog = sync.OnceValue(func() map[Provider]catwalk.Provider {
-	ours := map[catwalk.InferenceProvider]Provider{
-		catwalk.InferenceProviderAnthropic: Anthropic, catwalk.InferenceProviderOpenAI: OpenAI,
-		catwalk.InferenceProviderGemini: Google, catwalk.InferenceProviderOpenRouter: OpenRouter,
+// catalogued is what the catalog knows about a provider. The names in JSON are catwalk's.
+type catalogued struct {
+	Large  string       `json:"default_large_model_id"`
+	Small  string       `json:"default_small_model_id"`
+	Models []modelEntry `json:"models"`
+}
+
+type modelEntry struct {
+	ID              string   `json:"id"`
+	In              float64  `json:"cost_per_1m_in,omitempty"`
+	Out             float64  `json:"cost_per_1m_out,omitempty"`
+	InCached        float64  `json:"cost_per_1m_in_cached,omitempty"`
+	OutCached       float64  `json:"cost_per_1m_out_cached,omitempty"`
+	ContextWindow   int64    `json:"context_window,omitempty"`
+	MaxTokens       int64    `json:"default_max_tokens,omitempty"`
+	Thinks          bool     `json:"can_reason,omitempty"`
+	ReasoningLevels []string `json:"reasoning_levels,omitempty"`
+	SeesImages      bool     `json:"supports_attachments,omitempty"`
+}
+
+// catalogText is the part of catwalk's tables that arbe uses. Package embedded of catwalk has ten times as much. make generate
+// writes the file.
+//
+//go:embed catalog.json
+var catalogText []byte
+
+// catalog is the catalog by provider. Decoding it takes a millisecond.
+var catalog = sync.OnceValue(func() (providers map[Provider]catalogued) {
+	if err := json.Unmarshal(catalogText, &providers); err != nil {
+		panic(fmt.Sprintf("model: the embedded catalog is damaged: %v", err)) // cannot happen: a test reads it
 	}
-	found := map[Provider]catwalk.Provider{}
-	for _, p := range embedded.GetAll() {
-		if name, known := ours[p.ID]; known {
-			found[name] = p
-		}
-	}
-	return found
+	return providers
 })
 
 // dated is the end of an id that pins a version of a model.
@@ -116,7 +134,7 @@ func Lookup(p Provider, id string) Info {
 	} {
 		for _, m := range models {
 			if same(m.ID) {
-				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.DefaultMaxTokens, Thinks: m.CanReason, SeesImages: m.SupportsImages, Price: price(p, m), levels: m.ReasoningLevels}
+				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.MaxTokens, Thinks: m.Thinks, SeesImages: m.SeesImages, Price: price(p, m), levels: m.ReasoningLevels}
 				if info.ContextWindow <= 0 {
 					info.ContextWindow = DefaultContextWindow
 				}
@@ -130,32 +148,32 @@ func Lookup(p Provider, id string) Info {
 // price reads the prices of a model. In catwalk, "in cached" is the price of writing to a cache and "out cached" the
 // price of reading from it. Some entries have the price of reading in the first field: it is then lower than the price
 // of plain input, which a price of writing never is. A missing price of a cache is the price of plain input.
-func price(p Provider, m catwalk.Model) *Price {
-	if m.CostPer1MIn == 0 && m.CostPer1MOut == 0 && !(p == OpenRouter && strings.HasSuffix(m.ID, ":free")) {
+func price(p Provider, m modelEntry) *Price {
+	if m.In == 0 && m.Out == 0 && !(p == OpenRouter && strings.HasSuffix(m.ID, ":free")) {
 		return nil // a missing price does not mean free
 	}
-	read, write := m.CostPer1MOutCached, m.CostPer1MInCached
-	if write < m.CostPer1MIn {
+	read, write := m.OutCached, m.InCached
+	if write < m.In {
 		if read == 0 {
 			read = write
 		}
-		write = m.CostPer1MIn
+		write = m.In
 	}
 	if read == 0 {
-		read = m.CostPer1MIn
+		read = m.In
 	}
 	each := func(million float64) Money { return Money(math.Round(million * float64(Dollar) / 1e6)) }
-	return &Price{Input: each(m.CostPer1MIn), Output: each(m.CostPer1MOut), CacheRead: each(read), CacheWrite: each(write)}
+	return &Price{Input: each(m.In), Output: each(m.Out), CacheRead: each(read), CacheWrite: each(write)}
 }
 
 // defaultModel returns the id of a provider's default model; empty if there is none.
-func defaultModel(p Provider) string { return catalog()[p].DefaultLargeModelID }
+func defaultModel(p Provider) string { return catalog()[p].Large }
 
 // DefaultModels returns the ids of a provider's models that the catalog recommends: a large one and a small, cheap one;
 // empty if it knows none.
 func DefaultModels(p Provider) (large, small string) {
 	c := catalog()[p]
-	return c.DefaultLargeModelID, c.DefaultSmallModelID
+	return c.Large, c.Small
 }
 
 // Sees reports whether a model accepts images. A model that is not in the catalog is assumed to.

@@ -14,6 +14,9 @@ func (c *Client) Over(t http.RoundTripper) *Client {
 // MaxEvent is how many bytes an event may have.
 const MaxEvent = maxEvent
 
+// Catalogued is what the catalog keeps about a provider.
+type Catalogued = catalogued
+
 // Check reads all events of a stream as they are checked.
 func Check(from io.Reader, d Dialect) error {
 	size := 0
