@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -47,14 +45,17 @@ func artifactGet(a *app) *cobra.Command {
 				return err
 			}
 			defer content.Close()
-			if path == "" || path == "-" {
-				_, err = io.Copy(a.out, content)
+			copied := func(to io.Writer) error {
+				_, err := io.Copy(to, content)
 				if _, ours := errors.AsType[*os.PathError](err); ours {
-					return fault.New(fault.Precondition, "cannot write to stdout", "name a file with --output").Because(err)
+					return err
 				}
 				return interrupted(err)
 			}
-			if err := writeWhole(path, content); err != nil || !a.json {
+			if path == "" || path == "-" {
+				return unwrittenStdout(copied(a.out))
+			}
+			if err := writeWhole(path, copied); err != nil || !a.json {
 				return err
 			}
 			return a.showArtifact(ctx, c, id)
@@ -71,37 +72,6 @@ func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error
 		return err
 	}
 	return a.printJSON(viewArtifact(got.GetArtifact()))
-}
-
-// writeWhole replaces a file with the complete content, or leaves it unchanged. It writes directly to anything that is not a
-// file, such as a pipe, because that cannot be replaced.
-func writeWhole(path string, content io.Reader) error {
-	unwritable := fault.Newf(fault.Precondition, "name another file with --output", "cannot write %s", path)
-	at, flags := filepath.Join(filepath.Dir(path), ".arbe-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		at, flags = path, os.O_WRONLY
-	}
-	f, err := os.OpenFile(at, flags, 0o666)
-	if err != nil {
-		return unwritable.Because(err)
-	}
-	if at != path {
-		defer os.Remove(at) // does nothing after the rename
-	}
-	if _, err = io.Copy(f, content); err != nil {
-		f.Close()
-		if _, ours := errors.AsType[*os.PathError](err); ours {
-			return unwritable.Because(err)
-		}
-		return interrupted(err)
-	}
-	if err = f.Close(); err == nil && at != path {
-		err = os.Rename(at, path)
-	}
-	if err != nil {
-		return unwritable.Because(err)
-	}
-	return nil
 }
 
 // interrupted returns the error for bytes that were cut off.

@@ -122,6 +122,7 @@ var jsonCalls = []struct {
 	{line: "thread cancel {thread}"},
 	{line: "ask -t {thread} what now?", keep: "turn=turn_id"},
 	{line: "thread entries read {thread}"},
+	{line: "thread export {thread}"},
 	{line: "thread stop {thread}"},
 	{line: "run --detach --agent @pi fix it", keep: "task=id"},
 	{line: "run --detach --repo https://example.com/octocat/hello-world.git fix it"},

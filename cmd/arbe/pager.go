@@ -18,7 +18,7 @@ import (
 // prints things as they happen, and is not paged.
 var paged = map[string][]string{
 	"help": nil, "list": {"follow", "watch"}, "show": nil, "read": {"follow"}, "search": nil, "inbox": nil, "why": nil, "logs": nil,
-	"config": nil, "tools": nil, "runtimes": nil, "result": nil,
+	"config": nil, "tools": nil, "runtimes": nil, "result": nil, "export": nil,
 }
 
 // pageVerb sends the output of a verb through the pager, if the output may be long.

@@ -258,18 +258,24 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 	return r.line(clipLine(payload.Plain()))
 }
 
-// thought prints that a model thought, or its thinking.
+// thought returns lines that say that a model thought, or its thinking.
 func (r *reading) thought(text string) []string {
-	switch words := len(strings.Fields(text)); {
-	case words == 0:
+	if !r.thinking || strings.TrimSpace(text) == "" {
+		return thought(text)
+	}
+	lines := []string{"thought:"}
+	for line := range strings.Lines(text) {
+		lines = append(lines, "  "+strings.TrimRight(line, "\n"))
+	}
+	return lines
+}
+
+// thought returns a line that says how much a model thought. It returns none if it showed no thinking.
+func thought(text string) []string {
+	switch words := len(strings.Fields(text)); words {
+	case 0:
 		return nil
-	case r.thinking:
-		lines := []string{"thought:"}
-		for line := range strings.Lines(text) {
-			lines = append(lines, "  "+strings.TrimRight(line, "\n"))
-		}
-		return lines
-	case words == 1:
+	case 1:
 		return []string{"thought 1 word"}
 	default:
 		return []string{fmt.Sprintf("thought %d words", words)}
