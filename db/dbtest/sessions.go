@@ -81,10 +81,21 @@ func (s *sessions) take(parameters string) *session {
 	}
 }
 
-// put keeps a session that has been reset.
+// idleMost limits the idle sessions of a database. The tests of all processes share the connections of one Postgres.
+const idleMost = 20
+
+// put keeps a session that has been reset, unless there are many.
 func (s *sessions) put(idle *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	n := 0
+	for _, list := range s.idle {
+		n += len(list)
+	}
+	if n >= idleMost {
+		idle.server.Close()
+		return
+	}
 	s.idle[idle.parameters] = append(s.idle[idle.parameters], idle)
 }
 

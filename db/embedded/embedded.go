@@ -175,7 +175,7 @@ func settings(port int, fast bool) []string {
 	}
 	if fast {
 		args = append(args,
-			"-c", "max_connections=200",
+			"-c", "max_connections=400",
 			"-c", "fsync=off",
 			"-c", "synchronous_commit=off",
 			"-c", "full_page_writes=off",

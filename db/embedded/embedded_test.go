@@ -114,7 +114,7 @@ func TestFastTradesSafetyForSpeed(t *testing.T) {
 		t.Fatal(detail(err))
 	}
 	defer stop(t, server)
-	for setting, want := range map[string]string{"fsync": "off", "max_connections": "200"} {
+	for setting, want := range map[string]string{"fsync": "off", "max_connections": "400"} {
 		if got := ask(t, server.URL(), "show "+setting); got != want {
 			t.Errorf("%s is %q, want %q", setting, got, want)
 		}

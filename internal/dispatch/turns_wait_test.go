@@ -312,7 +312,7 @@ func TestAFallbackAnswers(t *testing.T) {
 				}
 			})
 			r.settings.Model = "own"
-			if c.answers == "" {
+			if c.fell == nil { // nothing else ends its turn
 				r.settings.Limits.Time = 3 * time.Second
 			}
 			r.says("q", "@bot hello")
