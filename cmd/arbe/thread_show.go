@@ -41,7 +41,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("name", title(t))
 	line("status", t.GetStatus())
 	if t.GetRunning() != nil {
-		line("now", doing(t)+" since "+a.when(t.GetRunning().GetSince().AsTime()))
+		line("now", doing(t)+", began "+a.when(t.GetRunning().GetSince().AsTime()))
 	}
 	line("in", t.GetParent().GetKind()+" "+t.GetParent().GetId())
 	line("forked from", origin(t))

@@ -34,6 +34,7 @@ var samples = []entry.Payload{
 		Summary: &entry.TurnSummary{TurnID: "n1", Model: "anthropic/claude", Steps: 2, Commands: 1, Usage: entry.TurnUsage{Input: 3, Output: 4, CostMicros: 20_000}, DurationMS: 40_000}},
 	entry.Skipped{AgentID: "a2", EntryID: "e1", Reason: "cooldown", Explanation: "it answered a moment ago", PolicyID: "p1"},
 	entry.SandboxResumed{SandboxID: "b2", PreviousSandboxID: "b1", Left: true, SavedMS: 1, Tree: []entry.TreePart{{Folder: "web", Commit: "c1", Files: 2, Commits: 1, ArtifactID: "f1", Missing: "a file", Problem: "no"}}},
+	entry.SandboxWoken{SandboxID: "b1", TookMS: 3200},
 	entry.HostRefused{CommandID: "c1", SandboxID: "b1", EnvironmentID: "v1", Host: "example.com:22", Program: "ssh", Private: true},
 	entry.HostAllowed{EnvironmentID: "v1", Host: "example.com"},
 	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came", Epoch: 3},

@@ -30,6 +30,7 @@ var registry = []Kind{
 	kind[PermissionAnswered](Runner),
 	kind[Skipped](Server),
 	kind[SandboxResumed](Server),
+	kind[SandboxWoken](Server),
 	kind[HostRefused](Server),
 	kind[HostAllowed](Server),
 	kind[StatusChanged](Server),

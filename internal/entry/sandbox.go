@@ -126,6 +126,27 @@ func count(n int, of string) string {
 	return strconv.Itoa(n) + " " + of + "s"
 }
 
+// SandboxWoken records that the thread's sandbox was asleep when it was needed, and is awake now. A provider puts a box to
+// sleep that nobody uses, which ends the programs in its background.
+type SandboxWoken struct {
+	SandboxID string `json:"sandbox_id"`
+	// TookMS is how long the waking took, in milliseconds.
+	TookMS int64 `json:"took_ms"`
+}
+
+func (SandboxWoken) Type() string { return "signal.sandbox.woken" }
+
+func (w SandboxWoken) Validate() error {
+	if w.SandboxID == "" {
+		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the sandbox's id")
+	}
+	return nil
+}
+
+func (w SandboxWoken) Plain() string {
+	return fmt.Sprintf("the sandbox was asleep and is awake after %.1fs; the programs in its background had ended", float64(w.TookMS)/1000)
+}
+
 // EnvironmentPrepared records how a new sandbox was prepared: its repository was cloned and its setup script run. It is
 // written only if the environment has either, or exceeds the operator's limits.
 type EnvironmentPrepared struct {

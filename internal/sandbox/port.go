@@ -3,9 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,14 +27,10 @@ func (r *Resolver) Wake(ctx context.Context, scope db.Scope, threadID string) (w
 			return err
 		}
 		w = Woken{Sandbox: h.ID, Started: h.ID == slept}
-		_, err := h.Exec(ctx, Command{Argv: []string{"/bin/sh", "-c", ":"}, Stdout: io.Discard, Stderr: io.Discard, Timeout: wakeTime})
-		return err
+		return h.wake(ctx)
 	})
 	return w, reachable(err)
 }
-
-// wakeTime limits the command that starts a sandbox.
-const wakeTime = time.Minute
 
 // slept returns the thread's live sandbox if it is not running, or "". It ignores errors, because using the sandbox
 // reports them.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"fmt"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/artifact"
@@ -166,7 +168,10 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 			return err
 		}
 		ended := r.Sandboxes.KeepUsed(ctx, scope, box.ID)
-		if err = r.start(ctx, place); err == nil {
+		if err = r.awaken(ctx, scope, threadID, place); err == nil {
+			err = r.start(ctx, place)
+		}
+		if err == nil {
 			err = do(place)
 		}
 		ended()
@@ -177,6 +182,32 @@ func (r *Resolver) Use(ctx context.Context, scope db.Scope, threadID, environmen
 			return errors.Join(err, fault.New(fault.Unavailable, "the sandbox does not answer", "run the command again"))
 		}
 	}
+}
+
+// awaken wakes a box that is asleep, and tells the thread. If its provider cannot say whether it is asleep, the next use of
+// the box tells what is wrong.
+func (r *Resolver) awaken(ctx context.Context, scope db.Scope, threadID string, p Handle) error {
+	driver := p.sleeps()
+	if driver == nil {
+		return nil
+	}
+	if asleep, err := driver.Asleep(ctx, p.Ref); err != nil || !asleep {
+		return ctx.Err()
+	}
+	began := time.Now()
+	if err := p.wake(ctx); err != nil {
+		return err
+	}
+	woken := entry.SandboxWoken{SandboxID: p.ID, TookMS: time.Since(began).Milliseconds()}
+	th, err := r.threads.Get(ctx, scope, threadID)
+	if err == nil {
+		// Commands that begin at once find the box asleep together, and tell it once.
+		_, err = r.log.Append(ctx, th.Stream(), entry.NewDraft(fmt.Sprintf("woken.%s.%d", p.ID, began.Unix()/60), "", woken))
+	}
+	if err != nil && ctx.Err() == nil {
+		r.logger.WarnContext(ctx, "a thread is not told that its sandbox was asleep", "sandbox", p.ID, "error", fault.From(err).Detail())
+	}
+	return ctx.Err()
 }
 
 // Handle returns a sandbox by its id, to continue earlier work in it. A dead sandbox is a [fault.NotFound], and

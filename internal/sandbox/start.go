@@ -1,5 +1,11 @@
 package sandbox
 
+import (
+	"context"
+	"io"
+	"time"
+)
+
 // startOnce runs the script $1 unless it has run since the box started. The start time of process 1 identifies a
 // start of the box. Other commands wait up to a minute for the script. It uses only features of every shell, because
 // an image may have little.
@@ -12,5 +18,27 @@ if mkdir "$at" 2>/dev/null; then
 	exit $code
 fi
 n=0; while [ -d "$at" ] && [ ! -e "$at/done" ] && [ $n -lt 600 ]; do sleep 0.1; n=$((n+1)); done`
+
+// sleeps returns the driver of a box that its provider may put to sleep, which takes seconds to wake; nil for any other. The
+// local driver also stops boxes that are idle, but starts them in a moment.
+func (p Handle) sleeps() Dialer {
+	if bound, ok := p.driver.(Bound); ok && bound.Machine() != "" {
+		return nil
+	}
+	d, dials := p.driver.(Dialer)
+	if s, states := p.driver.(Stating); !dials || !states || !s.Guarantees().StopsIdle {
+		return nil
+	}
+	return d
+}
+
+// wakeTime limits the command that wakes a box.
+const wakeTime = time.Minute
+
+// wake starts a box that is not running.
+func (p Handle) wake(ctx context.Context) error {
+	_, err := p.Exec(ctx, Command{Argv: []string{"/bin/sh", "-c", ":"}, Stdout: io.Discard, Stderr: io.Discard, Timeout: wakeTime})
+	return err
+}
 
 func startArgv(r Recipe) []string { return []string{"/bin/sh", "-c", startOnce, "start", r.Start} }

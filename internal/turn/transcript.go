@@ -201,6 +201,8 @@ func (m *messages) read(e entry.Entry, p entry.Payload) {
 		} else {
 			m.add(note("the sandbox was replaced; what was not committed or pushed is gone from it"))
 		}
+	case entry.SandboxWoken:
+		m.add(note("the sandbox was asleep, so the programs in its background have ended"))
 	case entry.HostRefused:
 		m.add(note("the sandbox may not reach a host; a person of the house can allow it", oneLine(p.Host, quoted)))
 	case entry.HostAllowed:

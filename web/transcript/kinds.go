@@ -29,6 +29,7 @@ var kinds = map[string]kind{
 	"command":                           show(said, command),
 	"command_result":                    show(noted, commandResult),
 	"sandbox_resumed":                   show(noted, plainly[entry.SandboxResumed]("box")),
+	"signal.sandbox.woken":              show(noted, plainly[entry.SandboxWoken]("box")),
 	"signal.sandbox.host_refused":       show(noted, hostRefused),
 	"signal.environment.host_allowed":   show(noted, hostAllowed),
 	"signal.thread.status_changed":      show(noted, statusChanged),

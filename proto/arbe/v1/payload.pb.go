@@ -92,6 +92,7 @@ type Entry struct {
 	//	*Entry_ChatEdited
 	//	*Entry_ChatDeleted
 	//	*Entry_ChatReacted
+	//	*Entry_SandboxWoken
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -595,6 +596,15 @@ func (x *Entry) GetChatReacted() *ChatReacted {
 	return nil
 }
 
+func (x *Entry) GetSandboxWoken() *SandboxWoken {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_SandboxWoken); ok {
+			return x.SandboxWoken
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -779,6 +789,10 @@ type Entry_ChatReacted struct {
 	ChatReacted *ChatReacted `protobuf:"bytes,55,opt,name=chat_reacted,json=chatReacted,proto3,oneof"`
 }
 
+type Entry_SandboxWoken struct {
+	SandboxWoken *SandboxWoken `protobuf:"bytes,70,opt,name=sandbox_woken,json=sandboxWoken,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -868,6 +882,8 @@ func (*Entry_ChatEdited) isEntry_Typed() {}
 func (*Entry_ChatDeleted) isEntry_Typed() {}
 
 func (*Entry_ChatReacted) isEntry_Typed() {}
+
+func (*Entry_SandboxWoken) isEntry_Typed() {}
 
 // EntryState is the edits, the deletion and the reactions of an entry.
 type EntryState struct {
@@ -3150,6 +3166,61 @@ func (x *TreePart) GetProblem() string {
 	return ""
 }
 
+// SandboxWoken records that the thread's sandbox was asleep when it was needed, and is awake now: "signal.sandbox.woken". A provider puts
+// a box to sleep that nobody uses, which ends the programs in its background.
+type SandboxWoken struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// How long the waking took, in milliseconds.
+	TookMs        int64 `protobuf:"varint,2,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxWoken) Reset() {
+	*x = SandboxWoken{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxWoken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxWoken) ProtoMessage() {}
+
+func (x *SandboxWoken) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxWoken.ProtoReflect.Descriptor instead.
+func (*SandboxWoken) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SandboxWoken) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SandboxWoken) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
 // EnvironmentPrepared records how a sandbox was set up: "signal.environment.prepared".
 type EnvironmentPrepared struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3161,7 +3232,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3244,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3257,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -3216,7 +3287,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3299,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3312,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -3291,7 +3362,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3374,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3387,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -3372,7 +3443,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3455,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3468,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -3428,7 +3499,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3511,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3524,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -3496,7 +3567,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3579,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3592,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -3549,7 +3620,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3632,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3645,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -3606,7 +3677,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3618,7 +3689,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3631,7 +3702,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -3675,7 +3746,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3758,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3771,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -3746,7 +3817,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3829,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3842,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -3822,7 +3893,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3905,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3918,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -3886,7 +3957,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +3969,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +3982,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -3972,7 +4043,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4055,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4068,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -4081,7 +4152,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4164,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4177,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -4170,7 +4241,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4182,7 +4253,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4195,7 +4266,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -4248,7 +4319,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4260,7 +4331,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4273,7 +4344,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -4324,7 +4395,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4407,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4420,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -4419,7 +4490,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4502,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4515,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -4506,7 +4577,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4589,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4602,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -4591,7 +4662,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +4674,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +4687,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -4708,7 +4779,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4720,7 +4791,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4733,7 +4804,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -4821,7 +4892,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4833,7 +4904,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4846,7 +4917,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -4913,7 +4984,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4925,7 +4996,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4938,7 +5009,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -5001,7 +5072,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5013,7 +5084,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5026,7 +5097,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -5140,7 +5211,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5152,7 +5223,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5165,7 +5236,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -5258,7 +5329,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5270,7 +5341,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5283,7 +5354,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -5362,7 +5433,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[54]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5374,7 +5445,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[54]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5387,7 +5458,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{54}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PiBlock) GetType() string {
@@ -5511,7 +5582,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[55]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5523,7 +5594,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[55]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5536,7 +5607,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{55}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -5596,7 +5667,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[56]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5608,7 +5679,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[56]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5621,7 +5692,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{56}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -5681,7 +5752,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[57]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5693,7 +5764,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[57]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5706,7 +5777,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{57}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -5759,7 +5830,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[58]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5771,7 +5842,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[58]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5784,7 +5855,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{58}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -5831,7 +5902,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[59]
+	mi := &file_arbe_v1_payload_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5843,7 +5914,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[59]
+	mi := &file_arbe_v1_payload_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5856,7 +5927,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{59}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -5898,7 +5969,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x16\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x17\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -5961,7 +6032,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vchat_edited\x185 \x01(\v2\x13.arbe.v1.ChatEditedH\x00R\n" +
 	"chatEdited\x129\n" +
 	"\fchat_deleted\x186 \x01(\v2\x14.arbe.v1.ChatDeletedH\x00R\vchatDeleted\x129\n" +
-	"\fchat_reacted\x187 \x01(\v2\x14.arbe.v1.ChatReactedH\x00R\vchatReactedB\a\n" +
+	"\fchat_reacted\x187 \x01(\v2\x14.arbe.v1.ChatReactedH\x00R\vchatReacted\x12<\n" +
+	"\rsandbox_woken\x18F \x01(\v2\x15.arbe.v1.SandboxWokenH\x00R\fsandboxWokenB\a\n" +
 	"\x05typed\"\xbc\x01\n" +
 	"\n" +
 	"EntryState\x12\x12\n" +
@@ -6178,7 +6250,11 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vartifact_id\x18\x05 \x01(\tR\n" +
 	"artifactId\x12\x18\n" +
 	"\amissing\x18\x06 \x01(\tR\amissing\x12\x18\n" +
-	"\aproblem\x18\a \x01(\tR\aproblem\"d\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\"F\n" +
+	"\fSandboxWoken\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x17\n" +
+	"\atook_ms\x18\x02 \x01(\x03R\x06tookMs\"d\n" +
 	"\x13EnvironmentPrepared\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12.\n" +
@@ -6441,7 +6517,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*EntryState)(nil),            // 1: arbe.v1.EntryState
@@ -6471,75 +6547,76 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*CommandResult)(nil),         // 25: arbe.v1.CommandResult
 	(*SandboxResumed)(nil),        // 26: arbe.v1.SandboxResumed
 	(*TreePart)(nil),              // 27: arbe.v1.TreePart
-	(*EnvironmentPrepared)(nil),   // 28: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 29: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 30: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 31: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 32: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 33: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 34: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 35: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 36: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 37: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 38: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 39: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 40: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 41: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 42: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 43: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 44: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 45: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 46: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 47: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 48: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 49: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 50: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 51: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 52: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 53: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 54: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 55: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 56: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 57: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 58: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 59: arbe.v1.BotChanged
-	nil,                           // 60: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 61: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 62: google.protobuf.Value
+	(*SandboxWoken)(nil),          // 28: arbe.v1.SandboxWoken
+	(*EnvironmentPrepared)(nil),   // 29: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 30: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 31: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 32: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 33: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 34: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 35: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 36: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 37: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 38: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 39: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 40: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 41: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 42: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 43: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 44: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 45: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 46: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 47: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 48: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 49: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 50: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 51: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 52: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 53: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 54: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 55: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 56: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 57: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 58: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 59: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 60: arbe.v1.BotChanged
+	nil,                           // 61: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 63: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	61, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	62, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.state:type_name -> arbe.v1.EntryState
 	3,  // 2: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
 	22, // 3: arbe.v1.Entry.command:type_name -> arbe.v1.Command
 	25, // 4: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
 	24, // 5: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
 	26, // 6: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	32, // 7: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	33, // 8: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	34, // 9: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	35, // 10: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	36, // 11: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	37, // 12: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	38, // 13: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	39, // 14: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	28, // 15: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	51, // 16: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	52, // 17: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	57, // 18: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	42, // 19: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	43, // 20: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	44, // 21: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	46, // 22: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	47, // 23: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	50, // 24: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	58, // 25: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	59, // 26: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	48, // 27: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	49, // 28: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	45, // 29: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	30, // 30: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	31, // 31: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	33, // 7: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	34, // 8: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	35, // 9: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	36, // 10: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	37, // 11: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	38, // 12: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	39, // 13: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	40, // 14: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	29, // 15: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	52, // 16: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	53, // 17: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	58, // 18: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	43, // 19: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	44, // 20: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	45, // 21: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	47, // 22: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	48, // 23: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	51, // 24: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	59, // 25: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	60, // 26: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	49, // 27: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	50, // 28: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	46, // 29: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	31, // 30: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	32, // 31: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
 	6,  // 32: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
 	7,  // 33: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
 	8,  // 34: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
@@ -6555,33 +6632,34 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	18, // 44: arbe.v1.Entry.chat_edited:type_name -> arbe.v1.ChatEdited
 	19, // 45: arbe.v1.Entry.chat_deleted:type_name -> arbe.v1.ChatDeleted
 	20, // 46: arbe.v1.Entry.chat_reacted:type_name -> arbe.v1.ChatReacted
-	61, // 47: arbe.v1.EntryState.changed_at:type_name -> google.protobuf.Timestamp
-	2,  // 48: arbe.v1.EntryState.reactions:type_name -> arbe.v1.Reaction
-	40, // 49: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	21, // 50: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	5,  // 51: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
-	4,  // 52: arbe.v1.Chat.via:type_name -> arbe.v1.Via
-	41, // 53: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
-	41, // 54: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
-	23, // 55: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	60, // 56: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	4,  // 57: arbe.v1.Command.via:type_name -> arbe.v1.Via
-	27, // 58: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
-	29, // 59: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	41, // 60: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	40, // 61: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	62, // 62: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	54, // 63: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	55, // 64: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	54, // 65: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	53, // 66: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	62, // 67: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	56, // 68: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	28, // 47: arbe.v1.Entry.sandbox_woken:type_name -> arbe.v1.SandboxWoken
+	62, // 48: arbe.v1.EntryState.changed_at:type_name -> google.protobuf.Timestamp
+	2,  // 49: arbe.v1.EntryState.reactions:type_name -> arbe.v1.Reaction
+	41, // 50: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	21, // 51: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	5,  // 52: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	4,  // 53: arbe.v1.Chat.via:type_name -> arbe.v1.Via
+	42, // 54: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	42, // 55: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	23, // 56: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	61, // 57: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	4,  // 58: arbe.v1.Command.via:type_name -> arbe.v1.Via
+	27, // 59: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	30, // 60: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	42, // 61: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	41, // 62: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	63, // 63: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	55, // 64: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	56, // 65: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	55, // 66: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	54, // 67: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	63, // 68: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	57, // 69: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -6635,6 +6713,7 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_ChatEdited)(nil),
 		(*Entry_ChatDeleted)(nil),
 		(*Entry_ChatReacted)(nil),
+		(*Entry_SandboxWoken)(nil),
 	}
 	file_arbe_v1_payload_proto_msgTypes[8].OneofWrappers = []any{}
 	file_arbe_v1_payload_proto_msgTypes[9].OneofWrappers = []any{}
@@ -6644,7 +6723,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

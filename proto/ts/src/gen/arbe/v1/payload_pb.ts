@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEi7BEKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIgoFc3RhdGUYCCABKAsyEy5hcmJlLnYxLkVudHJ5U3RhdGUSHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSAASLgoNY2hpbGRfb3ZlcmR1ZRhFIAEoCzIVLmFyYmUudjEuQ2hpbGRPdmVyZHVlSAASKgoLY2hhdF9lZGl0ZWQYNSABKAsyEy5hcmJlLnYxLkNoYXRFZGl0ZWRIABIsCgxjaGF0X2RlbGV0ZWQYNiABKAsyFC5hcmJlLnYxLkNoYXREZWxldGVkSAASLAoMY2hhdF9yZWFjdGVkGDcgASgLMhQuYXJiZS52MS5DaGF0UmVhY3RlZEgAQgcKBXR5cGVkIpABCgpFbnRyeVN0YXRlEgwKBHRleHQYASABKAkSDQoFZWRpdHMYAiABKAUSDwoHZGVsZXRlZBgDIAEoCBIuCgpjaGFuZ2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIkCglyZWFjdGlvbnMYBSADKAsyES5hcmJlLnYxLlJlYWN0aW9uIiwKCFJlYWN0aW9uEg0KBWVtb2ppGAEgASgJEhEKCWFnZW50X2lkcxgCIAMoCSLSAQoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJEiIKBHR1cm4YAyABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5EhAKCGNvbmZpbmVkGAQgASgIEigKC2F0dGFjaG1lbnRzGAUgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg0KBXRoaW5rGAYgASgJEiAKA3J1bhgHIAEoCzITLmFyYmUudjEuUnVuU3VtbWFyeRIZCgN2aWEYCCABKAsyDC5hcmJlLnYxLlZpYSIiCgNWaWESDgoGY2xpZW50GAEgASgJEgsKA2tleRgCIAEoCSJQCgpSdW5TdW1tYXJ5EhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkiVgoKQWdlbnRTcGF3bhIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgR0YXNrGAQgASgJIk0KCUhlYXJ0YmVhdBINCgVlcG9jaBgBIAEoAxINCgVwaGFzZRgCIAEoCRIRCglsYXN0X3Rvb2wYAyABKAkSDwoHdGhyb3VnaBgEIAEoAyL2AgoLUnVuRmluaXNoZWQSDQoFZXBvY2gYASABKAMSDwoHb3V0Y29tZRgCIAEoCRITCgtzdG9wX3JlYXNvbhgDIAEoCRIWCglleGl0X2NvZGUYBCABKAVIAIgBARINCgVlcnJvchgFIAEoCRINCgVwaGFzZRgGIAEoCRISCgpsYXN0X2xpbmVzGAcgASgJEiEKBXVzYWdlGAggASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USDgoGcmVzdWx0GAkgASgJEg8KB3Rocm91Z2gYCiABKAMSEgoKcGF0Y2hfcGF0aBgLIAEoCRIZChFwYXRjaF9hcnRpZmFjdF9pZBgMIAEoCRITCgtwYXRjaF9ieXRlcxgNIAEoAxITCgtwYXRjaF9maWxlcxgOIAEoBRIUCgxwYXRjaF9zaGEyNTYYDyABKAkSEgoKcGF0Y2hfYmFzZRgQIAEoCRITCgtwYXRjaF9lcnJvchgRIAEoCUIMCgpfZXhpdF9jb2RlIn8KCFBpRmFpbGVkEg0KBWVwb2NoGAEgASgDEg0KBWVycm9yGAIgASgJEgwKBG5leHQYAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFcGhhc2UYBSABKAkSEgoKbGFzdF9saW5lcxgGIAEoCUIMCgpfZXhpdF9jb2RlIkQKD1Nlc3Npb25PcnBoYW5lZBINCgVlcG9jaBgBIAEoAxIOCgZyZWFzb24YAiABKAkSEgoKbGFzdF9saW5lcxgDIAEoCSIgCg9DYW5jZWxSZXF1ZXN0ZWQSDQoFZXBvY2gYASABKAMi2AEKDUNoaWxkRmluaXNoZWQSFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEg0KBWVwb2NoGAIgASgDEg8KB291dGNvbWUYAyABKAkSDQoFZXJyb3IYBCABKAkSDwoHcnVudGltZRgFIAEoCRITCgtkdXJhdGlvbl9tcxgGIAEoAxIhCgV1c2FnZRgHIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAggASgJEg0KBXdha2VzGAkgASgJEgwKBHJvb3QYCiABKAkimQEKDENoaWxkT3ZlcmR1ZRIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSEgoKcnVubmluZ19tcxgDIAEoAxIPCgdydW50aW1lGAQgASgJEg0KBWRvaW5nGAUgASgJEhAKCGFnZW50X2lkGAYgASgJEg0KBXdha2VzGAcgASgJEgwKBHJvb3QYCCABKAkiLQoLUXVldWVFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCSIuCgpRdWV1ZU1vdmVkEhAKCGVudHJ5X2lkGAEgASgJEg4KBmJlZm9yZRgCIAEoCSIiCg5RdWV1ZUNhbmNlbGxlZBIQCghlbnRyeV9pZBgBIAEoCSI8CgpRdWV1ZVRha2VuEg0KBWVwb2NoGAEgASgDEhEKCWVudHJ5X2lkcxgCIAMoCRIMCgRyZWFkGAMgASgDIjkKCkNoYXRFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCRILCgNzZXEYAyABKAMiLAoLQ2hhdERlbGV0ZWQSEAoIZW50cnlfaWQYASABKAkSCwoDc2VxGAIgASgDIkwKC0NoYXRSZWFjdGVkEhAKCGVudHJ5X2lkGAEgASgJEgsKA3NlcRgCIAEoAxINCgVlbW9qaRgDIAEoCRIPCgdyZW1vdmVkGAQgASgIInAKCkF0dGFjaG1lbnQSEwoLYXJ0aWZhY3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEgwKBHNpemUYBCABKAMSDQoFd2lkdGgYBSABKAMSDgoGaGVpZ2h0GAYgASgDIsgCCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgSKgoIdGVybWluYWwYCCABKAsyGC5hcmJlLnYxLkNvbW1hbmRUZXJtaW5hbBIRCglkaXJlY3RvcnkYCSABKAkSJgoDZW52GAogAygLMhkuYXJiZS52MS5Db21tYW5kLkVudkVudHJ5Eg8KB2NoYW5nZXMYCyABKAkSGQoDdmlhGAwgASgLMgwuYXJiZS52MS5WaWEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJMCg9Db21tYW5kVGVybWluYWwSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNEgwKBGtpbmQYAyABKAkSDAoEa2VlcBgEIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSKIAwoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJEhAKCHRlcm1pbmFsGBMgASgIIoIBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkSDAoEbGVmdBgDIAEoCBIQCghzYXZlZF9tcxgEIAEoAxIfCgR0cmVlGAUgAygLMhEuYXJiZS52MS5UcmVlUGFydCKBAQoIVHJlZVBhcnQSDgoGZm9sZGVyGAEgASgJEg4KBmNvbW1pdBgCIAEoCRINCgVmaWxlcxgDIAEoBRIPCgdjb21taXRzGAQgASgFEhMKC2FydGlmYWN0X2lkGAUgASgJEg8KB21pc3NpbmcYBiABKAkSDwoHcHJvYmxlbRgHIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIn0KC0hvc3RSZWZ1c2VkEhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIWCg5lbnZpcm9ubWVudF9pZBgDIAEoCRIMCgRob3N0GAQgASgJEg8KB3Byb2dyYW0YBSABKAkSDwoHcHJpdmF0ZRgGIAEoCCIzCgtIb3N0QWxsb3dlZBIWCg5lbnZpcm9ubWVudF9pZBgBIAEoCRIMCgRob3N0GAIgASgJIkgKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkSDQoFZXBvY2gYBCABKAMiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkitgEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCBIQCgh0aGlua2luZxgJIAEoCSJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkiyAEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAxINCgVlcG9jaBgIIAEoAxIQCghxdWVzdGlvbhgJIAEoCCKRAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkSDQoFZXBvY2gYByABKAMiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzIocBCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEhMKC3dob2xlX2J5dGVzGAcgASgDIrICCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkSEwoLYXJ0aWZhY3RfaWQYDSABKAkSDQoFd2lkdGgYDiABKAMSDgoGaGVpZ2h0GA8gASgDIoYBCgdQaVVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhQKDHRvdGFsX3Rva2VucxgFIAEoAxIdCgRjb3N0GAYgASgLMg8uYXJiZS52MS5QaUNvc3QifAoGUGlDb3N0Eg0KBWlucHV0GAEgASgBEg4KBm91dHB1dBgCIAEoARISCgpjYWNoZV9yZWFkGAMgASgBEhMKC2NhY2hlX3dyaXRlGAQgASgBEg0KBXRvdGFsGAUgASgBEhsKE3RvdGFsX2Zyb21fcHJvdmlkZXIYBiABKAgibQoMUGlDb21wYWN0aW9uEg8KB2hhcm5lc3MYASABKAkSDAoEdHVybhgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEhYKDmZpcnN0X2tlcHRfc2VxGAQgASgDEhUKDXRva2Vuc19iZWZvcmUYBSABKAMiSAoKQm90Q3JlYXRlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIKCgJieRgEIAEoCSJZCgpCb3RDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB2NoYW5nZWQYBCADKAkSCgoCYnkYBSABKAlCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEinBIKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIgoFc3RhdGUYCCABKAsyEy5hcmJlLnYxLkVudHJ5U3RhdGUSHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIABIsCgxob3N0X3JlZnVzZWQYJCABKAsyFC5hcmJlLnYxLkhvc3RSZWZ1c2VkSAASLAoMaG9zdF9hbGxvd2VkGCUgASgLMhQuYXJiZS52MS5Ib3N0QWxsb3dlZEgAEioKC2FnZW50X3NwYXduGCogASgLMhMuYXJiZS52MS5BZ2VudFNwYXduSAASJwoJaGVhcnRiZWF0GCsgASgLMhIuYXJiZS52MS5IZWFydGJlYXRIABIsCgxydW5fZmluaXNoZWQYLCABKAsyFC5hcmJlLnYxLlJ1bkZpbmlzaGVkSAASJgoJcGlfZmFpbGVkGC0gASgLMhEuYXJiZS52MS5QaUZhaWxlZEgAEjQKEHNlc3Npb25fb3JwaGFuZWQYLiABKAsyGC5hcmJlLnYxLlNlc3Npb25PcnBoYW5lZEgAEjQKEGNhbmNlbF9yZXF1ZXN0ZWQYLyABKAsyGC5hcmJlLnYxLkNhbmNlbFJlcXVlc3RlZEgAEjAKDmNoaWxkX2ZpbmlzaGVkGDAgASgLMhYuYXJiZS52MS5DaGlsZEZpbmlzaGVkSAASLAoMcXVldWVfZWRpdGVkGDEgASgLMhQuYXJiZS52MS5RdWV1ZUVkaXRlZEgAEioKC3F1ZXVlX21vdmVkGDIgASgLMhMuYXJiZS52MS5RdWV1ZU1vdmVkSAASMgoPcXVldWVfY2FuY2VsbGVkGDMgASgLMhcuYXJiZS52MS5RdWV1ZUNhbmNlbGxlZEgAEioKC3F1ZXVlX3Rha2VuGDQgASgLMhMuYXJiZS52MS5RdWV1ZVRha2VuSAASLgoNY2hpbGRfb3ZlcmR1ZRhFIAEoCzIVLmFyYmUudjEuQ2hpbGRPdmVyZHVlSAASKgoLY2hhdF9lZGl0ZWQYNSABKAsyEy5hcmJlLnYxLkNoYXRFZGl0ZWRIABIsCgxjaGF0X2RlbGV0ZWQYNiABKAsyFC5hcmJlLnYxLkNoYXREZWxldGVkSAASLAoMY2hhdF9yZWFjdGVkGDcgASgLMhQuYXJiZS52MS5DaGF0UmVhY3RlZEgAEi4KDXNhbmRib3hfd29rZW4YRiABKAsyFS5hcmJlLnYxLlNhbmRib3hXb2tlbkgAQgcKBXR5cGVkIpABCgpFbnRyeVN0YXRlEgwKBHRleHQYASABKAkSDQoFZWRpdHMYAiABKAUSDwoHZGVsZXRlZBgDIAEoCBIuCgpjaGFuZ2VkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIkCglyZWFjdGlvbnMYBSADKAsyES5hcmJlLnYxLlJlYWN0aW9uIiwKCFJlYWN0aW9uEg0KBWVtb2ppGAEgASgJEhEKCWFnZW50X2lkcxgCIAMoCSLSAQoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJEiIKBHR1cm4YAyABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5EhAKCGNvbmZpbmVkGAQgASgIEigKC2F0dGFjaG1lbnRzGAUgAygLMhMuYXJiZS52MS5BdHRhY2htZW50Eg0KBXRoaW5rGAYgASgJEiAKA3J1bhgHIAEoCzITLmFyYmUudjEuUnVuU3VtbWFyeRIZCgN2aWEYCCABKAsyDC5hcmJlLnYxLlZpYSIiCgNWaWESDgoGY2xpZW50GAEgASgJEgsKA2tleRgCIAEoCSJQCgpSdW5TdW1tYXJ5EhEKCXRocmVhZF9pZBgBIAEoCRINCgVlcG9jaBgCIAEoAxIPCgdvdXRjb21lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkiVgoKQWdlbnRTcGF3bhIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgR0YXNrGAQgASgJIk0KCUhlYXJ0YmVhdBINCgVlcG9jaBgBIAEoAxINCgVwaGFzZRgCIAEoCRIRCglsYXN0X3Rvb2wYAyABKAkSDwoHdGhyb3VnaBgEIAEoAyL2AgoLUnVuRmluaXNoZWQSDQoFZXBvY2gYASABKAMSDwoHb3V0Y29tZRgCIAEoCRITCgtzdG9wX3JlYXNvbhgDIAEoCRIWCglleGl0X2NvZGUYBCABKAVIAIgBARINCgVlcnJvchgFIAEoCRINCgVwaGFzZRgGIAEoCRISCgpsYXN0X2xpbmVzGAcgASgJEiEKBXVzYWdlGAggASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USDgoGcmVzdWx0GAkgASgJEg8KB3Rocm91Z2gYCiABKAMSEgoKcGF0Y2hfcGF0aBgLIAEoCRIZChFwYXRjaF9hcnRpZmFjdF9pZBgMIAEoCRITCgtwYXRjaF9ieXRlcxgNIAEoAxITCgtwYXRjaF9maWxlcxgOIAEoBRIUCgxwYXRjaF9zaGEyNTYYDyABKAkSEgoKcGF0Y2hfYmFzZRgQIAEoCRITCgtwYXRjaF9lcnJvchgRIAEoCUIMCgpfZXhpdF9jb2RlIn8KCFBpRmFpbGVkEg0KBWVwb2NoGAEgASgDEg0KBWVycm9yGAIgASgJEgwKBG5leHQYAyABKAkSFgoJZXhpdF9jb2RlGAQgASgFSACIAQESDQoFcGhhc2UYBSABKAkSEgoKbGFzdF9saW5lcxgGIAEoCUIMCgpfZXhpdF9jb2RlIkQKD1Nlc3Npb25PcnBoYW5lZBINCgVlcG9jaBgBIAEoAxIOCgZyZWFzb24YAiABKAkSEgoKbGFzdF9saW5lcxgDIAEoCSIgCg9DYW5jZWxSZXF1ZXN0ZWQSDQoFZXBvY2gYASABKAMi2AEKDUNoaWxkRmluaXNoZWQSFwoPY2hpbGRfdGhyZWFkX2lkGAEgASgJEg0KBWVwb2NoGAIgASgDEg8KB291dGNvbWUYAyABKAkSDQoFZXJyb3IYBCABKAkSDwoHcnVudGltZRgFIAEoCRITCgtkdXJhdGlvbl9tcxgGIAEoAxIhCgV1c2FnZRgHIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhkKEXBhdGNoX2FydGlmYWN0X2lkGAggASgJEg0KBXdha2VzGAkgASgJEgwKBHJvb3QYCiABKAkimQEKDENoaWxkT3ZlcmR1ZRIXCg9jaGlsZF90aHJlYWRfaWQYASABKAkSDQoFZXBvY2gYAiABKAMSEgoKcnVubmluZ19tcxgDIAEoAxIPCgdydW50aW1lGAQgASgJEg0KBWRvaW5nGAUgASgJEhAKCGFnZW50X2lkGAYgASgJEg0KBXdha2VzGAcgASgJEgwKBHJvb3QYCCABKAkiLQoLUXVldWVFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCSIuCgpRdWV1ZU1vdmVkEhAKCGVudHJ5X2lkGAEgASgJEg4KBmJlZm9yZRgCIAEoCSIiCg5RdWV1ZUNhbmNlbGxlZBIQCghlbnRyeV9pZBgBIAEoCSI8CgpRdWV1ZVRha2VuEg0KBWVwb2NoGAEgASgDEhEKCWVudHJ5X2lkcxgCIAMoCRIMCgRyZWFkGAMgASgDIjkKCkNoYXRFZGl0ZWQSEAoIZW50cnlfaWQYASABKAkSDAoEdGV4dBgCIAEoCRILCgNzZXEYAyABKAMiLAoLQ2hhdERlbGV0ZWQSEAoIZW50cnlfaWQYASABKAkSCwoDc2VxGAIgASgDIkwKC0NoYXRSZWFjdGVkEhAKCGVudHJ5X2lkGAEgASgJEgsKA3NlcRgCIAEoAxINCgVlbW9qaRgDIAEoCRIPCgdyZW1vdmVkGAQgASgIInAKCkF0dGFjaG1lbnQSEwoLYXJ0aWZhY3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEgwKBHNpemUYBCABKAMSDQoFd2lkdGgYBSABKAMSDgoGaGVpZ2h0GAYgASgDIsgCCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgSKgoIdGVybWluYWwYCCABKAsyGC5hcmJlLnYxLkNvbW1hbmRUZXJtaW5hbBIRCglkaXJlY3RvcnkYCSABKAkSJgoDZW52GAogAygLMhkuYXJiZS52MS5Db21tYW5kLkVudkVudHJ5Eg8KB2NoYW5nZXMYCyABKAkSGQoDdmlhGAwgASgLMgwuYXJiZS52MS5WaWEaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJMCg9Db21tYW5kVGVybWluYWwSDAoEcm93cxgBIAEoDRIPCgdjb2x1bW5zGAIgASgNEgwKBGtpbmQYAyABKAkSDAoEa2VlcBgEIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSKIAwoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJEhAKCHRlcm1pbmFsGBMgASgIIoIBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkSDAoEbGVmdBgDIAEoCBIQCghzYXZlZF9tcxgEIAEoAxIfCgR0cmVlGAUgAygLMhEuYXJiZS52MS5UcmVlUGFydCKBAQoIVHJlZVBhcnQSDgoGZm9sZGVyGAEgASgJEg4KBmNvbW1pdBgCIAEoCRINCgVmaWxlcxgDIAEoBRIPCgdjb21taXRzGAQgASgFEhMKC2FydGlmYWN0X2lkGAUgASgJEg8KB21pc3NpbmcYBiABKAkSDwoHcHJvYmxlbRgHIAEoCSIzCgxTYW5kYm94V29rZW4SEgoKc2FuZGJveF9pZBgBIAEoCRIPCgd0b29rX21zGAIgASgDIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkifQoLSG9zdFJlZnVzZWQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhYKDmVudmlyb25tZW50X2lkGAMgASgJEgwKBGhvc3QYBCABKAkSDwoHcHJvZ3JhbRgFIAEoCRIPCgdwcml2YXRlGAYgASgIIjMKC0hvc3RBbGxvd2VkEhYKDmVudmlyb25tZW50X2lkGAEgASgJEgwKBGhvc3QYAiABKAkiSAoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCRINCgVlcG9jaBgEIAEoAyIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSK2AQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIEhAKCHRoaW5raW5nGAkgASgJIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJIoQBCgtUdXJuV2FpdGluZxIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIPCgdtZXNzYWdlGAQgASgJEhAKCGRlbGF5X21zGAUgASgDEhAKCHByb3ZpZGVyGAYgASgJEg0KBXRyaWVzGAcgASgFInMKDFR1cm5GZWxsQmFjaxIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg0KBW1vZGVsGAMgASgJEhAKCGZhbGxiYWNrGAQgASgJEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJIlgKCUxpbWl0TmVhchIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEg0KBWxpbWl0GAMgASgJEgwKBHVzZWQYBCABKAESCwoDbWF4GAUgASgBIrsBCglUdXJuRW5kZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIPCgdvdXRjb21lGAQgASgJEg4KBnJlYXNvbhgFIAEoCRIPCgdtZXNzYWdlGAYgASgJEgwKBG5leHQYByABKAkSEgoKc3RvcHBlZF9ieRgIIAEoCRIlCgdzdW1tYXJ5GAkgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeSLIAQoPUGVybWlzc2lvbkFza2VkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHY2FsbF9pZBgEIAEoCRIMCgR0b29sGAUgASgJEikKCWFyZ3VtZW50cxgGIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRISCgpleHBpcmVzX21zGAcgASgDEg0KBWVwb2NoGAggASgDEhAKCHF1ZXN0aW9uGAkgASgIIpEBChJQZXJtaXNzaW9uQW5zd2VyZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdvdXRjb21lGAQgASgJEhMKC2Fuc3dlcmVkX2J5GAUgASgJEg4KBnJlYXNvbhgGIAEoCRINCgVlcG9jaBgHIAEoAyJlCgdTa2lwcGVkEhAKCGFnZW50X2lkGAEgASgJEhAKCGVudHJ5X2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRITCgtleHBsYW5hdGlvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkilQIKC1BpQXNzaXN0YW50EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEiEKB2NvbnRlbnQYBCADKAsyEC5hcmJlLnYxLlBpQmxvY2sSCwoDYXBpGAUgASgJEhAKCHByb3ZpZGVyGAYgASgJEg0KBW1vZGVsGAcgASgJEhMKC3Jlc3BvbnNlX2lkGAggASgJEh8KBXVzYWdlGAkgASgLMhAuYXJiZS52MS5QaVVzYWdlEhMKC3N0b3BfcmVhc29uGAogASgJEhUKDWVycm9yX21lc3NhZ2UYCyABKAkSEQoJdGltZXN0YW1wGAwgASgDEhMKC2R1cmF0aW9uX21zGA0gASgDIuYBCgxQaVRvb2xSZXN1bHQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSFAoMdG9vbF9jYWxsX2lkGAQgASgJEhEKCXRvb2xfbmFtZRgFIAEoCRIhCgdjb250ZW50GAYgAygLMhAuYXJiZS52MS5QaUJsb2NrEhAKCGlzX2Vycm9yGAcgASgIEhEKCXRpbWVzdGFtcBgIIAEoAxITCgtkdXJhdGlvbl9tcxgJIAEoAxIjCgdkZXRhaWxzGAogASgLMhIuYXJiZS52MS5QaURldGFpbHMihwEKCVBpRGV0YWlscxIMCgRwYXRoGAEgASgJEgwKBGRpZmYYAiABKAkSDQoFYWRkZWQYAyABKAMSDwoHcmVtb3ZlZBgEIAEoAxITCgthcnRpZmFjdF9pZBgFIAEoCRIUCgxpbnN0cnVjdGlvbnMYBiABKAkSEwoLd2hvbGVfYnl0ZXMYByABKAMisgIKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCRITCgthcnRpZmFjdF9pZBgNIAEoCRINCgV3aWR0aBgOIAEoAxIOCgZoZWlnaHQYDyABKAMihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -350,6 +350,12 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: ChatReacted;
     case: "chatReacted";
+  } | {
+    /**
+     * @generated from field: arbe.v1.SandboxWoken sandbox_woken = 70;
+     */
+    value: SandboxWoken;
+    case: "sandboxWoken";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1676,6 +1682,33 @@ export const TreePartSchema: GenMessage<TreePart> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 27);
 
 /**
+ * SandboxWoken records that the thread's sandbox was asleep when it was needed, and is awake now: "signal.sandbox.woken". A provider puts
+ * a box to sleep that nobody uses, which ends the programs in its background.
+ *
+ * @generated from message arbe.v1.SandboxWoken
+ */
+export type SandboxWoken = Message<"arbe.v1.SandboxWoken"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * How long the waking took, in milliseconds.
+   *
+   * @generated from field: int64 took_ms = 2;
+   */
+  tookMs: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.SandboxWoken.
+ * Use `create(SandboxWokenSchema)` to create a new message.
+ */
+export const SandboxWokenSchema: GenMessage<SandboxWoken> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 28);
+
+/**
  * EnvironmentPrepared records how a sandbox was set up: "signal.environment.prepared".
  *
  * @generated from message arbe.v1.EnvironmentPrepared
@@ -1697,7 +1730,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * PreparationStep is one step of setting up a sandbox.
@@ -1731,7 +1764,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * HostRefused records that a command tried to reach a host that the environment of its sandbox does not allow:
@@ -1782,7 +1815,7 @@ export type HostRefused = Message<"arbe.v1.HostRefused"> & {
  * Use `create(HostRefusedSchema)` to create a new message.
  */
 export const HostRefusedSchema: GenMessage<HostRefused> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * HostAllowed records that its author allowed a host for the sandboxes of an environment: "signal.environment.host_allowed".
@@ -1806,7 +1839,7 @@ export type HostAllowed = Message<"arbe.v1.HostAllowed"> & {
  * Use `create(HostAllowedSchema)` to create a new message.
  */
 export const HostAllowedSchema: GenMessage<HostAllowed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * StatusChanged records that a thread's status changed: "signal.thread.status_changed".
@@ -1842,7 +1875,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * Forked records from where a thread was forked: "signal.thread.forked".
@@ -1868,7 +1901,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * HouseCreated records that a house was created: "signal.house.created".
@@ -1892,7 +1925,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 35);
 
 /**
  * Invited records that an owner created an invite: "signal.house.invited".
@@ -1930,7 +1963,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 35);
+  messageDesc(file_arbe_v1_payload, 36);
 
 /**
  * InviteRevoked records that an owner revoked an invite before it was used: "signal.house.invite_revoked".
@@ -1964,7 +1997,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 36);
+  messageDesc(file_arbe_v1_payload, 37);
 
 /**
  * MemberJoined records that a person joined a house: "signal.house.member_joined".
@@ -2005,7 +2038,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 37);
+  messageDesc(file_arbe_v1_payload, 38);
 
 /**
  * MemberRemoved records that a person or a bot left a house or was removed: "signal.house.member_removed".
@@ -2036,7 +2069,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 38);
+  messageDesc(file_arbe_v1_payload, 39);
 
 /**
  * RoleChanged records that the role of a person in a house changed: "signal.house.role_changed".
@@ -2077,7 +2110,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 39);
+  messageDesc(file_arbe_v1_payload, 40);
 
 /**
  * TurnSummary summarizes a bot's turn and its usage. In a chat that a bot says with a tool, it has only the turn_id.
@@ -2146,7 +2179,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 40);
+  messageDesc(file_arbe_v1_payload, 41);
 
 /**
  * TurnUsage is the usage of the model calls of a turn or a run.
@@ -2196,7 +2229,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 41);
+  messageDesc(file_arbe_v1_payload, 42);
 
 /**
  * TurnStarted records that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -2244,7 +2277,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 42);
+  messageDesc(file_arbe_v1_payload, 43);
 
 /**
  * TurnSteered records that an entry was passed to a bot's active turn instead of beginning another one:
@@ -2281,7 +2314,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 43);
+  messageDesc(file_arbe_v1_payload, 44);
 
 /**
  * TurnWaiting records that a turn waits for its model's provider, and when it tries again: "signal.dispatch.turn_waiting".
@@ -2338,7 +2371,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 44);
+  messageDesc(file_arbe_v1_payload, 45);
 
 /**
  * TurnFellBack records that a turn uses a fallback model of its house, because the provider of its bot's model does not answer:
@@ -2387,7 +2420,7 @@ export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
  * Use `create(TurnFellBackSchema)` to create a new message.
  */
 export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 45);
+  messageDesc(file_arbe_v1_payload, 46);
 
 /**
  * LimitNear records that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -2432,7 +2465,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 46);
+  messageDesc(file_arbe_v1_payload, 47);
 
 /**
  * TurnEnded records that a turn ended without an answer: "signal.dispatch.turn_ended". An answered turn ends with its chat.
@@ -2499,7 +2532,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 47);
+  messageDesc(file_arbe_v1_payload, 48);
 
 /**
  * PermissionAsked records that a bot's turn or a coding agent's run waits for a person, who decides whether a tool call may run
@@ -2573,7 +2606,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 48);
+  messageDesc(file_arbe_v1_payload, 49);
 
 /**
  * PermissionAnswered records the end of a PermissionAsked: "signal.permission.answered". If a person answered, they are the
@@ -2633,7 +2666,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 49);
+  messageDesc(file_arbe_v1_payload, 50);
 
 /**
  * Skipped records that a bot did not answer an entry, although people may expect an answer: "signal.dispatch.skipped".
@@ -2674,7 +2707,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 50);
+  messageDesc(file_arbe_v1_payload, 51);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the format of pi's sessions: "pi.assistant". In JSON, the names of its
@@ -2758,7 +2791,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 51);
+  messageDesc(file_arbe_v1_payload, 52);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -2824,7 +2857,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 52);
+  messageDesc(file_arbe_v1_payload, 53);
 
 /**
  * PiDetails has what a result contains in addition to the text that the model reads.
@@ -2880,7 +2913,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 53);
+  messageDesc(file_arbe_v1_payload, 54);
 
 /**
  * PiBlock is one part of a message. Its type determines which fields are set.
@@ -2975,7 +3008,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 54);
+  messageDesc(file_arbe_v1_payload, 55);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -3021,7 +3054,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 55);
+  messageDesc(file_arbe_v1_payload, 56);
 
 /**
  * PiCost is the cost of tokens, in US dollars.
@@ -3065,7 +3098,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 56);
+  messageDesc(file_arbe_v1_payload, 57);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -3106,7 +3139,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 57);
+  messageDesc(file_arbe_v1_payload, 58);
 
 /**
  * BotCreated records that a bot was created: "signal.house.bot_created".
@@ -3144,7 +3177,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 58);
+  messageDesc(file_arbe_v1_payload, 59);
 
 /**
  * BotChanged records that a bot or its policies were changed: "signal.house.bot_changed".
@@ -3187,5 +3220,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 59);
+  messageDesc(file_arbe_v1_payload, 60);
 
