@@ -19,7 +19,7 @@ import (
 // next client with the same parameters, because a new session costs far more than most tests ask of it: it reads the catalogs
 // again. The session is reset by "discard all".
 //
-// A client that is cut off, or that leaves in the middle of a transaction, loses its session, as without a pool.
+// A transaction that the client leaves open is rolled back. If Postgres is still executing a statement of it, the session ends.
 //
 // Source: PostgreSQL 15, chapter 55, "Frontend/Backend Protocol".
 type sessions struct {
