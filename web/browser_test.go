@@ -940,6 +940,7 @@ func TestThreadsStartFromTheHouse(t *testing.T) {
 	b.enter()
 	b.until("the new thread", "location.pathname.startsWith('/threads/') && document.title.startsWith('Fix the login')")
 	b.until("its first message", says("Fix the login", 1))
+	b.untilLive() // its script has removed the draft
 	b.open("/houses/home")
 	b.untilLive() // its script has filled in the drafts
 	if left := eval[string](b, "document.querySelector('#starter-text').value"); left != "" {
