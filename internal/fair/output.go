@@ -17,8 +17,8 @@ const (
 	askedLately = time.Second
 	// pieceCost is what a piece of output costs besides its bytes, in bytes. Programs can print in very small pieces.
 	pieceCost = 2 << 10
-	// responseByte is what a byte of a model's response costs, in bytes of output: it is parsed twice.
-	responseByte = 4
+	// responseByte is what a byte of a model's response costs, in bytes of output: 50 ns to check and parse it.
+	responseByte = 8
 	// liveBurst is how much live output of a house watchers get at once, and livePace how much a second after that. Live
 	// output is copied to all servers through the database. It is more than people can read.
 	liveBurst, livePace = 1 << 20, 1 << 20
