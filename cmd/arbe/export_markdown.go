@@ -349,7 +349,8 @@ func harmlessLine(line string, spans bool) (safe string, open bool) {
 	for i, run := range runs {
 		last[run.length] = i
 	}
-	// A bar ends a span in a table, a backtick begins none after a backslash, and a link takes the backticks in it.
+	// Not all backticks make a span: in a table, a bar ends it; after a backslash, a backtick is plain text; and a link
+	// includes the backticks in it.
 	spans = spans && !strings.ContainsAny(line, `|\`) && !strings.Contains(line, ":/") && !strings.Contains(strings.ToLower(line), "www.")
 	var b strings.Builder
 	at := 0

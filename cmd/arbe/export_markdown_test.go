@@ -131,7 +131,7 @@ func TestADocumentTellsWhereTheRestOfAnOutputIs(t *testing.T) {
 	}
 }
 
-// Agents with the same name, or with arbe's, are told apart.
+// The document distinguishes agents that have the same name, or the name arbe.
 func TestADocumentTellsAgentsApart(t *testing.T) {
 	t.Parallel()
 	names := map[string]string{"1": "Ann (2)", "2": "ann", "3": "Ann", "4": "arbe", "5": "\n## x", "6": "\u202e"}

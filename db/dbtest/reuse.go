@@ -85,7 +85,7 @@ type reusable struct {
 	made string
 }
 
-// spare returns a database that no test uses. It makes one if there is none.
+// spare returns a database that no test uses, and makes one if all are in use.
 func spare(ctx context.Context) (*reusable, error) {
 	spares.mu.Lock()
 	if n := len(spares.list); n > 0 {

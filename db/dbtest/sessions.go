@@ -27,7 +27,7 @@ type sessions struct {
 
 	mu   sync.Mutex
 	idle map[string][]*session // by parameters
-	// resetting counts sessions that will be idle in a moment, by parameters. changed tells that it changed.
+	// resetting counts the sessions that are being reset, by parameters. changed signals when it falls.
 	resetting map[string]int
 	changed   *sync.Cond
 }

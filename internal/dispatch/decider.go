@@ -149,7 +149,7 @@ func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, erro
 	return chats, nil
 }
 
-// first returns the id of the thread's first chat, or "" if there is none.
+// first returns the id of the thread's first chat. It returns "" if the thread has no chat.
 func (n *News) first(ctx context.Context) (id string, err error) {
 	err = n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
 		id, err = queries.FirstChat(ctx, tx, n.move.stream)
