@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 //	interrupt             sends Ctrl-C to the background command
 //	terminate             sends it SIGTERM
 //	interrupted CODE      checks, after wait, that it exited with CODE
+//
+// A background command must end when it gets SIGINT, which a failed script sends and then waits. A shell does not pass the
+// signal on: use exec in it, or run it with timeout.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	// With ARBE_PUBLIC_URL, browsers use another address, but the command line must still use the server's own.

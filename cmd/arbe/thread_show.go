@@ -41,7 +41,8 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("name", title(t))
 	line("status", t.GetStatus())
 	if t.GetRunning() != nil {
-		line("now", doing(t)+", began "+a.when(t.GetRunning().GetSince().AsTime()))
+		line("now", doing(t))
+		line("working since", a.when(t.GetRunning().GetSince().AsTime()))
 	}
 	line("in", t.GetParent().GetKind()+" "+t.GetParent().GetId())
 	line("forked from", origin(t))
