@@ -66,6 +66,7 @@ const (
 	Chat      Dialect = "chat"      // {base}/v1/chat/completions
 	Messages  Dialect = "messages"  // {base}/v1/messages
 	Responses Dialect = "responses" // {base}/v1/responses
+	Gemini    Dialect = "gemini"    // {base}/v1beta/models/MODEL:streamGenerateContent
 )
 
 // Install describes how to install a program in a sandbox.

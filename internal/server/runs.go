@@ -136,6 +136,8 @@ func spokenBy(e model.Endpoint) []harness.Dialect {
 	switch {
 	case e.Dialect == model.Messages:
 		return []harness.Dialect{harness.Messages}
+	case e.Dialect == model.Gemini:
+		return []harness.Dialect{harness.Gemini}
 	case e.Dialect != model.Chat && e.Dialect != model.Responses:
 		return nil
 	case e.Provider != model.Compatible:

@@ -11,9 +11,18 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// OpenCode, in a real sandbox, does not report failure. So the outcome of the run depends on how the gateway saw the last
-// model call end. Tools that need approval wait for a person.
-func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
+// An agent of the Agent Client Protocol, in a real sandbox, does not report failure. So the outcome of the run depends on how
+// the gateway saw the last model call end. Tools that need approval wait for a person.
+func TestTheGatewayIsAWitness(t *testing.T) {
+	for _, agent := range []struct{ handle, tool, model string }{
+		{"opencode", "bash", "anthropic/plain"},
+		{"gemini", "run_shell_command", "google/plain"},
+	} {
+		t.Run(agent.handle, func(t *testing.T) { testWitness(t, agent.handle, agent.tool, agent.model) })
+	}
+}
+
+func testWitness(t *testing.T, handle, tool, model string) {
 	if testing.Short() {
 		t.Skip("it installs the agent")
 	}
@@ -29,10 +38,10 @@ func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 		case strings.Contains(said, "REFUSED"):
 			return modeltest.Reply{Status: 400, Error: modeltest.Error{Type: "invalid_request_error", Message: "the roof is on fire"}}
 		}
-		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: "bash", Arguments: `{"command":"echo written > file; cat file","description":"write"}`}}}
+		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: tool, Arguments: `{"command":"echo written > file; cat file","description":"write"}`}}}
 	})
 	for name, value := range map[string]string{
-		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain",
+		"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "GEMINI_API_KEY": "test", "GOOGLE_GEMINI_BASE_URL": models.URL, "ARBE_MODEL": model,
 		"ARBE_SANDBOX_PRIVATE_HOSTS": "registry.npmjs.org", "ARBE_SANDBOX_MAX_MEMORY_MB": "2048",
 	} {
 		t.Setenv(name, value)
@@ -46,10 +55,10 @@ func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	house := parent.Thread.HouseId
-	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "opencode"}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
+	if _, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: handle}); err == nil || !strings.Contains(err.Error(), "there is no runtime") {
 		t.Errorf("a runtime that is none: %v", err)
 	}
-	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: "opencode", Runtime: "acp-opencode", Ask: &arbev1.Names{Values: []string{"run_command"}}})
+	made, err := c.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Runtime: "acp-" + handle, Ask: &arbev1.Names{Values: []string{"run_command"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +98,7 @@ func TestTheGatewayIsTheWitnessOfOpenCode(t *testing.T) {
 	if _, err := c.Approvals.AnswerApproval(t.Context(), &arbev1.AnswerApprovalRequest{ThreadId: asks, Id: open.Approvals[0].Id, Verdict: arbev1.Verdict_VERDICT_APPROVE}); err != nil {
 		t.Fatal(err)
 	}
-	if r := ends(asks, "completed", "It says: written"); r.GetUsage().GetInput() == 0 {
+	if r := ends(asks, "completed", "written"); r.GetUsage().GetInput() == 0 {
 		t.Errorf("its usage is %v", r.Usage)
 	}
 	got, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: asks})

@@ -30,6 +30,13 @@ type profile struct {
 	// steer means that a prompt sent while it works joins that work. asks means that it asks before it uses the tools that
 	// its configuration names.
 	steer, asks bool
+	// tools are its names of the tools that need approval, if it also asks about calls that need none. It does not announce a
+	// call that it asks about.
+	tools own
+	// toolOf returns the name of a call's tool from the call's id; nil if the title or the kind is the name.
+	toolOf func(id string) string
+	// repeatsLate means that it repeats the conversation of a session that it loads after it has said that it loaded it.
+	repeatsLate bool
 	// lacks describes what it cannot do, beyond the limits of the protocol.
 	lacks string
 	// start returns how to start it, except for the input.

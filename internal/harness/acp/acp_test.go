@@ -191,6 +191,66 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
+// Gemini CLI asks about calls that need no approval, announces a call only by asking, and says nothing more about a call that
+// was denied.
+func TestQuestionsThatAnnounceCalls(t *testing.T) {
+	t.Parallel()
+	ruled := job
+	ruled.Ask = []string{entry.WriteFileTool}
+	a := &agent{t: t, Reader: acp.Gemini().Read(ruled, "", "do it")}
+	a.says(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}`, `{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}`)
+	asks := func(id, call, title string) {
+		a.says(`{"jsonrpc":"2.0","id":` + id + `,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"` + call + `","title":"` + title +
+			`","kind":"execute"},"options":[{"optionId":"once","kind":"allow_once"},{"optionId":"no","kind":"reject_once"}]}}`)
+	}
+	asks("0", "run_shell_command__1", "git status")
+	if !strings.Contains(a.last(), `"optionId":"once"`) {
+		t.Errorf("a command that needs no approval is answered with %s", a.last())
+	}
+	a.updates(`{"sessionUpdate":"tool_call_update","toolCallId":"run_shell_command__1","status":"completed","content":[{"type":"content","content":{"type":"text","text":"clean"}}]}`)
+	asks("1", "write_file__2", "ls")
+	q := a.events[len(a.events)-1].Ask
+	if q == nil || q.Tool != "write_file" {
+		t.Fatalf("it asks %+v", q)
+	}
+	a.Answer(*q, harness.Answer{Words: "not this file"})
+	a.updates(text("Then not."))
+	a.says(`{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}`)
+	want := `toolUse: → run_shell_command {"title":"git status"}
+result run_shell_command__1 run_shell_command false: clean
+toolUse: → write_file {"title":"ls"}
+result write_file__2 write_file true: A person did not allow this.
+stop: Then not.`
+	if got := a.transcript(); got != want {
+		t.Errorf("the transcript is\n%s", got)
+	}
+}
+
+// Gemini CLI repeats an earlier conversation after it has said that it loaded it. Nothing of that is said again.
+func TestConversationsThatAreRepeatedLate(t *testing.T) {
+	t.Parallel()
+	a := &agent{t: t, Reader: acp.Gemini().Read(job, "s", "go on")}
+	a.says(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}`)
+	a.updates(`{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"do it"}}`)
+	a.says(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+	for id := 3; id < 6; id++ {
+		if strings.Contains(a.last(), "session/prompt") {
+			t.Fatal("it is given the prompt while it repeats the conversation")
+		}
+		a.updates(text("done before"), `{"sessionUpdate":"available_commands_update"}`)
+		a.says(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"error":{"code":-32601,"message":"no such method"}}`, id))
+	}
+	a.updates(`{"sessionUpdate":"available_commands_update"}`)
+	if a.says(`{"jsonrpc":"2.0","id":6,"error":{"code":-32601,"message":"no such method"}}`); !strings.Contains(a.last(), "session/prompt") {
+		t.Fatalf("it is given %s", a.last())
+	}
+	a.updates(text("done now"))
+	a.says(`{"jsonrpc":"2.0","id":7,"result":{"stopReason":"end_turn"}}`)
+	if got := a.transcript(); got != "stop: done now" {
+		t.Errorf("the transcript is\n%s", got)
+	}
+}
+
 // TestHostile: an agent that breaks the protocol never waits, and cannot speak as others.
 func TestHostile(t *testing.T) {
 	t.Parallel()

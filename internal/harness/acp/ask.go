@@ -2,6 +2,7 @@ package acp
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
@@ -16,7 +17,7 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 	if json.Unmarshal(params, &p) != nil || p.Session != r.session || !r.begun || p.ToolCall.ID == "" {
 		return inputs(refuse(id, badParams, "this is no question about a tool call of the session"))
 	}
-	if len(r.job.Ask) == 0 { // such as a question about something it has done before
+	if len(r.job.Ask) == 0 && r.profile.tools == nil { // such as a question about something it has done before
 		return inputs(answer(id, p.choose("allow_once", "allow_always")))
 	}
 	if _, twice := r.asks[string(id)]; twice || len(r.asks) >= maxAsks || r.stopped {
@@ -31,6 +32,9 @@ func (r *reader) ask(id, params json.RawMessage) []harness.Event {
 		c.RawInput = p.ToolCall.RawInput // it may ask before it has sent the whole call
 	}
 	events = append(events, r.tell(c)...)
+	if r.profile.tools != nil && !slices.Contains(r.profile.tools.of(r.job.Ask), c.name) {
+		return append(events, inputs(answer(id, p.choose("allow_once")))...)
+	}
 	r.asks[string(id)] = asking{p, append(json.RawMessage(nil), id...)}
 	arguments := p.ToolCall.RawInput
 	if !isObject(arguments) {
@@ -48,6 +52,9 @@ func (r *reader) Answer(to harness.Ask, a harness.Answer) []byte {
 	delete(r.asks, to.ID)
 	if a.Yes {
 		return answer(q.id, q.choose("allow_once"))
+	}
+	if c, open := r.calls[q.ToolCall.ID]; open {
+		c.denied = true
 	}
 	about := " (" + entry.OneLine(to.Tool+" "+string(to.Arguments), 300) + ")"
 	said := "A person said no to this" + about + ". Do not try it again; go on without it, or say what you need."

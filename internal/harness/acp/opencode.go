@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	_ "embed"
 	"path"
 	"strings"
@@ -87,7 +88,7 @@ func startOpenCode(job harness.Job) (harness.Start, error) {
 // approval.
 func openCodeConfig(job harness.Job) object {
 	m := job.Model
-	limit := object{"context": orElse(m.ContextWindow, 128_000), "output": orElse(m.MaxTokens, 32_000)}
+	limit := object{"context": cmp.Or(m.ContextWindow, 128_000), "output": cmp.Or(m.MaxTokens, 32_000)}
 	name := strings.ReplaceAll(m.ID, "{", "") // a brace would begin a variable
 	permission := object{"*": "allow", "question": "deny"}
 	for _, tool := range openCodeTools.of(job.Ask) {
@@ -103,11 +104,4 @@ func openCodeConfig(job harness.Job) object {
 		"instructions": []string{path.Join(job.Session, instructions), path.Join(job.Dir, "AGENTS.md")},
 		"share":        "disabled", "autoupdate": false, "snapshot": false, "lsp": false, "formatter": false,
 	}
-}
-
-func orElse(n, other int64) int64 {
-	if n > 0 {
-		return n
-	}
-	return other
 }

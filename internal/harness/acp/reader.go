@@ -1,9 +1,12 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,8 +47,9 @@ type reader struct {
 	// prompts are to be sent once the agent has finished its current work, and working counts those it is working on.
 	prompts []string
 	working int
-	// begun reports that the session exists. Updates before that repeat its earlier conversation.
-	begun bool
+	// begun reports that the session exists. Updates before that repeat its earlier conversation, and repeated reports that
+	// there was one since the last request.
+	begun, repeated bool
 
 	// now is the current answer, part the mark of its last block, and size its length.
 	now   []entry.PiBlock
@@ -64,8 +68,8 @@ type call struct {
 	toolCall
 	name    string
 	content string
-	// told reports that the transcript has the call.
-	told bool
+	// told reports that the transcript has the call, and denied that a person denied it.
+	told, denied bool
 }
 
 // asking is a question that waits for its answer.
@@ -136,8 +140,11 @@ func (r *reader) call(method string, params any) []byte {
 
 // answered reads the answer to one of our requests.
 func (r *reader) answered(method string, m message) []harness.Event {
-	if method == "session/prompt" {
+	switch method {
+	case "session/prompt":
 		return r.ended(m)
+	case settled: // with an error, because agents do not have the method
+		return r.loaded()
 	}
 	if m.Error != nil {
 		return r.fail(method + ": " + m.Error.String())
@@ -164,7 +171,30 @@ func (r *reader) answered(method string, m message) []harness.Event {
 			return r.fail("the agent began no session")
 		}
 		r.session = result.Session
+	case "session/load":
+		if r.profile.repeatsLate {
+			r.repeated = true
+			return r.loaded()
+		}
 	}
+	return r.ready()
+}
+
+// settled is a method that agents answer without any effect. An agent that repeats a conversation, and waits until each part
+// is written, repeats at least one part between two answers.
+const settled = "_arbe/settled"
+
+// loaded waits until the agent has repeated all of an earlier conversation.
+func (r *reader) loaded() []harness.Event {
+	if !r.repeated {
+		return r.ready()
+	}
+	r.repeated = false
+	return inputs(r.call(settled, object{}))
+}
+
+// ready gives the agent its first prompt.
+func (r *reader) ready() []harness.Event {
 	r.begun = true
 	return []harness.Event{{Session: r.session, Input: r.prompt()}}
 }
@@ -179,7 +209,7 @@ func (r *reader) fail(why string) []harness.Event {
 func (r *reader) prompt() []byte {
 	given := strings.Join(r.prompts, "\n\n")
 	r.prompts = nil
-	if strings.HasPrefix(strings.TrimSpace(given), "/") {
+	if first := strings.TrimSpace(given); strings.HasPrefix(first, "/") || strings.HasPrefix(first, "$") {
 		given = "My message is:\n" + given // otherwise the agent would take it for a command
 	}
 	r.working++
@@ -193,7 +223,14 @@ func (r *reader) update(params json.RawMessage) []harness.Event {
 		Session string `json:"sessionId"`
 		Update  update `json:"update"`
 	}
-	if !r.begun || json.Unmarshal(params, &p) != nil || p.Session != r.session {
+	if json.Unmarshal(params, &p) != nil || p.Session != r.session {
+		return nil
+	}
+	if !r.begun {
+		switch p.Update.Kind {
+		case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call":
+			r.repeated = true
+		}
 		return nil
 	}
 	switch u := p.Update; u.Kind {
@@ -221,10 +258,10 @@ func (r *reader) say(kind string, u update) []harness.Event {
 	if r.size += len(words); words == "" || r.size > maxAnswer {
 		return nil
 	}
-	var events []harness.Event
+	events := r.resultsOfDenied()
 	part, last := kind+u.MessageID, len(r.now)-1
 	if last >= 0 && r.part != part && kind == entry.PiTextBlock && r.now[last].Type == kind {
-		events, last = r.flush(entry.PiStopped), -1
+		events, last = append(events, r.flush(entry.PiStopped)...), -1
 	}
 	if last < 0 || r.part != part || r.now[last].Type != kind {
 		r.now = append(r.now, entry.PiBlock{Type: kind})
@@ -249,7 +286,8 @@ func (r *reader) take(stop entry.PiStop) entry.PiAssistant {
 }
 
 // apis maps the dialects to pi's names for them.
-var apis = map[harness.Dialect]string{harness.Chat: "openai-completions", harness.Messages: "anthropic-messages", harness.Responses: "openai-responses"}
+var apis = map[harness.Dialect]string{harness.Chat: "openai-completions", harness.Messages: "anthropic-messages", harness.Responses: "openai-responses",
+	harness.Gemini: "google-generative-ai"}
 
 // flush ends the current answer, and counts it even if it is empty.
 func (r *reader) flush(stop entry.PiStop) []harness.Event {
@@ -272,6 +310,9 @@ func (r *reader) begin(u update) []harness.Event {
 			return nil
 		}
 		c = &call{name: nameOf(u.toolCall)}
+		if r.profile.toolOf != nil {
+			c.name = cmp.Or(r.profile.toolOf(u.ID), c.name)
+		}
 		r.calls[u.ID] = c
 	}
 	return r.follow(c, u)
@@ -391,6 +432,17 @@ func (r *reader) result(c *call) []harness.Event {
 		{ToolDone: true}}
 }
 
+// resultsOfDenied ends calls that a person denied. Some agents say no more about them.
+func (r *reader) resultsOfDenied() (events []harness.Event) {
+	for _, id := range slices.Sorted(maps.Keys(r.calls)) {
+		if c := r.calls[id]; c.denied {
+			c.Status, c.content = "failed", "A person did not allow this."
+			events = append(events, r.result(c)...)
+		}
+	}
+	return events
+}
+
 // ended reads the agent's answer to a prompt.
 func (r *reader) ended(m message) []harness.Event {
 	r.working--
@@ -411,7 +463,7 @@ func (r *reader) ended(m message) []harness.Event {
 	if r.working > 0 && r.failed == "" { // this answers a prompt that it got in the meantime
 		return nil
 	}
-	events := append(r.flush(stop), r.unaskAll()...)
+	events := slices.Concat(r.resultsOfDenied(), r.flush(stop), r.unaskAll())
 	if len(r.prompts) > 0 && r.failed == "" && !r.stopped && stop != entry.PiAborted && r.working == 0 {
 		r.tally.Fresh()
 		return append(events, inputs(r.prompt())...)

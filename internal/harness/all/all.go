@@ -10,7 +10,7 @@ import (
 )
 
 // Harnesses returns all harnesses, in the order in which people see them.
-var Harnesses = []harness.Harness{pi.Harness{}, codex.Harness{}, claude.Harness{}, acp.OpenCode()}
+var Harnesses = []harness.Harness{pi.Harness{}, codex.Harness{}, claude.Harness{}, acp.OpenCode(), acp.Gemini()}
 
 // Named returns the harness of a runtime; ok is false if there is no such runtime.
 func Named(name string) (h harness.Harness, ok bool) {

@@ -10,7 +10,8 @@ import (
 )
 
 // tools are the tools with which the agents run commands, and their arguments.
-var tools = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude-code": {"Bash", "command"}, "acp-opencode": {"bash", "command"}}
+var tools = map[string][2]string{"pi": {"bash", "command"}, "codex": {"exec_command", "cmd"}, "claude-code": {"Bash", "command"}, "acp-opencode": {"bash", "command"},
+	"acp-gemini": {"run_shell_command", "command"}}
 
 func TestHarnesses(t *testing.T) {
 	t.Parallel()

@@ -54,41 +54,47 @@ func FuzzACP(f *testing.F) {
 {"id":0,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[{"optionId":"o","kind":"allow_once"}]}}
 {"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","content":[{"type":"diff","path":"p"}],"rawOutput":{"metadata":{"exit":3}}}}}
 {"id":3,"result":{"stopReason":"end_turn"}}`), int64(0))
-	fuzz(f, acp.OpenCode())
+	fuzz(f, acp.OpenCode(), acp.Gemini())
 }
 
 // fuzz gives a reader arbitrary lines. Its messages must be valid entries that can be read back, and it must decide.
-func fuzz(f *testing.F, h harness.Harness) {
+func fuzz(f *testing.F, harnesses ...harness.Harness) {
 	f.Fuzz(func(t *testing.T, text []byte, cut int64) {
-		r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}}, "", "go on")
-		var log []entry.Entry
-		err := harness.ReadLines(bytes.NewReader(text), func(line []byte, more int64) {
-			for _, e := range r.Line(line, max(more, cut)) {
-				if e.Message == nil {
-					continue
-				}
-				if c, ok := e.Message.(entry.PiCompaction); ok {
-					c.FirstKeptSeq = 1
-					e.Message = c
-				}
-				short := harness.Shorten(e.Message)
-				payload, err := json.Marshal(short)
-				if err != nil {
-					t.Fatalf("%s: %v", line, err)
-				}
-				entryOf := entry.Entry{Seq: int64(len(log) + 1), Type: short.Type(), Payload: payload}
-				if _, ok := entry.Decode(entryOf); !ok {
-					t.Fatalf("%s is not an entry: %s", payload, line)
-				}
-				log = append(log, entryOf)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Decide(harness.Exit{})
-		if _, _, err := h.Rebuild(harness.Job{Dir: "/w", Session: "/s"}, harness.Transcript(log, "", 0)); err != nil {
-			t.Fatal(err)
+		for _, h := range harnesses {
+			feed(t, h, text, cut)
 		}
 	})
+}
+
+func feed(t *testing.T, h harness.Harness, text []byte, cut int64) {
+	r := h.Read(harness.Job{Model: harness.Model{Provider: "p", ID: "m"}}, "", "go on")
+	var log []entry.Entry
+	err := harness.ReadLines(bytes.NewReader(text), func(line []byte, more int64) {
+		for _, e := range r.Line(line, max(more, cut)) {
+			if e.Message == nil {
+				continue
+			}
+			if c, ok := e.Message.(entry.PiCompaction); ok {
+				c.FirstKeptSeq = 1
+				e.Message = c
+			}
+			short := harness.Shorten(e.Message)
+			payload, err := json.Marshal(short)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			entryOf := entry.Entry{Seq: int64(len(log) + 1), Type: short.Type(), Payload: payload}
+			if _, ok := entry.Decode(entryOf); !ok {
+				t.Fatalf("%s is not an entry: %s", payload, line)
+			}
+			log = append(log, entryOf)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Decide(harness.Exit{})
+	if _, _, err := h.Rebuild(harness.Job{Dir: "/w", Session: "/s"}, harness.Transcript(log, "", 0)); err != nil {
+		t.Fatal(err)
+	}
 }
