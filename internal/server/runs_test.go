@@ -115,7 +115,7 @@ func TestCodingAgentsFromTheirTasksToTheirResults(t *testing.T) {
 
 // awaitLong follows a thread until an entry contains some words, for as long as installing an agent may take, and returns the
 // entries so far.
-func awaitLong(t *testing.T, c *arbe.Client, thread, words string) string {
+func awaitLong(t testing.TB, c *arbe.Client, thread, words string) string {
 	t.Helper()
 	var log strings.Builder
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -649,7 +649,7 @@ func TestTheDoor(t *testing.T) {
 }
 
 // settings returns a configuration for this test: its own data directory and any free port.
-func settings(t *testing.T) server.Config {
+func settings(t testing.TB) server.Config {
 	t.Helper()
 	dir := t.TempDir()
 	// The embedded Postgres and the sandboxes run as other users, who must be able to enter their directories.
@@ -663,7 +663,7 @@ func settings(t *testing.T) server.Config {
 
 // served is like settings, on a database that is already migrated. Use it for tests of anything but a first start and the
 // database. It takes a tenth of the time that the server's own database takes.
-func served(t *testing.T) server.Config {
+func served(t testing.TB) server.Config {
 	t.Helper()
 	cfg := settings(t)
 	cfg.DatabaseURL = dbtest.Migrated(t)
@@ -686,7 +686,7 @@ func start(t *testing.T, cfg server.Config) *server.Server {
 }
 
 // startProcess runs a server in its own process, which the test may kill.
-func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
+func startProcess(t testing.TB, cfg server.Config) *exec.Cmd {
 	t.Helper()
 	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its reappearance shows that the server serves
 	cmd := exec.Command(os.Args[0])
@@ -728,7 +728,7 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 
 type cliLogin struct{ Host, Token string }
 
-func login(t *testing.T, cfg server.Config) (l cliLogin) {
+func login(t testing.TB, cfg server.Config) (l cliLogin) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(cfg.DataDir, "cli.json"))
 	if err == nil {
@@ -741,13 +741,13 @@ func login(t *testing.T, cfg server.Config) (l cliLogin) {
 }
 
 // client returns a client that is logged in as the owner, like the command line of the machine.
-func client(t *testing.T, cfg server.Config) *arbe.Client {
+func client(t testing.TB, cfg server.Config) *arbe.Client {
 	t.Helper()
 	l := login(t, cfg)
 	return arbe.New(l.Host, l.Token)
 }
 
-func newThread(t *testing.T, c *arbe.Client) string {
+func newThread(t testing.TB, c *arbe.Client) string {
 	t.Helper()
 	homes, err := c.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
 	if err != nil {
@@ -760,7 +760,7 @@ func newThread(t *testing.T, c *arbe.Client) string {
 	return made.Thread.Id
 }
 
-func say(t *testing.T, c *arbe.Client, thread, text string) *arbev1.Entry {
+func say(t testing.TB, c *arbe.Client, thread, text string) *arbev1.Entry {
 	t.Helper()
 	payload, _ := json.Marshal(entry.Chat{Text: text})
 	said, err := c.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: thread, Type: "chat", Payload: string(payload)})
@@ -770,7 +770,7 @@ func say(t *testing.T, c *arbe.Client, thread, text string) *arbev1.Entry {
 	return said.Entry
 }
 
-func run(t *testing.T, c *arbe.Client, thread, line string) *arbev1.RunCommandResponse {
+func run(t testing.TB, c *arbe.Client, thread, line string) *arbev1.RunCommandResponse {
 	t.Helper()
 	ran, err := c.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: thread, What: &arbev1.RunCommandRequest_Command{Command: line}})
 	if err != nil {
@@ -780,7 +780,7 @@ func run(t *testing.T, c *arbe.Client, thread, line string) *arbev1.RunCommandRe
 }
 
 // await follows a thread until an event meets a condition.
-func await(t *testing.T, c *arbe.Client, thread string, is func(*arbev1.TailResponse) bool) {
+func await(t testing.TB, c *arbe.Client, thread string, is func(*arbev1.TailResponse) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
