@@ -1,0 +1,107 @@
+//go:build linux
+
+package server_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/harness/harnesstest"
+	"github.com/arbe-dev/arbe/internal/harness/pi"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/sandbox/daytona"
+	"github.com/arbe-dev/arbe/internal/sandbox/daytona/daytonatest"
+	"github.com/arbe-dev/arbe/internal/sandbox/sprite"
+	"github.com/arbe-dev/arbe/internal/sandbox/sprite/spritetest"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// Pi works in a sandbox at each provider. The sandbox reaches the server only through a stream proxy, which forwards what the
+// runner posts and the models that the agent asks.
+func TestPiAtEachProvider(t *testing.T) {
+	models := modeltest.New(t, func(r *modeltest.Request) modeltest.Reply {
+		if r.Last().Role == "tool" {
+			return modeltest.Reply{Text: "It says: " + r.Last().Text}
+		}
+		return modeltest.Reply{Text: "I write it.", Calls: []modeltest.Call{{Name: "bash", Arguments: `{"command":"echo written > file; cat file"}`}}}
+	})
+	for name, value := range map[string]string{"ANTHROPIC_API_KEY": "sk-test", "ANTHROPIC_BASE_URL": models.URL, "ARBE_MODEL": "anthropic/plain"} {
+		t.Setenv(name, value)
+	}
+	// The sandboxes take pi from here instead of npm.
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tar := exec.CommandContext(r.Context(), "tar", "-C", harnesstest.Program(t, pi.Harness{}), "-c", ".")
+		tar.Stdout = w
+		if err := tar.Run(); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer program.Close()
+	install := `set -e
+dir=$HOME/.arbe/agents/pi-` + pi.Version + `
+mkdir -p $dir
+curl -sSf ` + program.URL + ` | tar -x -C $dir
+echo ` + pi.Version + ` > $dir/.installed
+`
+	// The proxy starts first, because its address is a setting of the server.
+	var forwarded sync.Map // how many requests, by the kind of path
+	var forward atomic.Pointer[http.Handler]
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
+		forwarded.Store(kind, true)
+		(*forward.Load()).ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	account, organization := daytonatest.New(t), spritetest.New(t)
+	cfg := served(t)
+	cfg.PublicURL = proxy.URL
+	cfg.Providers = map[string]any{
+		"daytona": &daytona.Config{APIKey: daytonatest.Key, URL: account.URL},
+		"sprite":  &sprite.Config{Token: spritetest.Token, URL: organization.URL},
+	}
+	start(t, cfg)
+	upstream, err := url.Parse(login(t, cfg).Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := door.Proxy(upstream, slog.New(slog.DiscardHandler))
+	forward.Store(&handler)
+	c := client(t, cfg)
+	parent, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: newThread(t, c)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, driver := range []string{"daytona", "sprite"} {
+		t.Run(driver, func(t *testing.T) {
+			forwarded.Clear()
+			env, err := c.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: parent.Thread.HouseId, Name: driver,
+				Config: &arbev1.EnvironmentConfig{Driver: driver, Setup: install, Egress: &arbev1.Egress{Mode: "open"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made, err := c.Runs.Delegate(t.Context(), &arbev1.DelegateRequest{HouseId: parent.Thread.HouseId, ParentThreadId: parent.Thread.Id, Task: "write it",
+				Agent: "@pi", EnvironmentId: env.Environment.Id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			log := awaitLong(t, c, made.Thread.Id, `"from":"running"`)
+			runs, err := c.Runs.ListRuns(t.Context(), &arbev1.ListRunsRequest{ThreadId: made.Thread.Id})
+			if err != nil || len(runs.Runs) != 1 || runs.Runs[0].Status != "completed" || !strings.Contains(runs.Runs[0].Result, "It says: written") {
+				t.Errorf("its runs are %v: %v\n%s", runs.GetRuns(), err, log)
+			}
+			for _, kind := range []string{"stream", "model"} {
+				if _, ok := forwarded.Load(kind); !ok {
+					t.Errorf("the proxy forwarded nothing of the kind %s", kind)
+				}
+			}
+		})
+	}
+}
