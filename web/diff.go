@@ -32,6 +32,10 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 	if v.Only > len(v.Diff.Files) {
 		return fault.New(fault.NotFound, "there is no such file in this patch", "open the patch again")
 	}
+	var err error
+	if v.Run, err = a.runThatLeft(r.Context(), v.Artifact); err != nil && fault.CodeOf(err) != fault.NotFound {
+		return err
+	}
 	if fromScript(r) {
 		return a.patch(w, r, "#"+changesKey(v.Artifact.Id), diffPiece(v))
 	}
@@ -47,7 +51,6 @@ func (a *app) changes(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	var err error
 	if v.Layout, err = a.layoutOf(r, v.Artifact.HouseId, current); err != nil {
 		return err
 	}
@@ -144,18 +147,23 @@ func (a *app) runOfChanges(r *http.Request) (threadID string, epoch int64, err e
 	if err != nil {
 		return "", 0, err
 	}
-	if runOf(res.Artifact) > 0 {
-		// Anyone can make an artifact that looks like the patch of a run. The applied patch must be the one that the person
-		// has seen.
-		list, err := a.services.runs.ListRuns(r.Context(), &arbev1.ListRunsRequest{ThreadId: res.Artifact.ThreadId, Limit: 100})
+	run, err := a.runThatLeft(r.Context(), res.Artifact)
+	return run.GetThreadId(), run.GetEpoch(), err
+}
+
+// runThatLeft returns the run that left a patch as its changes. Anyone can make an artifact that looks like the patch of a run,
+// but the applied patch must be the one that the person has seen. If no run left it, the error is a [fault.NotFound].
+func (a *app) runThatLeft(ctx context.Context, patch *arbev1.Artifact) (*arbev1.Run, error) {
+	if runOf(patch) > 0 {
+		list, err := a.services.runs.ListRuns(ctx, &arbev1.ListRunsRequest{ThreadId: patch.ThreadId, Limit: 100})
 		if err != nil {
-			return "", 0, err
+			return nil, err
 		}
 		for _, run := range list.Runs {
-			if run.PatchArtifactId == res.Artifact.Id {
-				return run.ThreadId, run.Epoch, nil
+			if run.PatchArtifactId == patch.Id {
+				return run, nil
 			}
 		}
 	}
-	return "", 0, fault.New(fault.NotFound, "these are not the changes of a run", "download them instead")
+	return nil, fault.New(fault.NotFound, "these are not the changes of a run", "download them instead")
 }

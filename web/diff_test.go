@@ -89,7 +89,9 @@ func TestThePatchOfARunIsUsed(t *testing.T) {
 	f := newFake().withBot()
 	f.drives("patchrun3").ParentThreadId = "above"
 	f.drives("patchrun4")
-	for id, thread := range map[string]string{"of-patchrun3": "patchrun3", "of-patchrun4": "patchrun4", "forged": "patchrun3", "loose": "patchrun3"} {
+	f.drives("norepo1").ParentThreadId = "above"
+	f.drives("norepo2")
+	for id, thread := range map[string]string{"of-patchrun3": "patchrun3", "of-patchrun4": "patchrun4", "of-norepo1": "norepo1", "of-norepo2": "norepo2", "forged": "patchrun3", "loose": "patchrun3"} {
 		f.patch(id, thread, somePatch)
 		if id != "loose" {
 			f.kept[len(f.kept)-1].RunId = "1"
@@ -101,8 +103,14 @@ func TestThePatchOfARunIsUsed(t *testing.T) {
 	_, page = c.get("/changes/of-patchrun4")
 	lacks(t, page, `/apply"`)
 	contains(t, page, `action="/changes/of-patchrun4/branch"`)
-	_, page = c.get("/changes/loose")
-	lacks(t, page, `/apply"`, `/branch"`)
+	contains(t, page, `title="Push it to https://example.com/one.git"`)
+	_, page = c.get("/changes/of-norepo1")
+	contains(t, page, `action="/changes/of-norepo1/apply"`)
+	lacks(t, page, `/branch"`)
+	for _, id := range []string{"of-norepo2", "forged", "loose"} {
+		_, page = c.get("/changes/" + id)
+		lacks(t, page, `/apply"`, `/branch"`, `class="use-changes"`)
+	}
 
 	for path, to := range map[string]string{"/changes/of-patchrun3/apply": "/threads/above?at=7#e7", "/changes/of-patchrun3/branch": "/threads/patchrun3?at=8#e8"} {
 		res, _ := c.post(path, url.Values{"name": {" fix/it "}})

@@ -44,11 +44,14 @@ type diffView struct {
 	// that reads them.
 	Thread *arbev1.Thread
 	Reader string
+	// Run, if not nil, is the run that left the patch as its changes.
+	Run *arbev1.Run
 	// Entry is the id of the message.
 	Entry string
 }
 
-// runOf returns the run that left an artifact as its changes, or 0 if no run did.
+// runOf returns the run that an artifact names as the one that left it as its changes, or 0. Anyone can make an artifact that
+// names a run.
 func runOf(a *arbev1.Artifact) int64 {
 	epoch, err := strconv.ParseInt(a.RunId, 10, 64)
 	if err != nil || a.Kind != "patch" || a.ThreadId == "" {
@@ -57,12 +60,10 @@ func runOf(a *arbev1.Artifact) int64 {
 	return epoch
 }
 
-// usable reports whether the patch is the changes of a run, so that it can be pushed. above reports whether it can also be
-// applied to the files of the thread that delegated the task.
-func (v diffView) usable() bool {
-	return v.Thread != nil && v.Thread.AgentId != "" && runOf(v.Artifact) > 0
-}
-func (v diffView) above() bool { return v.usable() && v.Thread.ParentThreadId != "" }
+// applies reports whether the patch can be applied to the files of the thread that delegated the task. pushes reports whether it
+// can be pushed as a branch.
+func (v diffView) applies() bool { return v.Run != nil && v.Thread.GetParentThreadId() != "" }
+func (v diffView) pushes() bool  { return v.Run.GetBranchRepository() != "" }
 
 // isPatch reports whether an artifact is shown as a patch.
 func isPatch(a *arbev1.Artifact) bool {

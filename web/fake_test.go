@@ -681,7 +681,7 @@ func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResp
 		f := fault.From(err)
 		return nil, refused(connect.CodeInvalidArgument, f.Message, f.Next)
 	}
-	chat := entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}
+	chat := entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo, Queue: req.Queue}
 	for _, id := range req.AttachmentIds {
 		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id, Name: "file " + id, MediaType: "text/plain", Size: 3})
 	}

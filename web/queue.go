@@ -19,6 +19,7 @@ func (a *app) queueOf(ctx context.Context, t *arbev1.Thread, p *people) (v queue
 	}
 	q, err := a.services.runs.ListQueue(ctx, &arbev1.ListQueueRequest{ThreadId: t.Id})
 	if err != nil || len(q.Messages) == 0 {
+		v.Steers = q.GetSteers()
 		return v, err
 	}
 	if p == nil {
@@ -44,7 +45,7 @@ func (l *liveThread) queuePatch(ctx context.Context, e entry.Entry) ([]patch, er
 	return one(ctx, "#queue", "", queue(v))
 }
 
-// changeQueue edits, moves or cancels a waiting message, as the form asks.
+// changeQueue edits, moves or cancels a waiting message, or changes when the agent gets it, as the form asks.
 func (a *app) changeQueue(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -59,6 +60,8 @@ func (a *app) changeQueue(w http.ResponseWriter, r *http.Request) error {
 		req.Change = &arbev1.ChangeQueueRequest_Cancel_{Cancel: &arbev1.ChangeQueueRequest_Cancel{}}
 	case r.PostForm.Has("move"):
 		req.Change = &arbev1.ChangeQueueRequest_Move_{Move: &arbev1.ChangeQueueRequest_Move{BeforeEntryId: r.PostForm.Get("move")}}
+	case r.PostForm.Has("queue"):
+		req.Change = &arbev1.ChangeQueueRequest_Queue{Queue: r.PostForm.Get("queue") == "true"}
 	default:
 		req.Change = &arbev1.ChangeQueueRequest_Edit{Edit: r.PostForm.Get("edit")}
 	}

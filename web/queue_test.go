@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
@@ -87,4 +89,35 @@ func TestTheQueueIsLive(t *testing.T) {
 	b.accessible("a queue")
 	f.says("queued002", bee, "run.1.take.1", entry.QueueTaken{Epoch: 1, EntryIDs: []string{"three", "one"}})
 	b.until("that nothing waits", "document.querySelector('#queue').hidden")
+}
+
+// Where an agent takes messages while it works, people choose whether a message waits, and send it now after all. Where it does
+// not, there is no choice, and the page says when it gets the message.
+func TestTheTimeOfAMessageIsChosenOnThePage(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.waiting("steered01")
+	f.waiting("queued003", "one")
+	c := ada(t, f)
+	_, text := c.get("/threads/queued003")
+	contains(t, text, "The next prompt, when the current work is done.")
+	lacks(t, text, `name="queue"`)
+	_, text = c.get("/threads/steered01")
+	contains(t, text, `type="checkbox" name="queue"`)
+
+	b := newTab(t, f.start(t))
+	b.open("/threads/steered01")
+	b.untilLive()
+	b.until("the choice", "document.querySelector('.composer .later').checkVisibility()")
+	b.do(chromedp.Click(chromedp.CSS(".composer .later input")), keysInto("#composer-text", "do it later"))
+	b.do(chromedp.Click(chromedp.CSS(".composer .send")))
+	b.until("that it waits", "document.querySelector('#queue button[name=queue][value=false]') !== null && !document.querySelector('.composer .later input').checked")
+	if said := f.last("steered01"); !strings.Contains(said.Payload, `"queue":true`) {
+		t.Errorf("the last entry is %v", said)
+	}
+	b.loadAxe()
+	b.accessible("a choice")
+	b.do(chromedp.Click(chromedp.CSS("#queue button[name=queue]")))
+	b.until("that it can wait again", "document.querySelector('#queue button[name=queue][value=true]') !== null")
+	b.until("that the log says so", "document.querySelector('#log').innerText.includes('Ada sends “do it later” to Bee now')")
 }

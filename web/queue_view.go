@@ -13,6 +13,8 @@ type queueView struct {
 	Agent    string
 	Total    int
 	Messages []queuedMessage
+	// Steers reports that the agent can take messages while it works. Otherwise each is its next prompt.
+	Steers bool
 }
 
 // queuedMessage is a waiting message.
@@ -23,6 +25,8 @@ type queuedMessage struct {
 	// Text is the text, Line its beginning, and By its author and editor. Clipped means that Text is incomplete.
 	Text, Line, By string
 	Clipped        bool
+	// Later reports that the agent gets it after its current work.
+	Later bool
 	// First and Last report whether it is the first or the last message. Moving it up or down puts it before the message Up
 	// or Down. An empty Up or Down means the end.
 	First, Last bool
@@ -33,12 +37,12 @@ type queuedMessage struct {
 const shownQueueLine = 200
 
 func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf func(agent string) string) queueView {
-	v := queueView{Agent: nameOf(thread.AgentId), Total: int(q.GetTotal())}
+	v := queueView{Agent: nameOf(thread.AgentId), Total: int(q.GetTotal()), Steers: q.GetSteers()}
 	all := q.GetMessages()
 	for i, m := range all {
 		shown := queuedMessage{
 			Path: threadPath(thread.Id) + "/queue", Entry: m.EntryId, Once: newID(), Seq: m.Seq, Version: m.Version,
-			Text: m.Text, Line: entry.OneLine(m.Text, shownQueueLine), By: nameOf(m.AuthorAgentId), Clipped: m.Clipped,
+			Text: m.Text, Line: entry.OneLine(m.Text, shownQueueLine), By: nameOf(m.AuthorAgentId), Clipped: m.Clipped, Later: m.Queue,
 			First: i == 0, Last: i == len(all)-1,
 		}
 		if n := len(m.Attachments); n > 0 {
@@ -61,6 +65,14 @@ func newQueueView(thread *arbev1.Thread, q *arbev1.ListQueueResponse, nameOf fun
 // title says how many messages wait, and for whom.
 func (v queueView) title() string {
 	return "Waiting for " + v.Agent + ": " + several(v.Total, "message")
+}
+
+// when says when an agent that takes no messages while it works gets these.
+func (v queueView) when() string {
+	if v.Steers {
+		return ""
+	}
+	return "The next prompt, when the current work is done."
 }
 
 // key returns the id of an element of the message. It changes with the message, so that a form never shows an old text.

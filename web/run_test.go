@@ -31,7 +31,11 @@ func (s runs) CancelRun(_ context.Context, req *arbev1.CancelRunRequest) (*arbev
 }
 
 func (s runs) ListRuns(_ context.Context, req *arbev1.ListRunsRequest) (*arbev1.ListRunsResponse, error) {
-	return &arbev1.ListRunsResponse{Runs: []*arbev1.Run{{ThreadId: req.ThreadId, Epoch: 1, PatchArtifactId: "of-" + req.ThreadId}}}, nil
+	run := &arbev1.Run{ThreadId: req.ThreadId, Epoch: 1, PatchArtifactId: "of-" + req.ThreadId}
+	if strings.HasPrefix(req.ThreadId, "patchrun") {
+		run.BranchRepository = "https://example.com/one.git"
+	}
+	return &arbev1.ListRunsResponse{Runs: []*arbev1.Run{run}}, nil
 }
 
 func (s runs) ApplyChanges(_ context.Context, req *arbev1.ApplyChangesRequest) (*arbev1.ApplyChangesResponse, error) {
@@ -63,9 +67,9 @@ func (s runs) ListQueue(_ context.Context, req *arbev1.ListQueueRequest) (*arbev
 	for _, e := range s.f.logs[req.ThreadId] {
 		q.Learn(entry.Entry{Seq: e.Seq, ID: e.Id, Author: e.AuthorAgentId, Type: e.Type, Payload: []byte(e.Payload)})
 	}
-	res := &arbev1.ListQueueResponse{Total: int32(len(q.Waiting()))}
+	res := &arbev1.ListQueueResponse{Total: int32(len(q.Waiting())), Steers: strings.HasPrefix(req.ThreadId, "steered")}
 	for _, w := range q.Waiting() {
-		res.Messages = append(res.Messages, &arbev1.QueuedMessage{EntryId: w.ID, AuthorAgentId: w.Author, Seq: w.Seq, Text: w.Chat.Text, Version: w.Version, EditedByAgentId: w.EditedBy})
+		res.Messages = append(res.Messages, &arbev1.QueuedMessage{EntryId: w.ID, AuthorAgentId: w.Author, Seq: w.Seq, Text: w.Chat.Text, Version: w.Version, EditedByAgentId: w.EditedBy, Queue: w.Later})
 	}
 	return res, nil
 }
@@ -79,6 +83,8 @@ func (s runs) ChangeQueue(_ context.Context, req *arbev1.ChangeQueueRequest) (*a
 		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueEdited{EntryID: req.EntryId, Text: c.Edit})
 	case *arbev1.ChangeQueueRequest_Move_:
 		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueMoved{EntryID: req.EntryId, Before: c.Move.BeforeEntryId})
+	case *arbev1.ChangeQueueRequest_Queue:
+		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueTimed{EntryID: req.EntryId, Queue: c.Queue})
 	default:
 		s.f.says(req.ThreadId, s.f.me.Id, req.Once, entry.QueueCancelled{EntryID: req.EntryId})
 	}

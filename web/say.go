@@ -30,14 +30,14 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r), Reply: r.PostFormValue("reply"), Files: filesOf(r)}
+	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r), Reply: r.PostFormValue("reply"), Files: filesOf(r), Queue: r.PostForm.Get("queue") == "true"}
 	seq, err := a.post(r.Context(), u)
 	scripted := fromScript(r) && isID(u.ID)
 	switch {
 	case err != nil && scripted && !passing(err):
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Failure: faultOf(err)}))
 	case err != nil:
-		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID, "reply": u.Reply}, Text: u.Text}
+		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID, "reply": u.Reply, "queue": r.PostForm.Get("queue")}, Text: u.Text}
 	case scripted:
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Seq: seq}))
 	}
@@ -50,7 +50,7 @@ func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error
 	if err := checkMessage(u); err != nil {
 		return 0, err
 	}
-	req := &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text, ReplyTo: u.Reply}
+	req := &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text, ReplyTo: u.Reply, Queue: u.Queue}
 	for _, f := range u.Files {
 		req.AttachmentIds = append(req.AttachmentIds, f.Artifact)
 	}

@@ -11,6 +11,8 @@ import (
 type outgoingMessage struct {
 	Thread, ID, Text, Reply string
 	Files                   []outgoingFile
+	// Queue lets it wait until the thread's coding agent has done its current work.
+	Queue bool
 }
 
 // outgoingFile is an artifact that belongs to a message.

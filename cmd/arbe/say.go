@@ -30,6 +30,8 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"/think LEVEL at its beginning, or after mentions, sets how hard the answering bots think: " + entry.EffortWords + ".\n" +
 			"Any other word after a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
 			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
+			"A coding agent that takes messages while it works gets TEXT at once. With --queue, it gets TEXT after its current work;\n" +
+			"arbe thread queue send changes that. For any other coding agent, TEXT is always the next prompt.\n\n" +
 			"--file sends a file with it; it becomes an artifact of the thread. Models with vision see images.\n\n" +
 			"--edit changes your last message in the thread to TEXT, and --delete deletes it. A bot that was asked is not asked again.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
@@ -50,13 +52,14 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().StringVar(&f.req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&f.req.ReplyTo, "reply-to", "", "id of the entry that this answers")
 	cmd.Flags().BoolVar(&f.req.Literal, "literal", false, "say TEXT literally, even if it looks like a command")
+	cmd.Flags().BoolVar(&f.req.Queue, "queue", false, "let it wait until the thread's coding agent has done its current work")
 	filesFlag(cmd, &f.paths)
 	cmd.Flags().BoolVar(&f.another, "new", false, "with a @handle, begin a new direct message")
 	cmd.Flags().BoolVar(&f.edit, "edit", false, "change your last message to TEXT instead")
 	cmd.Flags().BoolVar(&f.remove, "delete", false, "delete your last message instead")
 	destroys(cmd, &f.yes, "delete")
 	cmd.MarkFlagsMutuallyExclusive("edit", "delete")
-	for _, other := range []string{"reply-to", "literal", "file", "new"} {
+	for _, other := range []string{"reply-to", "literal", "queue", "file", "new"} {
 		cmd.MarkFlagsMutuallyExclusive("edit", other)
 		cmd.MarkFlagsMutuallyExclusive("delete", other)
 	}

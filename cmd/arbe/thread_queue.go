@@ -18,7 +18,7 @@ import (
 // The queue of a thread that a coding agent drives: the messages that the agent has not received yet.
 
 func threadQueue(a *app) *cobra.Command {
-	return group(a, "queue", "List, edit, move and cancel the messages that wait for a coding agent", queueList, queueEdit, queueMove, queueCancel)
+	return group(a, "queue", "List, edit, move, send and cancel the messages that wait for a coding agent", queueList, queueEdit, queueMove, queueSend, queueCancel)
 }
 
 // queuedView is a waiting message, as JSON.
@@ -31,11 +31,12 @@ type queuedView struct {
 	Clipped  bool      `json:"clipped,omitempty"`
 	Files    int       `json:"files,omitempty"`
 	EditedBy string    `json:"edited_by,omitempty"`
+	Queue    bool      `json:"queue"`
 	Version  int64     `json:"version"`
 }
 
 func viewQueued(m *arbev1.QueuedMessage) queuedView {
-	return queuedView{m.GetEntryId(), m.GetSeq(), m.GetAuthorAgentId(), m.GetSaidAt().AsTime(), m.GetText(), m.GetClipped(), len(m.GetAttachments()), m.GetEditedByAgentId(), m.GetVersion()}
+	return queuedView{m.GetEntryId(), m.GetSeq(), m.GetAuthorAgentId(), m.GetSaidAt().AsTime(), m.GetText(), m.GetClipped(), len(m.GetAttachments()), m.GetEditedByAgentId(), m.GetQueue(), m.GetVersion()}
 }
 
 // showQueue prints the waiting messages of a thread.
@@ -175,6 +176,26 @@ func queueMove(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&before, "before", "", "the message that is to follow it")
 	cmd.Flags().BoolVar(&last, "last", false, "make it the last")
+	return cmd
+}
+
+func queueSend(a *app) *cobra.Command {
+	var later bool
+	cmd := &cobra.Command{
+		Use:   "send THREAD MESSAGE",
+		Short: "Send a waiting message to the agent now",
+		Long: "Send a waiting message to the agent now: the agent gets it during its current work. With --later, the message waits\n" +
+			"until that work is done. It fails if the agent takes no messages while it works: then the message is its next prompt.\n" + namesMessage,
+		Example: "  arbe thread queue send th4w7q2m9x 12\n" +
+			"  arbe thread queue send th4w7q2m9x 12 --later",
+		Args: takes(2, 2, "a thread and a message"), ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			return a.changeQueue(ctx, c, args[0], args[1], "", func(req *arbev1.ChangeQueueRequest, _ string) {
+				req.Change = &arbev1.ChangeQueueRequest_Queue{Queue: later}
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&later, "later", false, "let it wait until the current work is done")
 	return cmd
 }
 

@@ -144,7 +144,7 @@ select exists (
 -- The entries after a position that determine which messages wait for a thread's agent. The texts of messages are left out,
 -- because they do not matter for that.
 select e.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.ts,
-  (case e.type when 'chat' then '{}' when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
+  (case e.type when 'chat' then case when e.payload->>'queue' = 'true' then '{"queue":true}' else '{}' end when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
 from entries e join streams s on s.id = e.stream_id
 where s.house_id = @house_id and s.name = @stream and e.seq > @through and e.type = any(@types::text[])
 order by e.seq limit @max_rows;

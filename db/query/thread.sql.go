@@ -950,7 +950,7 @@ func (q *Queries) PrimaryThread(ctx context.Context, db DBTX, houseID string) (s
 
 const queueEntries = `-- name: QueueEntries :many
 select e.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.ts,
-  (case e.type when 'chat' then '{}' when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
+  (case e.type when 'chat' then case when e.payload->>'queue' = 'true' then '{"queue":true}' else '{}' end when 'signal.queue.edited' then json_build_object('entry_id', e.payload->>'entry_id')::text else e.payload::text end)::text as payload
 from entries e join streams s on s.id = e.stream_id
 where s.house_id = $1 and s.name = $2 and e.seq > $3 and e.type = any($4::text[])
 order by e.seq limit $5

@@ -29,6 +29,9 @@ type Message struct {
 	Think entry.Effort
 	// Literal makes the message a chat even if it looks like a command, and treats a /think in it as text.
 	Literal bool
+	// Queue lets a chat wait until the thread's coding agent has done its current work; see [entry.Chat.Queue]. A command
+	// cannot wait, and neither can a chat in a thread that no coding agent drives.
+	Queue bool
 	// Attachments are the ids of a chat's artifacts, at most [entry.MaxAttachments]; see [artifact.Artifacts.Attach]. A
 	// command cannot have any.
 	Attachments []string
@@ -36,7 +39,7 @@ type Message struct {
 
 // Chat returns the draft of the message as a chat.
 func (w Message) Chat(author string) entry.Draft {
-	chat := entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo, Think: w.Think}
+	chat := entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo, Think: w.Think, Queue: w.Queue}
 	for _, id := range w.Attachments {
 		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id})
 	}
@@ -52,6 +55,14 @@ func (w Message) Chat(author string) entry.Draft {
 // Errors: those of [entry.Check], [entry.Repeated], [artifact.Artifacts.Attach] and [stream.Log.Append]; for an unknown
 // command a [fault.Invalid] that names the known ones; for a command those of [command.Commands.Run].
 func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Message) (entry.Entry, error) {
+	if w.Queue {
+		if _, command := entry.ParseCommand(w.Text); command && !w.Literal {
+			return entry.Entry{}, fault.New(fault.Invalid, "queue: a command does not wait for the agent", "send it without queue, or literally as a chat")
+		}
+		if err := d.Runs.MayQueue(ctx, by.Scope, threadID); err != nil {
+			return entry.Entry{}, err
+		}
+	}
 	return d.Append(ctx, by, threadID, w.Chat(by.Agent), w.Literal)
 }
 

@@ -42,6 +42,9 @@ func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written
 	thread, ok := threadOf(r.ref.Name)
 	if ok && r.run != 0 && d.Dispatcher != nil {
 		done, err := d.Dispatcher.Runs.Accept(r.Context(), run.Poster{House: r.ref.House, Thread: thread, Agent: r.agent, Epoch: r.run}, w)
+		if fault.CodeOf(err) == fault.Precondition && len(w.Content) == 1 && w.Content[0].Type == (entry.QueueTaken{}).Type() {
+			return done, refusal{http.StatusPreconditionFailed, err} // a runner repeats what a door answers with 409
+		}
 		return done, unprocessable(err)
 	}
 	if !ok || d.Dispatcher == nil {

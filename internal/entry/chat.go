@@ -27,6 +27,9 @@ type Chat struct {
 	// Confined reports that its author used a credential for this thread only. It wakes no bot, because bots act in the whole
 	// house. Only arbe itself sets it; see [Confine].
 	Confined bool `json:"confined,omitempty"`
+	// Queue asks a coding agent that could take the message during its current work to get it after that work. The author
+	// chooses it; [QueueTimed] changes it while the message waits.
+	Queue bool `json:"queue,omitempty"`
 	// Via says how it was said, if not in a browser. Only arbe itself sets it; see [Through].
 	Via *Via `json:"via,omitempty"`
 	// Attachments are the files that belong to the message.

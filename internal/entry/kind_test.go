@@ -49,6 +49,7 @@ var samples = []entry.Payload{
 	entry.ChildOverdue{ChildThreadID: "t2", Epoch: 3, RunningMS: 7_200_000, Runtime: "pi", Doing: "running bash", AgentID: "a1", Wakes: "a1", Root: "t1/e1"},
 	entry.QueueEdited{EntryID: "e1", Text: "fix the other test"},
 	entry.QueueMoved{EntryID: "e1", Before: "e2"},
+	entry.QueueTimed{EntryID: "e1", Queue: true},
 	entry.QueueCancelled{EntryID: "e1"},
 	entry.QueueTaken{Epoch: 3, EntryIDs: []string{"e2", "e1"}, Read: 12},
 	entry.ChatEdited{EntryID: "e1", Seq: 3, Text: "hello bob"},

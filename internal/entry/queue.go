@@ -68,6 +68,27 @@ func (q QueueMoved) Plain() string {
 	return "the message " + q.EntryID + " comes before " + q.Before
 }
 
+// QueueTimed records that its author chose when the agent gets a waiting message.
+type QueueTimed struct {
+	EntryID string `json:"entry_id"`
+	// Queue means after the agent's current work. Otherwise the agent gets the message during that work, if it can take
+	// messages then.
+	Queue bool `json:"queue"`
+}
+
+func (QueueTimed) Type() string { return "signal.queue.timed" }
+
+func (q QueueTimed) parts(Entry) []Part { return []Part{{Work{ChatWork, q.EntryID}, Notes}} }
+
+func (q QueueTimed) Validate() error { return validQueued(q.EntryID) }
+
+func (q QueueTimed) Plain() string {
+	if q.Queue {
+		return "the message " + q.EntryID + " waits until the current work is done"
+	}
+	return "the message " + q.EntryID + " reaches the current work"
+}
+
 // QueueCancelled records that its author cancelled a waiting message: the agent does not get it.
 type QueueCancelled struct {
 	EntryID string `json:"entry_id"`
@@ -132,7 +153,7 @@ func (q QueueTaken) Plain() string {
 
 // QueueEntries lists the types of entries that a [Queue] learns from.
 func QueueEntries() []string {
-	return []string{Chat{}.Type(), QueueEdited{}.Type(), QueueMoved{}.Type(), QueueCancelled{}.Type(), QueueTaken{}.Type()}
+	return []string{Chat{}.Type(), QueueEdited{}.Type(), QueueMoved{}.Type(), QueueTimed{}.Type(), QueueCancelled{}.Type(), QueueTaken{}.Type()}
 }
 
 func validQueued(id string) error {

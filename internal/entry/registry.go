@@ -44,6 +44,7 @@ var registry = []Kind{
 	kind[ChildOverdue](Server),
 	kind[QueueEdited](Server),
 	kind[QueueMoved](Server),
+	kind[QueueTimed](Server),
 	kind[QueueCancelled](Server),
 	kind[QueueTaken](Runner),
 	kind[ChatEdited](Server),

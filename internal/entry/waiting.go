@@ -12,8 +12,12 @@ type Queue struct {
 	// through is the position up to which nothing waits, and done the position of the last message that was taken or
 	// cancelled.
 	through, done int64
-	waiting       []Queued
-	changes       int
+	// moved means that a message was put before another since the queue was last empty, and named is the position before the
+	// first of those others. The order of the queue follows from entries after named only, even if some of them are gone.
+	moved   bool
+	named   int64
+	waiting []Queued
+	changes int
 }
 
 // Queued is a waiting message.
@@ -27,6 +31,8 @@ type Queued struct {
 	// last edit, and EditedBy its author; zero if there was none.
 	Version, EditedAt int64
 	EditedBy          string
+	// Later means that the agent gets it after its current work, even if the agent could take it during that work.
+	Later bool
 }
 
 // NewQueue returns the queue of an agent that has, or does not need, the messages up to a position. Later entries must be
@@ -42,7 +48,7 @@ func (q *Queue) Learn(e Entry) {
 	switch p := p.(type) {
 	case Chat:
 		if q.agent == "" || e.Author != q.agent {
-			q.waiting = append(q.waiting, Queued{ID: e.ID, Author: e.Author, Seq: e.Seq, Time: e.Time, Chat: p, Version: e.Seq})
+			q.waiting = append(q.waiting, Queued{ID: e.ID, Author: e.Author, Seq: e.Seq, Time: e.Time, Chat: p, Version: e.Seq, Later: p.Queue})
 		}
 	case QueueEdited:
 		q.changes++
@@ -53,6 +59,11 @@ func (q *Queue) Learn(e Entry) {
 	case QueueMoved:
 		q.changes++
 		q.move(p, e.Seq)
+	case QueueTimed:
+		q.changes++
+		if i := q.index(p.EntryID); i >= 0 {
+			q.waiting[i].Version, q.waiting[i].Later = e.Seq, p.Queue
+		}
 	case QueueCancelled:
 		q.changes++
 		q.Take(p.EntryID)
@@ -72,6 +83,12 @@ func (q *Queue) move(p QueueMoved, at int64) {
 	}
 	w := q.waiting[from]
 	w.Version = at
+	if p.Before != "" {
+		first := min(w.Seq, q.waiting[q.index(p.Before)].Seq) - 1
+		if !q.moved || first < q.named {
+			q.moved, q.named = true, first
+		}
+	}
 	q.waiting = slices.Delete(q.waiting, from, from+1)
 	to := len(q.waiting)
 	if p.Before != "" {
@@ -96,6 +113,11 @@ func (q *Queue) Take(ids ...string) {
 	for _, w := range q.waiting {
 		through = min(through, w.Seq-1)
 	}
+	if len(q.waiting) == 0 {
+		q.moved = false
+	} else if q.moved {
+		through = min(through, q.named)
+	}
 	q.through = max(q.through, through)
 }
 
@@ -110,7 +132,8 @@ func (q *Queue) Find(id string) (w Queued, waits bool) {
 	return w, false
 }
 
-// Through returns the position up to which nothing waits.
+// Through returns the position up to which nothing waits. A queue that begins there, and learns the entries after it, has the
+// same messages in the same order.
 func (q *Queue) Through() int64 { return q.through }
 
 // Changes returns the number of changes it has learned.

@@ -60,7 +60,7 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 	if err != nil {
 		return nil, err
 	}
-	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Think: think, Literal: req.GetLiteral(), Attachments: req.GetAttachmentIds()}
+	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Think: think, Literal: req.GetLiteral(), Queue: req.GetQueue(), Attachments: req.GetAttachmentIds()}
 	said, err := s.Dispatcher.Say(ctx, by, req.GetThreadId(), words)
 	if err != nil {
 		return nil, err

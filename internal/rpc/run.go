@@ -71,7 +71,7 @@ func (s *runService) ListQueue(ctx context.Context, req *arbev1.ListQueueRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListQueueResponse{Messages: each(q.Messages, wireQueued), Total: int32(q.Total)}, nil
+	return &arbev1.ListQueueResponse{Messages: each(q.Messages, wireQueued), Total: int32(q.Total), Steers: q.Steers}, nil
 }
 
 func (s *runService) ChangeQueue(ctx context.Context, req *arbev1.ChangeQueueRequest) (*arbev1.ChangeQueueResponse, error) {
@@ -85,6 +85,8 @@ func (s *runService) ChangeQueue(ctx context.Context, req *arbev1.ChangeQueueReq
 		change.What = entry.QueueEdited{EntryID: req.GetEntryId(), Text: c.Edit}
 	case *arbev1.ChangeQueueRequest_Move_:
 		change.What = entry.QueueMoved{EntryID: req.GetEntryId(), Before: c.Move.GetBeforeEntryId()}
+	case *arbev1.ChangeQueueRequest_Queue:
+		change.What = entry.QueueTimed{EntryID: req.GetEntryId(), Queue: c.Queue}
 	case *arbev1.ChangeQueueRequest_Cancel_:
 		change.What = entry.QueueCancelled{EntryID: req.GetEntryId()}
 	}
@@ -101,7 +103,7 @@ func (s *runService) ChangeQueue(ctx context.Context, req *arbev1.ChangeQueueReq
 func wireQueued(m run.Queued) *arbev1.QueuedMessage {
 	return &arbev1.QueuedMessage{
 		EntryId: m.ID, AuthorAgentId: m.Author, Seq: m.Seq, SaidAt: timestamp(m.Time), Text: m.Chat.Text, Clipped: m.Clipped,
-		Attachments: each(m.Chat.Attachments, wireAttachment), Version: m.Version, EditedByAgentId: m.EditedBy,
+		Attachments: each(m.Chat.Attachments, wireAttachment), Version: m.Version, EditedByAgentId: m.EditedBy, Queue: m.Later,
 	}
 }
 
@@ -152,7 +154,7 @@ func (s *runService) ReconcileThread(ctx context.Context, req *arbev1.ReconcileT
 func wireRun(r run.Run) *arbev1.Run {
 	w := &arbev1.Run{
 		ThreadId: r.Thread, Epoch: r.Epoch, Status: string(r.Status), StartedAt: timestamp(r.Started), FinishedAt: timestamp(r.Ended), FailurePhase: r.Phase,
-		Error: r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch,
+		Error: r.Error, Next: r.Next, LastLines: r.LastLines, Result: r.Result, PatchArtifactId: r.Patch, BranchRepository: r.Repository,
 	}
 	if u := r.Usage; u != nil {
 		w.Usage = &arbev1.TurnUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, CostMicros: u.CostMicros, CostUnknown: u.CostUnknown}

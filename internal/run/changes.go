@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,15 +78,9 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 	if err != nil {
 		return Used{}, err
 	}
-	recipe := around.Environment.Recipe
-	remote, host := recipe.Remote()
-	switch {
-	case remote == "":
-		return Used{}, fault.New(fault.Precondition, "the environment of this thread clones no repository from a host, to which a branch could be pushed", "apply the changes, or download them")
-	case !recipe.HasCredential(host):
-		return Used{}, fault.Newf(fault.Precondition, "give the environment one with: arbe env edit; then delegate, or continue in a fresh sandbox", "the environment of this thread has no credential for %s", host)
-	case !commitForm.MatchString(changed.PatchBase):
-		return Used{}, fault.New(fault.Precondition, "these changes have no commit on which a branch could begin", "apply the changes, or download them")
+	remote, host, err := branchRemote(around.Environment.Recipe, changed)
+	if err != nil {
+		return Used{}, err
 	}
 	author := "arbe"
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
@@ -105,6 +100,43 @@ func (r *Runs) Branch(ctx context.Context, scope db.Scope, threadID string, epoc
 		Directory: sandbox.Workspace, Changes: changed.Patch,
 	})
 	return Used{Thread: th.ID, Command: said, Branch: name, URL: branchURL(remote, host, name)}, err
+}
+
+// branchRemote returns the repository to which the changes of a run can be pushed, and its host. If there is none, the
+// error is a [fault.Precondition].
+func branchRemote(recipe sandbox.Recipe, changed Run) (remote, host string, err error) {
+	remote, host = recipe.Remote()
+	switch {
+	case remote == "":
+		return "", "", fault.New(fault.Precondition, "the environment of this thread clones no repository from a host, to which a branch could be pushed", "apply the changes, or download them")
+	case !recipe.HasCredential(host):
+		return "", "", fault.Newf(fault.Precondition, "give the environment one with: arbe env edit; then delegate, or continue in a fresh sandbox", "the environment of this thread has no credential for %s", host)
+	case !commitForm.MatchString(changed.PatchBase):
+		return "", "", fault.New(fault.Precondition, "these changes have no commit on which a branch could begin", "apply the changes, or download them")
+	}
+	return remote, host, nil
+}
+
+// nameRepositories sets the repository of each run whose changes can become a branch.
+func (r *Runs) nameRepositories(ctx context.Context, scope db.Scope, th thread.Thread, list []Run) error {
+	if !slices.ContainsFunc(list, func(run Run) bool { return run.Patch != "" }) {
+		return nil
+	}
+	around, err := r.config.Boxes.Surroundings(ctx, scope, th.ID)
+	if code := fault.CodeOf(err); code == fault.Precondition || code == fault.NotFound {
+		return nil // without its environment, nothing can be pushed
+	} else if err != nil {
+		return err
+	}
+	for i, run := range list {
+		if run.Patch == "" {
+			continue
+		}
+		if remote, _, err := branchRemote(around.Environment.Recipe, run); err == nil {
+			list[i].Repository = remote
+		}
+	}
+	return nil
 }
 
 // changedBy returns a driven thread and one of its runs that has a patch: the run of an epoch, or the last one if

@@ -178,6 +178,17 @@ func TestChangesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// repository returns the repository to which the changes of a thread's last run can be pushed.
+func (w *world) repository(threadID string) string {
+	w.t.Helper()
+	list, _, err := w.runs.List(w.t.Context(), w.scope, threadID, 1)
+	must(w.t, err)
+	if len(list) != 1 || list[0].Patch == "" {
+		w.t.Fatalf("the runs are %+v", list)
+	}
+	return list[0].Repository
+}
+
 func TestChangesBecomeABranch(t *testing.T) {
 	var all *artifact.Artifacts
 	w := setup(t, leaves, kept(1<<22, &all))
@@ -209,6 +220,9 @@ func TestChangesBecomeABranch(t *testing.T) {
 	if r := w.result(used); r.ExitCode != 0 {
 		t.Errorf("it ends with %+v", r)
 	}
+	if got := w.repository(child.ID); got != "https://github.com/octocat/hello.git" {
+		t.Errorf("a branch can be pushed to %q", got)
+	}
 	other, err := w.runs.Branch(t.Context(), w.scope, child.ID, 0, "fix/it")
 	must(t, err)
 	w.result(other)
@@ -222,6 +236,9 @@ func TestChangesBecomeABranch(t *testing.T) {
 		w.ends(child.ID, 1, thread.Completed)
 		if _, err := w.runs.Branch(t.Context(), w.scope, child.ID, 0, ""); fault.CodeOf(err) != fault.Precondition {
 			t.Errorf("%s: %v", what, err)
+		}
+		if got := w.repository(child.ID); got != "" {
+			t.Errorf("%s: a branch can be pushed to %q", what, got)
 		}
 	}
 }

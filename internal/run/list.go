@@ -31,6 +31,8 @@ type Run struct {
 	Patch string
 	// PatchBase is the commit to which the changes apply, as reported by the runner.
 	PatchBase string
+	// Repository is the URL to which [Runs.Branch] pushes the changes; empty if it would refuse them.
+	Repository string
 }
 
 // List returns the last runs of a driven thread, latest first, at most "most" of them, and the cost of the thread and
@@ -54,6 +56,9 @@ func (r *Runs) List(ctx context.Context, scope db.Scope, threadID string, most i
 		before = entries[0].Seq
 	}
 	list = list[:min(len(list), most)]
+	if err := r.nameRepositories(ctx, scope, th, list); err != nil {
+		return nil, tree, err
+	}
 	tree, err = r.count(ctx, th, list)
 	return list, tree, err
 }

@@ -96,7 +96,7 @@ func (w *world) start(tune ...func(*dispatch.Config)) {
 			Bots:    w.bots,
 			Token:   func(context.Context, string, string, string, int64) (string, error) { return "a-token", nil },
 			Program: func(arch string) ([]byte, error) { return []byte("runner for " + arch), nil },
-			Agents:  map[string]run.Agent{"pi": {Title: "pi", Version: "1.0", Install: "install pi"}, "codex": {Title: "Codex", Version: "2.0", Install: "install codex"}},
+			Agents:  map[string]run.Agent{"pi": {Title: "pi", Version: "1.0", Install: "install pi", Steers: true}, "codex": {Title: "Codex", Version: "2.0", Install: "install codex"}},
 		},
 	}
 	for _, f := range tune {

@@ -28,6 +28,8 @@ type Waiting struct {
 	// Messages are the first of them, in the order in which the agent will get them. Total counts all of them.
 	Messages []Queued
 	Total    int
+	// Steers means that the agent can take messages while it works. Otherwise each is its next prompt.
+	Steers bool
 }
 
 // Queued is a message that waits.
@@ -42,6 +44,9 @@ func (r *Runs) Waiting(ctx context.Context, scope db.Scope, threadID string) (li
 	err = r.config.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := r.config.Threads.GetTx(ctx, tx, threadID)
 		if err != nil || th.Agent == "" {
+			return err
+		}
+		if list.Steers, err = r.steersTx(ctx, tx, th); err != nil {
 			return err
 		}
 		q, err := r.config.Threads.QueueTx(ctx, tx, th)
@@ -69,7 +74,7 @@ type QueueChange struct {
 	// Message is the message. Version is the version that the caller has read; 0 for any.
 	Message string
 	Version int64
-	// What is an [entry.QueueEdited], [entry.QueueMoved] or [entry.QueueCancelled] for the message.
+	// What is an [entry.QueueEdited], [entry.QueueMoved], [entry.QueueTimed] or [entry.QueueCancelled] for the message.
 	What entry.Payload
 }
 
@@ -97,6 +102,9 @@ func (r *Runs) ChangeQueue(ctx context.Context, scope db.Scope, threadID string,
 		q, err := r.config.Threads.QueueTx(ctx, tx, th)
 		if err == nil {
 			err = r.mayChangeTx(ctx, tx, th, q, c)
+		}
+		if p, times := c.What.(entry.QueueTimed); err == nil && times && !p.Queue {
+			err = r.maySteerTx(ctx, tx, th)
 		}
 		if err != nil {
 			return err
@@ -143,6 +151,33 @@ func (r *Runs) mayChangeTx(ctx context.Context, tx pgx.Tx, th thread.Thread, q *
 		return fault.Newf(fault.Exhausted, "cancel a message and say it again", "what waits was changed %d times, and no more is possible until the agent has taken it", maxChanges).WithReason(fault.LimitReached)
 	}
 	return nil
+}
+
+// steersTx reports whether the agent of a thread can take messages while it works.
+func (r *Runs) steersTx(ctx context.Context, tx pgx.Tx, th thread.Thread) (bool, error) {
+	b, err := r.config.Bots.GetTx(ctx, tx, th.House, th.Agent)
+	if fault.CodeOf(err) == fault.NotFound {
+		return false, nil // it left
+	}
+	return r.config.Agents[b.Runtime].Steers, err
+}
+
+// maySteerTx refuses to give a message to the current work of an agent that cannot take one then.
+func (r *Runs) maySteerTx(ctx context.Context, tx pgx.Tx, th thread.Thread) error {
+	steers, err := r.steersTx(ctx, tx, th)
+	if err == nil && !steers {
+		err = fault.New(fault.Precondition, "this agent takes no messages while it works", "let the message wait: it is the agent's next prompt")
+	}
+	return err
+}
+
+// MayQueue refuses the choice of [entry.Chat.Queue] in a thread that no coding agent drives.
+func (r *Runs) MayQueue(ctx context.Context, scope db.Scope, threadID string) error {
+	th, err := r.config.Threads.Get(ctx, scope, threadID)
+	if err == nil && th.Agent == "" {
+		err = fault.New(fault.Precondition, "queue: no coding agent drives this thread, so no message waits in it", "send it without queue").WithReason(fault.NoCodingAgent)
+	}
+	return err
 }
 
 // notWaitingTx says why a message does not wait.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/run"
@@ -21,7 +22,7 @@ type queued struct {
 }
 
 // atWork returns a thread whose agent has its task and works until the test ends.
-func atWork(t *testing.T) *queued {
+func atWork(t *testing.T, options ...func(*dispatch.Config)) *queued {
 	t.Helper()
 	runners, end := make(chan *runner), make(chan struct{})
 	w := setup(t, func(r *runner) {
@@ -31,7 +32,7 @@ func atWork(t *testing.T) *queued {
 		case <-r.ctx.Done():
 		case <-r.asked:
 		}
-	})
+	}, options...)
 	t.Cleanup(func() { close(end) })
 	q := &queued{world: w, thread: w.spawn("Work.")}
 	q.runner = <-runners
@@ -353,4 +354,84 @@ func TestCancellingTheTask(t *testing.T) {
 		t.Errorf("the log has %s", kinds)
 	}
 	told(t, w, q.thread, "cancelled")
+}
+
+// People choose whether a message waits for the agent's current work. The choice is an entry, which every later reader of
+// the log sees, and any member may change it until the agent has the message.
+func TestTheTimeOfAMessageIsChosen(t *testing.T) {
+	q := atWork(t)
+	later := func() string {
+		t.Helper()
+		list, err := q.runs.Waiting(t.Context(), q.scope, q.thread.ID)
+		must(t, err)
+		if !list.Steers {
+			t.Error("the agent is said to take no messages while it works")
+		}
+		var words []string
+		for _, m := range list.Messages {
+			words = append(words, fmt.Sprint(m.ID, "=", m.Later, "=", m.Chat.Text))
+		}
+		return strings.Join(words, " ")
+	}
+	for id, queue := range map[string]bool{"a": true, "b": false} {
+		_, err := q.d.Say(t.Context(), dispatch.Speaker{Scope: q.scope}, q.thread.ID, dispatch.Message{ID: id, Text: "say " + id, Queue: queue})
+		must(t, err)
+	}
+	must(t, q.change(run.QueueChange{Message: "b", What: move("b", "")}))
+	if got := later(); got != "a=true=say a b=false=say b" {
+		t.Fatalf("what waits is %q", got)
+	}
+	another, err := q.bots.GetByHandle(t.Context(), q.scope, "arbe")
+	must(t, err)
+	scope := q.scope
+	scope.Agent = another.ID
+	now := run.QueueChange{ID: "now", Message: "a", Version: q.version("a"), What: entry.QueueTimed{EntryID: "a"}}
+	for range 2 { // a retry is harmless
+		must(t, q.runs.ChangeQueue(t.Context(), scope, q.thread.ID, now))
+	}
+	must(t, q.change(run.QueueChange{Message: "b", What: entry.QueueTimed{EntryID: "b", Queue: true}}))
+	if got := later(); got != "a=false=say a b=true=say b" {
+		t.Errorf("what waits is %q", got)
+	}
+	if timed := of[entry.QueueTimed](q.entries(q.thread.ID)); len(timed) != 2 {
+		t.Errorf("the log has %+v", timed)
+	}
+	stale := q.take("a")
+	stale.Read = 1
+	if err := q.runner.post(stale); fault.CodeOf(err) != fault.Precondition {
+		t.Errorf("a runner that has not read the choice: %v", err)
+	}
+	must(t, q.runner.post(q.take("a")))
+	if err := q.change(run.QueueChange{Message: "a", What: entry.QueueTimed{EntryID: "a", Queue: true}}); fault.From(err).Reason() != fault.MessageTaken {
+		t.Errorf("a message that the agent has: %v", err)
+	}
+}
+
+// Where there is no choice, the error says so.
+func TestTheTimeOfAMessageCannotBeChosen(t *testing.T) {
+	q := atWork(t, func(c *dispatch.Config) {
+		weak := c.Runs.Agents["pi"]
+		weak.Steers = false
+		c.Runs.Agents["pi"] = weak
+	})
+	q.says("a", "one")
+	list, err := q.runs.Waiting(t.Context(), q.scope, q.thread.ID)
+	if must(t, err); list.Steers {
+		t.Error("the agent is said to take messages while it works")
+	}
+	if err := q.change(run.QueueChange{Message: "a", What: entry.QueueTimed{EntryID: "a"}}); fault.CodeOf(err) != fault.Precondition || !strings.Contains(fault.From(err).Next, "next prompt") {
+		t.Errorf("sending it now: %v", err)
+	}
+	must(t, q.change(run.QueueChange{Message: "a", What: entry.QueueTimed{EntryID: "a", Queue: true}}))
+	say := func(thread, text string) error {
+		_, err := q.d.Say(t.Context(), dispatch.Speaker{Scope: q.scope}, thread, dispatch.Message{Text: text, Queue: true})
+		return err
+	}
+	must(t, say(q.thread.ID, "later"))
+	if err := say(q.home, "later"); fault.From(err).Reason() != fault.NoCodingAgent {
+		t.Errorf("in a thread that no agent drives: %v", err)
+	}
+	if err := say(q.thread.ID, "!make"); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a command: %v", err)
+	}
 }

@@ -62,6 +62,8 @@ type Agent struct {
 	Install string
 	// Dialects are the model dialects that it speaks, the best first.
 	Dialects []string
+	// Steers reports whether it can take messages while it works.
+	Steers bool
 	// Asks reports whether it can ask people.
 	Asks bool
 	// Witness means that it cannot tell failure from success, so [Config].Witness decides.

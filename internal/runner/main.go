@@ -341,7 +341,7 @@ func (r *run) hear(ctx context.Context, entries []entry.Entry) {
 	}
 	if r.steers() {
 		r.steer()
-		r.take(ctx)
+		r.take(ctx, r.steerable())
 	}
 }
 

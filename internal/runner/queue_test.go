@@ -147,3 +147,35 @@ func TestARebuiltSessionHasWhatTheAgentWasTold(t *testing.T) {
 		t.Errorf("the agent is told\n%s", seen)
 	}
 }
+
+// An agent that takes messages while it works gets one at once, unless its author lets it wait: then it is the next prompt.
+// Whoever sends it now changes that.
+func TestTheTimeOfAMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pi.Harness{}, func(r *modeltest.Request) modeltest.Reply {
+		if r.Seen == 0 {
+			return modeltest.Reply{Text: "I wait.", Calls: []modeltest.Call{bash["pi"]("until test -e go; do sleep 0.02; done")}}
+		}
+		return modeltest.Reply{Text: "You said " + r.Asked()}
+	})
+	w.chat("wait")
+	r := w.start()
+	w.await(w.ctx, "the tool call", w.has("pi.assistant", "I wait."))
+	var ids []string
+	for _, text := range []string{"later", "sent now"} {
+		ids = append(ids, w.id(w.say(person, "chat", entry.Chat{Text: text, Queue: true})))
+	}
+	ids = append(ids, w.id(w.chat("at once")))
+	w.await(w.ctx, "the message that goes at once", w.has("signal.queue.taken", ids[2]))
+	w.change(entry.QueueTimed{EntryID: ids[1]})
+	w.await(w.ctx, "the message that is sent now", w.has("signal.queue.taken", ids[1]))
+	if w.has("signal.queue.taken", ids[0])() {
+		t.Error("the message that waits is taken, too")
+	}
+	if err := os.WriteFile(filepath.Join(w.spec.WorkDir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.finish(); f.Outcome != "completed" || f.Result != "You said later" {
+		t.Errorf("the report is %+v", f)
+	}
+}

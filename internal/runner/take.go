@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -24,10 +25,14 @@ func (r *run) steers() bool {
 	return r.harness.Info().Steer && !r.cancelled && !r.overtime && !r.settled
 }
 
-// take begins to take the waiting messages, unless a request is under way or the door has refused one at this log
+// steerable returns the waiting messages that may reach the agent's current work.
+func (r *run) steerable() []entry.Queued {
+	return slices.DeleteFunc(slices.Clone(r.queue.Waiting()), func(w entry.Queued) bool { return w.Later })
+}
+
+// take begins to take waiting messages, unless a request is under way or the door has refused one at this log
 // position.
-func (r *run) take(ctx context.Context) {
-	waiting := r.queue.Waiting()
+func (r *run) take(ctx context.Context, waiting []entry.Queued) {
 	if r.taking != nil || len(waiting) == 0 || r.position == r.refusedAt {
 		return
 	}
@@ -115,7 +120,7 @@ func (r *run) takeAll(ctx context.Context, guard <-chan time.Time) error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for !r.cancelled && !r.overtime {
-		r.take(ctx)
+		r.take(ctx, r.queue.Waiting())
 		if r.taking == nil && len(r.queue.Waiting()) == 0 {
 			return nil
 		}

@@ -22,6 +22,7 @@ import (
 type gitHost struct {
 	*httptest.Server
 	name string // host:port
+	root string // the directory of the repositories
 	// token is the token that the host accepts now.
 	token atomic.Value
 	// refused counts the requests with a different token.
@@ -53,7 +54,7 @@ func newGitHost(t *testing.T, repositories ...string) *gitHost {
 			}
 		}
 	}
-	h := &gitHost{}
+	h := &gitHost{root: root}
 	h.token.Store("")
 	serve := &cgi.Handler{Path: program, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, InheritEnv: []string{"PATH"}}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

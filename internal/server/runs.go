@@ -33,7 +33,7 @@ func (p *starting) runs() run.Config {
 	}
 	for _, h := range all.Harnesses {
 		info := h.Info()
-		agent := run.Agent{Title: info.Title, Version: info.Version, Install: h.Install().Script, Asks: info.Asks, Witness: info.Witness}
+		agent := run.Agent{Title: info.Title, Version: info.Version, Install: h.Install().Script, Steers: info.Steer, Asks: info.Asks, Witness: info.Witness}
 		for _, d := range info.Dialects {
 			agent.Dialects = append(agent.Dialects, string(d))
 		}

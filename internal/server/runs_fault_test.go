@@ -60,6 +60,12 @@ type counters struct {
 
 func newCounters(t *testing.T) *counters {
 	t.Helper()
+	return newCountersIn(t, &arbev1.EnvironmentConfig{Setup: counter})
+}
+
+// newCountersIn is newCounters in an environment whose setup includes counter.
+func newCountersIn(t *testing.T, config *arbev1.EnvironmentConfig) *counters {
+	t.Helper()
 	t.Setenv("ANTHROPIC_API_KEY", "sk-test") // the counter asks no model, but a run needs one
 	t.Setenv("ARBE_MODEL", "anthropic/plain")
 	cfg := settings(t)
@@ -70,7 +76,7 @@ func newCounters(t *testing.T) *counters {
 		t.Fatal(err)
 	}
 	c.parent = got.Thread
-	env, err := c.client().Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: c.parent.HouseId, Name: "counter", Config: &arbev1.EnvironmentConfig{Setup: counter}})
+	env, err := c.client().Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: c.parent.HouseId, Name: "counter", Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,6 +79,9 @@ $('#composer-text')?.addEventListener('input', event => {
   post(`/threads/${thread}/typing`).catch(() => {})
 })
 
+// choosesQueue reports whether the writer lets the message wait. The choice shows only while a coding agent works.
+const choosesQueue = () => Boolean(composer.elements.queue?.checked && composer.elements.queue.checkVisibility())
+
 // replyTo makes the next message a reply to the entry with this id, or no reply if the id is empty. The composer shows words.
 function replyTo(id, words = '') {
   composer.elements.reply.value = id
@@ -129,7 +132,8 @@ if (outbox) {
       $('#composer-error').textContent = 'Not sent. ' + why
       return
     }
-    send(newID(), text, composer.elements.reply.value, chips.map(chip => chip.dataset.file))
+    send(newID(), text, composer.elements.reply.value, chips.map(chip => chip.dataset.file), choosesQueue())
+    if (composer.elements.queue) composer.elements.queue.checked = false
     replyTo('')
     clearFiles()
     composer.clear()

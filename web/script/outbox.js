@@ -11,21 +11,23 @@ const firstTry = 500, lastTry = 5_000
 // All tabs of the thread share the stored outbox, so each tab adds and removes only its own messages.
 const outboxKey = 'outbox:' + thread
 const stored = () => store.get(outboxKey) ?? []
-const keep = (id, text, reply, files) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text, reply, files }])
+const keep = message => store.set(outboxKey, [...stored().filter(one => one.id !== message.id), message])
 const drop = id => store.set(outboxKey, stored().filter(one => one.id !== id))
 
-// Each file is an artifact's id, a space, and a name.
-export function send(id, text, reply = '', files = []) {
+// Each file is an artifact's id, a space, and a name. With queue, the message waits for the coding agent's current work.
+export function send(id, text, reply = '', files = [], queue = false) {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
   form.id = 'out-' + id
   form.elements.entry.value = id
   form.elements.text.value = text
   form.elements.reply.value = reply
   $('.outgoing-text', form).textContent = text
-  for (const value of files) form.append(Object.assign(document.createElement('input'), { type: 'hidden', name: 'file', value }))
+  const add = (name, value) => form.append(Object.assign(document.createElement('input'), { type: 'hidden', name, value }))
+  for (const value of files) add('file', value)
+  if (queue) add('queue', 'true')
   $('.outgoing-files', form).textContent = files.map(nameOfFile).join(', ')
   outbox.append(form)
-  keep(id, text, reply, files)
+  keep({ id, text, reply, files, queue })
   deliver(form)
 }
 
@@ -78,7 +80,7 @@ function sweepOutbox() {
 }
 
 if (outbox) {
-  for (const { id, text, reply, files } of stored()) send(id, text, reply, files)
+  for (const { id, text, reply, files, queue } of stored()) send(id, text, reply, files, queue)
   outbox.addEventListener('submit', event => {
     event.preventDefault()
     deliver(event.target)

@@ -44,6 +44,7 @@ var kinds = map[string]kind{
 	"signal.thread.child_overdue":       show(noted, childOverdue),
 	"signal.queue.edited":               show(noted, queueEdited),
 	"signal.queue.moved":                show(noted, queueMoved),
+	"signal.queue.timed":                show(noted, queueTimed),
 	"signal.queue.cancelled":            show(noted, queueCancelled),
 	"signal.queue.taken":                show(noted, queueTaken),
 	"signal.chat.edited":                show(noted, elsewhere[entry.ChatEdited]),

@@ -18,6 +18,13 @@ func queueMoved(_ context.Context, k *known, e entry.Entry, q entry.QueueMoved) 
 	return note("", "s-waiting", k.who(e)+" moved "+k.quoted(q.EntryID)+" before "+k.quoted(q.Before))
 }
 
+func queueTimed(_ context.Context, k *known, e entry.Entry, q entry.QueueTimed) Body {
+	if q.Queue {
+		return note("", "s-waiting", k.who(e)+" lets "+k.quoted(q.EntryID)+" wait until the current work is done")
+	}
+	return note("", "s-waiting", k.who(e)+" sends "+k.quoted(q.EntryID)+" to "+k.namedDriver()+" now")
+}
+
 func queueCancelled(_ context.Context, k *known, e entry.Entry, q entry.QueueCancelled) Body {
 	return note("", "s-cancelled", k.who(e)+" cancelled "+k.quoted(q.EntryID)+"; "+k.namedDriver()+" is not told it")
 }

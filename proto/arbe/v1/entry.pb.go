@@ -106,7 +106,11 @@ type SayRequest struct {
 	AttachmentIds []string `protobuf:"bytes,6,rep,name=attachment_ids,json=attachmentIds,proto3" json:"attachment_ids,omitempty"`
 	// How hard the bots that answer a chat think: "off", "low", "medium" or "high". Empty means as hard as usual. The text can
 	// also say this, unless literal is set: it then begins with "/think LEVEL", or with mentions followed by "/think LEVEL".
-	Think         string `protobuf:"bytes,7,opt,name=think,proto3" json:"think,omitempty"`
+	Think string `protobuf:"bytes,7,opt,name=think,proto3" json:"think,omitempty"`
+	// Let a chat wait until the thread's coding agent has done its current work. Without it, an agent that takes messages while it
+	// works gets the chat at once. ChangeQueue changes the choice while the chat waits. If no coding agent drives the thread, the
+	// error is a failed_precondition. A command cannot wait.
+	Queue         bool `protobuf:"varint,8,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +192,13 @@ func (x *SayRequest) GetThink() string {
 		return x.Think
 	}
 	return ""
+}
+
+func (x *SayRequest) GetQueue() bool {
+	if x != nil {
+		return x.Queue
+	}
+	return false
 }
 
 type SayResponse struct {
@@ -2109,7 +2120,7 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xfc\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x92\x02\n" +
 	"\n" +
 	"SayRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
@@ -2119,7 +2130,8 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\breply_to\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\areplyTo\x129\n" +
 	"\x0eattachment_ids\x18\x06 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\n" +
 	"\x18\x01\"\x06r\x04\x10\x01\x18@R\rattachmentIds\x12\x1e\n" +
-	"\x05think\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05think\"P\n" +
+	"\x05think\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05think\x12\x14\n" +
+	"\x05queue\x18\b \x01(\bR\x05queue\"P\n" +
 	"\vSayResponse\x12$\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\x12\x1b\n" +
 	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xab\x01\n" +

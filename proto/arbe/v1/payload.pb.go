@@ -93,6 +93,7 @@ type Entry struct {
 	//	*Entry_ChatDeleted
 	//	*Entry_ChatReacted
 	//	*Entry_SandboxWoken
+	//	*Entry_QueueTimed
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -605,6 +606,15 @@ func (x *Entry) GetSandboxWoken() *SandboxWoken {
 	return nil
 }
 
+func (x *Entry) GetQueueTimed() *QueueTimed {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_QueueTimed); ok {
+			return x.QueueTimed
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -793,6 +803,10 @@ type Entry_SandboxWoken struct {
 	SandboxWoken *SandboxWoken `protobuf:"bytes,70,opt,name=sandbox_woken,json=sandboxWoken,proto3,oneof"`
 }
 
+type Entry_QueueTimed struct {
+	QueueTimed *QueueTimed `protobuf:"bytes,71,opt,name=queue_timed,json=queueTimed,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -884,6 +898,8 @@ func (*Entry_ChatDeleted) isEntry_Typed() {}
 func (*Entry_ChatReacted) isEntry_Typed() {}
 
 func (*Entry_SandboxWoken) isEntry_Typed() {}
+
+func (*Entry_QueueTimed) isEntry_Typed() {}
 
 // EntryState is the edits, the deletion and the reactions of an entry.
 type EntryState struct {
@@ -1039,7 +1055,9 @@ type Chat struct {
 	// For the result of a run of a child thread, that run. Unset in every other chat.
 	Run *RunSummary `protobuf:"bytes,7,opt,name=run,proto3" json:"run,omitempty"`
 	// The program that the author used. Unset for a browser, for a bot's turn, and for a chat that was written with Append.
-	Via           *Via `protobuf:"bytes,8,opt,name=via,proto3" json:"via,omitempty"`
+	Via *Via `protobuf:"bytes,8,opt,name=via,proto3" json:"via,omitempty"`
+	// Whether it waits until the thread's coding agent has done its current work.
+	Queue         bool `protobuf:"varint,9,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1128,6 +1146,13 @@ func (x *Chat) GetVia() *Via {
 		return x.Via
 	}
 	return nil
+}
+
+func (x *Chat) GetQueue() bool {
+	if x != nil {
+		return x.Queue
+	}
+	return false
 }
 
 // Via is the program with which a chat or command was written, if it was not a browser. It comes from the request, so it proves
@@ -2117,6 +2142,60 @@ func (x *QueueMoved) GetBefore() string {
 	return ""
 }
 
+// QueueTimed records that its author chose when the agent gets a waiting message: "signal.queue.timed".
+type QueueTimed struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	EntryId string                 `protobuf:"bytes,1,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// Whether the agent gets it after its current work, and not during that work.
+	Queue         bool `protobuf:"varint,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueTimed) Reset() {
+	*x = QueueTimed{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueTimed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueTimed) ProtoMessage() {}
+
+func (x *QueueTimed) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueTimed.ProtoReflect.Descriptor instead.
+func (*QueueTimed) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *QueueTimed) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *QueueTimed) GetQueue() bool {
+	if x != nil {
+		return x.Queue
+	}
+	return false
+}
+
 // QueueCancelled records that its author cancelled a waiting message: "signal.queue.cancelled". The agent does not get it.
 type QueueCancelled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2127,7 +2206,7 @@ type QueueCancelled struct {
 
 func (x *QueueCancelled) Reset() {
 	*x = QueueCancelled{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2218,7 @@ func (x *QueueCancelled) String() string {
 func (*QueueCancelled) ProtoMessage() {}
 
 func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2231,7 @@ func (x *QueueCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCancelled.ProtoReflect.Descriptor instead.
 func (*QueueCancelled) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QueueCancelled) GetEntryId() string {
@@ -2175,7 +2254,7 @@ type QueueTaken struct {
 
 func (x *QueueTaken) Reset() {
 	*x = QueueTaken{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2266,7 @@ func (x *QueueTaken) String() string {
 func (*QueueTaken) ProtoMessage() {}
 
 func (x *QueueTaken) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2279,7 @@ func (x *QueueTaken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueTaken.ProtoReflect.Descriptor instead.
 func (*QueueTaken) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QueueTaken) GetEpoch() int64 {
@@ -2239,7 +2318,7 @@ type ChatEdited struct {
 
 func (x *ChatEdited) Reset() {
 	*x = ChatEdited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2330,7 @@ func (x *ChatEdited) String() string {
 func (*ChatEdited) ProtoMessage() {}
 
 func (x *ChatEdited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2343,7 @@ func (x *ChatEdited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatEdited.ProtoReflect.Descriptor instead.
 func (*ChatEdited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChatEdited) GetEntryId() string {
@@ -2301,7 +2380,7 @@ type ChatDeleted struct {
 
 func (x *ChatDeleted) Reset() {
 	*x = ChatDeleted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2392,7 @@ func (x *ChatDeleted) String() string {
 func (*ChatDeleted) ProtoMessage() {}
 
 func (x *ChatDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2405,7 @@ func (x *ChatDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatDeleted.ProtoReflect.Descriptor instead.
 func (*ChatDeleted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ChatDeleted) GetEntryId() string {
@@ -2358,7 +2437,7 @@ type ChatReacted struct {
 
 func (x *ChatReacted) Reset() {
 	*x = ChatReacted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2449,7 @@ func (x *ChatReacted) String() string {
 func (*ChatReacted) ProtoMessage() {}
 
 func (x *ChatReacted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2462,7 @@ func (x *ChatReacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatReacted.ProtoReflect.Descriptor instead.
 func (*ChatReacted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChatReacted) GetEntryId() string {
@@ -2436,7 +2515,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2527,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2540,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Attachment) GetArtifactId() string {
@@ -2536,7 +2615,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2627,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2640,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Command) GetCommand() string {
@@ -2661,7 +2740,7 @@ type CommandTerminal struct {
 
 func (x *CommandTerminal) Reset() {
 	*x = CommandTerminal{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2752,7 @@ func (x *CommandTerminal) String() string {
 func (*CommandTerminal) ProtoMessage() {}
 
 func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2765,7 @@ func (x *CommandTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandTerminal.ProtoReflect.Descriptor instead.
 func (*CommandTerminal) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CommandTerminal) GetRows() uint32 {
@@ -2731,7 +2810,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2822,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2835,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -2826,7 +2905,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2917,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2930,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -3004,7 +3083,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3095,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3108,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -3089,7 +3168,7 @@ type TreePart struct {
 
 func (x *TreePart) Reset() {
 	*x = TreePart{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3180,7 @@ func (x *TreePart) String() string {
 func (*TreePart) ProtoMessage() {}
 
 func (x *TreePart) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3193,7 @@ func (x *TreePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreePart.ProtoReflect.Descriptor instead.
 func (*TreePart) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TreePart) GetFolder() string {
@@ -3179,7 +3258,7 @@ type SandboxWoken struct {
 
 func (x *SandboxWoken) Reset() {
 	*x = SandboxWoken{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3270,7 @@ func (x *SandboxWoken) String() string {
 func (*SandboxWoken) ProtoMessage() {}
 
 func (x *SandboxWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3283,7 @@ func (x *SandboxWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxWoken.ProtoReflect.Descriptor instead.
 func (*SandboxWoken) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxWoken) GetSandboxId() string {
@@ -3232,7 +3311,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3323,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3336,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -3287,7 +3366,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3378,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3391,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -3362,7 +3441,7 @@ type HostRefused struct {
 
 func (x *HostRefused) Reset() {
 	*x = HostRefused{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3453,7 @@ func (x *HostRefused) String() string {
 func (*HostRefused) ProtoMessage() {}
 
 func (x *HostRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3466,7 @@ func (x *HostRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRefused.ProtoReflect.Descriptor instead.
 func (*HostRefused) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostRefused) GetCommandId() string {
@@ -3443,7 +3522,7 @@ type HostAllowed struct {
 
 func (x *HostAllowed) Reset() {
 	*x = HostAllowed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3534,7 @@ func (x *HostAllowed) String() string {
 func (*HostAllowed) ProtoMessage() {}
 
 func (x *HostAllowed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3547,7 @@ func (x *HostAllowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostAllowed.ProtoReflect.Descriptor instead.
 func (*HostAllowed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HostAllowed) GetEnvironmentId() string {
@@ -3499,7 +3578,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3590,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3603,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -3567,7 +3646,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3579,7 +3658,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3592,7 +3671,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -3620,7 +3699,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3711,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3724,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -3677,7 +3756,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3768,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[36]
+	mi := &file_arbe_v1_payload_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3781,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -3746,7 +3825,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3837,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[37]
+	mi := &file_arbe_v1_payload_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3850,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{37}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -3817,7 +3896,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3908,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[38]
+	mi := &file_arbe_v1_payload_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3921,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{38}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -3893,7 +3972,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +3984,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[39]
+	mi := &file_arbe_v1_payload_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +3997,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{39}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -3957,7 +4036,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4048,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[40]
+	mi := &file_arbe_v1_payload_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4061,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{40}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -4043,7 +4122,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4134,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[41]
+	mi := &file_arbe_v1_payload_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4147,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{41}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -4152,7 +4231,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4164,7 +4243,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[42]
+	mi := &file_arbe_v1_payload_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4177,7 +4256,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{42}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -4241,7 +4320,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4332,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[43]
+	mi := &file_arbe_v1_payload_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4345,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{43}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -4319,7 +4398,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4331,7 +4410,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[44]
+	mi := &file_arbe_v1_payload_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4344,7 +4423,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{44}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -4395,7 +4474,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4486,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[45]
+	mi := &file_arbe_v1_payload_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4499,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{45}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -4490,7 +4569,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4581,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[46]
+	mi := &file_arbe_v1_payload_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4594,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{46}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -4577,7 +4656,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4668,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[47]
+	mi := &file_arbe_v1_payload_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4681,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{47}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -4662,7 +4741,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4674,7 +4753,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[48]
+	mi := &file_arbe_v1_payload_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4687,7 +4766,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{48}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -4779,7 +4858,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4870,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[49]
+	mi := &file_arbe_v1_payload_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4883,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{49}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -4892,7 +4971,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4904,7 +4983,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[50]
+	mi := &file_arbe_v1_payload_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4917,7 +4996,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{50}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -4984,7 +5063,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5075,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[51]
+	mi := &file_arbe_v1_payload_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5088,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{51}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -5072,7 +5151,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5163,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[52]
+	mi := &file_arbe_v1_payload_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5176,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{52}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -5211,7 +5290,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5223,7 +5302,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[53]
+	mi := &file_arbe_v1_payload_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5236,7 +5315,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{53}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -5329,7 +5408,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[54]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5341,7 +5420,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[54]
+	mi := &file_arbe_v1_payload_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5354,7 +5433,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{54}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -5433,7 +5512,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[55]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5445,7 +5524,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[55]
+	mi := &file_arbe_v1_payload_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5458,7 +5537,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{55}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PiBlock) GetType() string {
@@ -5582,7 +5661,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[56]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5594,7 +5673,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[56]
+	mi := &file_arbe_v1_payload_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5607,7 +5686,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{56}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -5667,7 +5746,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[57]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5679,7 +5758,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[57]
+	mi := &file_arbe_v1_payload_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5692,7 +5771,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{57}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -5752,7 +5831,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[58]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5764,7 +5843,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[58]
+	mi := &file_arbe_v1_payload_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5777,7 +5856,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{58}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -5830,7 +5909,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[59]
+	mi := &file_arbe_v1_payload_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5842,7 +5921,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[59]
+	mi := &file_arbe_v1_payload_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5855,7 +5934,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{59}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -5902,7 +5981,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[60]
+	mi := &file_arbe_v1_payload_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5914,7 +5993,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[60]
+	mi := &file_arbe_v1_payload_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5927,7 +6006,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{60}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -5969,7 +6048,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x17\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x17\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -6033,7 +6112,9 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"chatEdited\x129\n" +
 	"\fchat_deleted\x186 \x01(\v2\x14.arbe.v1.ChatDeletedH\x00R\vchatDeleted\x129\n" +
 	"\fchat_reacted\x187 \x01(\v2\x14.arbe.v1.ChatReactedH\x00R\vchatReacted\x12<\n" +
-	"\rsandbox_woken\x18F \x01(\v2\x15.arbe.v1.SandboxWokenH\x00R\fsandboxWokenB\a\n" +
+	"\rsandbox_woken\x18F \x01(\v2\x15.arbe.v1.SandboxWokenH\x00R\fsandboxWoken\x126\n" +
+	"\vqueue_timed\x18G \x01(\v2\x13.arbe.v1.QueueTimedH\x00R\n" +
+	"queueTimedB\a\n" +
 	"\x05typed\"\xbc\x01\n" +
 	"\n" +
 	"EntryState\x12\x12\n" +
@@ -6045,7 +6126,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\treactions\x18\x05 \x03(\v2\x11.arbe.v1.ReactionR\treactions\"=\n" +
 	"\bReaction\x12\x14\n" +
 	"\x05emoji\x18\x01 \x01(\tR\x05emoji\x12\x1b\n" +
-	"\tagent_ids\x18\x02 \x03(\tR\bagentIds\"\x8f\x02\n" +
+	"\tagent_ids\x18\x02 \x03(\tR\bagentIds\"\xa5\x02\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
@@ -6054,7 +6135,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x14\n" +
 	"\x05think\x18\x06 \x01(\tR\x05think\x12%\n" +
 	"\x03run\x18\a \x01(\v2\x13.arbe.v1.RunSummaryR\x03run\x12\x1e\n" +
-	"\x03via\x18\b \x01(\v2\f.arbe.v1.ViaR\x03via\"/\n" +
+	"\x03via\x18\b \x01(\v2\f.arbe.v1.ViaR\x03via\x12\x14\n" +
+	"\x05queue\x18\t \x01(\bR\x05queue\"/\n" +
 	"\x03Via\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\tR\x06client\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"s\n" +
@@ -6149,7 +6231,11 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
 	"QueueMoved\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\tR\x06before\"+\n" +
+	"\x06before\x18\x02 \x01(\tR\x06before\"=\n" +
+	"\n" +
+	"QueueTimed\x12\x19\n" +
+	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\bR\x05queue\"+\n" +
 	"\x0eQueueCancelled\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\"S\n" +
 	"\n" +
@@ -6517,7 +6603,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*EntryState)(nil),            // 1: arbe.v1.EntryState
@@ -6535,88 +6621,89 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*ChildOverdue)(nil),          // 13: arbe.v1.ChildOverdue
 	(*QueueEdited)(nil),           // 14: arbe.v1.QueueEdited
 	(*QueueMoved)(nil),            // 15: arbe.v1.QueueMoved
-	(*QueueCancelled)(nil),        // 16: arbe.v1.QueueCancelled
-	(*QueueTaken)(nil),            // 17: arbe.v1.QueueTaken
-	(*ChatEdited)(nil),            // 18: arbe.v1.ChatEdited
-	(*ChatDeleted)(nil),           // 19: arbe.v1.ChatDeleted
-	(*ChatReacted)(nil),           // 20: arbe.v1.ChatReacted
-	(*Attachment)(nil),            // 21: arbe.v1.Attachment
-	(*Command)(nil),               // 22: arbe.v1.Command
-	(*CommandTerminal)(nil),       // 23: arbe.v1.CommandTerminal
-	(*CommandWaiting)(nil),        // 24: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 25: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 26: arbe.v1.SandboxResumed
-	(*TreePart)(nil),              // 27: arbe.v1.TreePart
-	(*SandboxWoken)(nil),          // 28: arbe.v1.SandboxWoken
-	(*EnvironmentPrepared)(nil),   // 29: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 30: arbe.v1.PreparationStep
-	(*HostRefused)(nil),           // 31: arbe.v1.HostRefused
-	(*HostAllowed)(nil),           // 32: arbe.v1.HostAllowed
-	(*StatusChanged)(nil),         // 33: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 34: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 35: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 36: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 37: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 38: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 39: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 40: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 41: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 42: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 43: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 44: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 45: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 46: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 47: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 48: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 49: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 50: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 51: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 52: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 53: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 54: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 55: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 56: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 57: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 58: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 59: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 60: arbe.v1.BotChanged
-	nil,                           // 61: arbe.v1.Command.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 63: google.protobuf.Value
+	(*QueueTimed)(nil),            // 16: arbe.v1.QueueTimed
+	(*QueueCancelled)(nil),        // 17: arbe.v1.QueueCancelled
+	(*QueueTaken)(nil),            // 18: arbe.v1.QueueTaken
+	(*ChatEdited)(nil),            // 19: arbe.v1.ChatEdited
+	(*ChatDeleted)(nil),           // 20: arbe.v1.ChatDeleted
+	(*ChatReacted)(nil),           // 21: arbe.v1.ChatReacted
+	(*Attachment)(nil),            // 22: arbe.v1.Attachment
+	(*Command)(nil),               // 23: arbe.v1.Command
+	(*CommandTerminal)(nil),       // 24: arbe.v1.CommandTerminal
+	(*CommandWaiting)(nil),        // 25: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 26: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 27: arbe.v1.SandboxResumed
+	(*TreePart)(nil),              // 28: arbe.v1.TreePart
+	(*SandboxWoken)(nil),          // 29: arbe.v1.SandboxWoken
+	(*EnvironmentPrepared)(nil),   // 30: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 31: arbe.v1.PreparationStep
+	(*HostRefused)(nil),           // 32: arbe.v1.HostRefused
+	(*HostAllowed)(nil),           // 33: arbe.v1.HostAllowed
+	(*StatusChanged)(nil),         // 34: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 35: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 36: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 37: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 38: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 39: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 40: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 41: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 42: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 43: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 44: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 45: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 46: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 47: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 48: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 49: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 50: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 51: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 52: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 53: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 54: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 55: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 56: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 57: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 58: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 59: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 60: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 61: arbe.v1.BotChanged
+	nil,                           // 62: arbe.v1.Command.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 64: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	62, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	63, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.state:type_name -> arbe.v1.EntryState
 	3,  // 2: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	22, // 3: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	25, // 4: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	24, // 5: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	26, // 6: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	33, // 7: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	34, // 8: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	35, // 9: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	36, // 10: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	37, // 11: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	38, // 12: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	39, // 13: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	40, // 14: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	29, // 15: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	52, // 16: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	53, // 17: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	58, // 18: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	43, // 19: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	44, // 20: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	45, // 21: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	47, // 22: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	48, // 23: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	51, // 24: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	59, // 25: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	60, // 26: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	49, // 27: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	50, // 28: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	46, // 29: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	31, // 30: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
-	32, // 31: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
+	23, // 3: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	26, // 4: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	25, // 5: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	27, // 6: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	34, // 7: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	35, // 8: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	36, // 9: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	37, // 10: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	38, // 11: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	39, // 12: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	40, // 13: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	41, // 14: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	30, // 15: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	53, // 16: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	54, // 17: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	59, // 18: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	44, // 19: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	45, // 20: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	46, // 21: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	48, // 22: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	49, // 23: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	52, // 24: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	60, // 25: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	61, // 26: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	50, // 27: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	51, // 28: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	47, // 29: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	32, // 30: arbe.v1.Entry.host_refused:type_name -> arbe.v1.HostRefused
+	33, // 31: arbe.v1.Entry.host_allowed:type_name -> arbe.v1.HostAllowed
 	6,  // 32: arbe.v1.Entry.agent_spawn:type_name -> arbe.v1.AgentSpawn
 	7,  // 33: arbe.v1.Entry.heartbeat:type_name -> arbe.v1.Heartbeat
 	8,  // 34: arbe.v1.Entry.run_finished:type_name -> arbe.v1.RunFinished
@@ -6626,40 +6713,41 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	12, // 38: arbe.v1.Entry.child_finished:type_name -> arbe.v1.ChildFinished
 	14, // 39: arbe.v1.Entry.queue_edited:type_name -> arbe.v1.QueueEdited
 	15, // 40: arbe.v1.Entry.queue_moved:type_name -> arbe.v1.QueueMoved
-	16, // 41: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
-	17, // 42: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
+	17, // 41: arbe.v1.Entry.queue_cancelled:type_name -> arbe.v1.QueueCancelled
+	18, // 42: arbe.v1.Entry.queue_taken:type_name -> arbe.v1.QueueTaken
 	13, // 43: arbe.v1.Entry.child_overdue:type_name -> arbe.v1.ChildOverdue
-	18, // 44: arbe.v1.Entry.chat_edited:type_name -> arbe.v1.ChatEdited
-	19, // 45: arbe.v1.Entry.chat_deleted:type_name -> arbe.v1.ChatDeleted
-	20, // 46: arbe.v1.Entry.chat_reacted:type_name -> arbe.v1.ChatReacted
-	28, // 47: arbe.v1.Entry.sandbox_woken:type_name -> arbe.v1.SandboxWoken
-	62, // 48: arbe.v1.EntryState.changed_at:type_name -> google.protobuf.Timestamp
-	2,  // 49: arbe.v1.EntryState.reactions:type_name -> arbe.v1.Reaction
-	41, // 50: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	21, // 51: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
-	5,  // 52: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
-	4,  // 53: arbe.v1.Chat.via:type_name -> arbe.v1.Via
-	42, // 54: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
-	42, // 55: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
-	23, // 56: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
-	61, // 57: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
-	4,  // 58: arbe.v1.Command.via:type_name -> arbe.v1.Via
-	27, // 59: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
-	30, // 60: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	42, // 61: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	41, // 62: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	63, // 63: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	55, // 64: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	56, // 65: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	55, // 66: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	54, // 67: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	63, // 68: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	57, // 69: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	19, // 44: arbe.v1.Entry.chat_edited:type_name -> arbe.v1.ChatEdited
+	20, // 45: arbe.v1.Entry.chat_deleted:type_name -> arbe.v1.ChatDeleted
+	21, // 46: arbe.v1.Entry.chat_reacted:type_name -> arbe.v1.ChatReacted
+	29, // 47: arbe.v1.Entry.sandbox_woken:type_name -> arbe.v1.SandboxWoken
+	16, // 48: arbe.v1.Entry.queue_timed:type_name -> arbe.v1.QueueTimed
+	63, // 49: arbe.v1.EntryState.changed_at:type_name -> google.protobuf.Timestamp
+	2,  // 50: arbe.v1.EntryState.reactions:type_name -> arbe.v1.Reaction
+	42, // 51: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	22, // 52: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	5,  // 53: arbe.v1.Chat.run:type_name -> arbe.v1.RunSummary
+	4,  // 54: arbe.v1.Chat.via:type_name -> arbe.v1.Via
+	43, // 55: arbe.v1.RunFinished.usage:type_name -> arbe.v1.TurnUsage
+	43, // 56: arbe.v1.ChildFinished.usage:type_name -> arbe.v1.TurnUsage
+	24, // 57: arbe.v1.Command.terminal:type_name -> arbe.v1.CommandTerminal
+	62, // 58: arbe.v1.Command.env:type_name -> arbe.v1.Command.EnvEntry
+	4,  // 59: arbe.v1.Command.via:type_name -> arbe.v1.Via
+	28, // 60: arbe.v1.SandboxResumed.tree:type_name -> arbe.v1.TreePart
+	31, // 61: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	43, // 62: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	42, // 63: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	64, // 64: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	56, // 65: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	57, // 66: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	56, // 67: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	55, // 68: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	64, // 69: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	58, // 70: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -6714,6 +6802,7 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_ChatDeleted)(nil),
 		(*Entry_ChatReacted)(nil),
 		(*Entry_SandboxWoken)(nil),
+		(*Entry_QueueTimed)(nil),
 	}
 	file_arbe_v1_payload_proto_msgTypes[8].OneofWrappers = []any{}
 	file_arbe_v1_payload_proto_msgTypes[9].OneofWrappers = []any{}
@@ -6723,7 +6812,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

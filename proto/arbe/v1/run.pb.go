@@ -47,8 +47,10 @@ type Run struct {
 	Usage *TurnUsage `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
 	// The artifact with the changes of the working tree; empty if there are none.
 	PatchArtifactId string `protobuf:"bytes,12,opt,name=patch_artifact_id,json=patchArtifactId,proto3" json:"patch_artifact_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The https:// URL of the repository to which OpenBranch pushes these changes. Empty if OpenBranch would refuse them.
+	BranchRepository string `protobuf:"bytes,13,opt,name=branch_repository,json=branchRepository,proto3" json:"branch_repository,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -161,6 +163,13 @@ func (x *Run) GetUsage() *TurnUsage {
 func (x *Run) GetPatchArtifactId() string {
 	if x != nil {
 		return x.PatchArtifactId
+	}
+	return ""
+}
+
+func (x *Run) GetBranchRepository() string {
+	if x != nil {
+		return x.BranchRepository
 	}
 	return ""
 }
@@ -626,8 +635,10 @@ type QueuedMessage struct {
 	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	// The agent that edited the text last; empty if nobody has.
 	EditedByAgentId string `protobuf:"bytes,9,opt,name=edited_by_agent_id,json=editedByAgentId,proto3" json:"edited_by_agent_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Whether the agent gets it after its current work, even if the agent could take it during that work.
+	Queue         bool `protobuf:"varint,10,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueuedMessage) Reset() {
@@ -723,6 +734,13 @@ func (x *QueuedMessage) GetEditedByAgentId() string {
 	return ""
 }
 
+func (x *QueuedMessage) GetQueue() bool {
+	if x != nil {
+		return x.Queue
+	}
+	return false
+}
+
 type ListQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -772,7 +790,9 @@ type ListQueueResponse struct {
 	// The first 100 waiting messages.
 	Messages []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// The number of all waiting messages.
-	Total         int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	Total int32 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	// Whether the agent can take messages while it works. If not, every message waits, and is the agent's next prompt.
+	Steers        bool `protobuf:"varint,3,opt,name=steers,proto3" json:"steers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -821,6 +841,13 @@ func (x *ListQueueResponse) GetTotal() int32 {
 	return 0
 }
 
+func (x *ListQueueResponse) GetSteers() bool {
+	if x != nil {
+		return x.Steers
+	}
+	return false
+}
+
 type ChangeQueueRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -835,6 +862,7 @@ type ChangeQueueRequest struct {
 	//	*ChangeQueueRequest_Edit
 	//	*ChangeQueueRequest_Move_
 	//	*ChangeQueueRequest_Cancel_
+	//	*ChangeQueueRequest_Queue
 	Change        isChangeQueueRequest_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -932,6 +960,15 @@ func (x *ChangeQueueRequest) GetCancel() *ChangeQueueRequest_Cancel {
 	return nil
 }
 
+func (x *ChangeQueueRequest) GetQueue() bool {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeQueueRequest_Queue); ok {
+			return x.Queue
+		}
+	}
+	return false
+}
+
 type isChangeQueueRequest_Change interface {
 	isChangeQueueRequest_Change()
 }
@@ -949,11 +986,19 @@ type ChangeQueueRequest_Cancel_ struct {
 	Cancel *ChangeQueueRequest_Cancel `protobuf:"bytes,7,opt,name=cancel,proto3,oneof"`
 }
 
+type ChangeQueueRequest_Queue struct {
+	// When the agent gets it: after its current work, or, if false, during that work. If false, and the agent takes no messages
+	// while it works, the error is a failed_precondition.
+	Queue bool `protobuf:"varint,8,opt,name=queue,proto3,oneof"`
+}
+
 func (*ChangeQueueRequest_Edit) isChangeQueueRequest_Change() {}
 
 func (*ChangeQueueRequest_Move_) isChangeQueueRequest_Change() {}
 
 func (*ChangeQueueRequest_Cancel_) isChangeQueueRequest_Change() {}
+
+func (*ChangeQueueRequest_Queue) isChangeQueueRequest_Change() {}
 
 type ChangeQueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1450,7 +1495,7 @@ var File_arbe_v1_run_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
+	"\x11arbe/v1/run.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
 	"\x03Run\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x16\n" +
@@ -1467,7 +1512,8 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x06result\x18\n" +
 	" \x01(\tR\x06result\x12(\n" +
 	"\x05usage\x18\v \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12*\n" +
-	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\"\x8e\x02\n" +
+	"\x11patch_artifact_id\x18\f \x01(\tR\x0fpatchArtifactId\x12+\n" +
+	"\x11branch_repository\x18\r \x01(\tR\x10branchRepository\"\x8e\x02\n" +
 	"\x0fDelegateRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x12\n" +
@@ -1493,7 +1539,7 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x10CancelRunRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"-\n" +
 	"\x11CancelRunResponse\x12\x18\n" +
-	"\astopped\x18\x01 \x01(\bR\astopped\"\xc5\x02\n" +
+	"\astopped\x18\x01 \x01(\bR\astopped\"\xdb\x02\n" +
 	"\rQueuedMessage\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12&\n" +
 	"\x0fauthor_agent_id\x18\x02 \x01(\tR\rauthorAgentId\x12\x10\n" +
@@ -1503,12 +1549,15 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\aclipped\x18\x06 \x01(\bR\aclipped\x125\n" +
 	"\vattachments\x18\a \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x18\n" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12+\n" +
-	"\x12edited_by_agent_id\x18\t \x01(\tR\x0feditedByAgentId\":\n" +
+	"\x12edited_by_agent_id\x18\t \x01(\tR\x0feditedByAgentId\x12\x14\n" +
+	"\x05queue\x18\n" +
+	" \x01(\bR\x05queue\":\n" +
 	"\x10ListQueueRequest\x12&\n" +
-	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"]\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"u\n" +
 	"\x11ListQueueResponse\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.arbe.v1.QueuedMessageR\bmessages\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x05R\x05total\"\x85\x03\n" +
+	"\x05total\x18\x02 \x01(\x05R\x05total\x12\x16\n" +
+	"\x06steers\x18\x03 \x01(\bR\x06steers\"\x9d\x03\n" +
 	"\x12ChangeQueueRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12%\n" +
 	"\bentry_id\x18\x02 \x01(\tB\n" +
@@ -1517,7 +1566,8 @@ const file_arbe_v1_run_proto_rawDesc = "" +
 	"\x04once\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04once\x12\x14\n" +
 	"\x04edit\x18\x05 \x01(\tH\x00R\x04edit\x126\n" +
 	"\x04move\x18\x06 \x01(\v2 .arbe.v1.ChangeQueueRequest.MoveH\x00R\x04move\x12<\n" +
-	"\x06cancel\x18\a \x01(\v2\".arbe.v1.ChangeQueueRequest.CancelH\x00R\x06cancel\x1a8\n" +
+	"\x06cancel\x18\a \x01(\v2\".arbe.v1.ChangeQueueRequest.CancelH\x00R\x06cancel\x12\x16\n" +
+	"\x05queue\x18\b \x01(\bH\x00R\x05queue\x1a8\n" +
 	"\x04Move\x120\n" +
 	"\x0fbefore_entry_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\rbeforeEntryId\x1a\b\n" +
 	"\x06CancelB\x0f\n" +
@@ -1652,6 +1702,7 @@ func file_arbe_v1_run_proto_init() {
 		(*ChangeQueueRequest_Edit)(nil),
 		(*ChangeQueueRequest_Move_)(nil),
 		(*ChangeQueueRequest_Cancel_)(nil),
+		(*ChangeQueueRequest_Queue)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

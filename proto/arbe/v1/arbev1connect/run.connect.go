@@ -69,7 +69,7 @@ type RunServiceClient interface {
 	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
 	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
 	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
-	// ChangeQueue edits, moves or cancels a waiting message. If the agent already has the message, the error is a
+	// ChangeQueue edits, moves or cancels a waiting message, or changes when the agent gets it. If the agent already has the message, the error is a
 	// failed_precondition. If somebody else changed it after the caller read it, the error is an aborted. Neither changes
 	// anything.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
@@ -79,8 +79,8 @@ type RunServiceClient interface {
 	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
 	// OpenBranch pushes the changes of a run as a new branch to the repository of the thread's environment. It runs a command in
 	// the thread. It never changes an existing branch. While the command runs, and after it has succeeded, another call with the
-	// same name changes nothing. If the environment has no repository, or no credential for its host, the error is a
-	// failed_precondition.
+	// same name changes nothing. If the environment has no repository at https:// or by ssh, or no credential for its host, or
+	// if the changes have no base commit, the error is a failed_precondition.
 	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
 	// ReconcileThread checks whether the run of a thread has ended without a report and, if so, ends it. The server does this
 	// regularly; this call does it now.
@@ -266,7 +266,7 @@ type RunServiceHandler interface {
 	// ListQueue returns the messages that wait for the agent of a thread, in the order in which the agent will get them. Some
 	// agents take messages while they work, and get them at once. For the others, messages wait until the current work is done.
 	ListQueue(context.Context, *v1.ListQueueRequest) (*v1.ListQueueResponse, error)
-	// ChangeQueue edits, moves or cancels a waiting message. If the agent already has the message, the error is a
+	// ChangeQueue edits, moves or cancels a waiting message, or changes when the agent gets it. If the agent already has the message, the error is a
 	// failed_precondition. If somebody else changed it after the caller read it, the error is an aborted. Neither changes
 	// anything.
 	ChangeQueue(context.Context, *v1.ChangeQueueRequest) (*v1.ChangeQueueResponse, error)
@@ -276,8 +276,8 @@ type RunServiceHandler interface {
 	ApplyChanges(context.Context, *v1.ApplyChangesRequest) (*v1.ApplyChangesResponse, error)
 	// OpenBranch pushes the changes of a run as a new branch to the repository of the thread's environment. It runs a command in
 	// the thread. It never changes an existing branch. While the command runs, and after it has succeeded, another call with the
-	// same name changes nothing. If the environment has no repository, or no credential for its host, the error is a
-	// failed_precondition.
+	// same name changes nothing. If the environment has no repository at https:// or by ssh, or no credential for its host, or
+	// if the changes have no base commit, the error is a failed_precondition.
 	OpenBranch(context.Context, *v1.OpenBranchRequest) (*v1.OpenBranchResponse, error)
 	// ReconcileThread checks whether the run of a thread has ended without a report and, if so, ends it. The server does this
 	// regularly; this call does it now.
