@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // DB is a pool of connections under the server's own role. It is safe for concurrent use.
@@ -184,8 +184,8 @@ func (d *DB) transact(ctx context.Context, begin string, f func(tx pgx.Tx) error
 
 // The forms of the ids in a scope: short ids, and uuids for agents.
 var (
-	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
-	uuid    = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$`)
+	shortID = lazyregexp.New(`^[A-Za-z0-9_-]{0,64}$`)
+	uuid    = lazyregexp.New(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$`)
 )
 
 // begin returns the statement that opens a transaction and sets its scope in one round trip. The ids are validated,

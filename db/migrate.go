@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +30,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 //go:embed migrations/*.sql
@@ -260,7 +260,7 @@ func (w whole) read(version uint) (text []byte, name string, err error) {
 }
 
 // sqlComments matches comments, which the digest leaves out because they do not change the schema.
-var sqlComments = regexp.MustCompile(`(?m)--.*$`)
+var sqlComments = lazyregexp.New(`(?m)--.*$`)
 
 // migrationDigest returns the SHA-256 of a migration's statements.
 func migrationDigest(text []byte) []byte {

@@ -3,11 +3,11 @@ package web
 import (
 	"cmp"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
@@ -38,7 +38,7 @@ func childKey(thread string) string {
 	return "child-of-nothing"
 }
 
-var isThreadID = regexp.MustCompile(`^[a-z0-9]{1,64}$`).MatchString
+var isThreadID = lazyregexp.New(`^[a-z0-9]{1,64}$`).MatchString
 
 // childClass returns the status class of a child, or "" if its row is unknown. A child waits until its first run.
 func childClass(t *arbev1.Thread) string {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
@@ -135,7 +135,7 @@ func httpStatus(f *fault.Error) int {
 
 // elsewhere matches things that a page does not have: commands and flags of the command line, procedures of the API, and
 // parameters of commands.
-var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command|(^|\s)--[a-z]`)
+var elsewhere = lazyregexp.New(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command|(^|\s)--[a-z]`)
 
 // advice adapts a fault's next step for a page. The services write their steps for all clients. So advice leaves out the
 // parts that a reader of a page cannot follow, and gives its own step if nothing is left.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -33,7 +33,7 @@ func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.
 }
 
 // fieldPrefix begins a message about a field: "config.limits.memory_mb: ".
-var fieldPrefix = regexp.MustCompile(`^([a-z_]+(?:\.[a-z_]+)*): `)
+var fieldPrefix = lazyregexp.New(`^([a-z_]+(?:\.[a-z_]+)*): `)
 
 // problemsOf converts a service's error to the errors of a form with these fields. If an error is not about the form's
 // values, it returns the error unchanged.

@@ -3,7 +3,6 @@ package web
 import (
 	"crypto/rand"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
@@ -83,12 +83,12 @@ func shortDuration(d time.Duration) string {
 // one thing.
 func newID() string { return strings.ToLower(rand.Text()) }
 
-var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
+var isID = lazyregexp.New(`^[a-z0-9]{8,64}$`).MatchString
 
 // marks match the Markdown that is removed from a line: the marks of code, emphasis, headings, quotes, lists and links.
-var marks = regexp.MustCompile("`+|\\*\\*+|__+|~~|^\\s*(?:#{1,6}|>|[-*+]|\\d{1,9}[.)])\\s+")
+var marks = lazyregexp.New("`+|\\*\\*+|__+|~~|^\\s*(?:#{1,6}|>|[-*+]|\\d{1,9}[.)])\\s+")
 
-var linked = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+var linked = lazyregexp.New(`!?\[([^\]]*)\]\([^)]*\)`)
 
 // plainText returns the beginning of a message for a list, without the marks of Markdown. It leaves a command unchanged.
 func plainText(line string) string {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // app is what every verb works with: the person's streams and flags, and the way to the server.
@@ -155,7 +155,7 @@ func isTerminal(stream any) bool {
 }
 
 // colours are the escape sequences that only colour the text after them.
-var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
+var colours = lazyregexp.New("\x1b\\[[0-9;:]*m")
 
 // printable makes other people's text safe for a terminal, because invisible characters can change what the terminal shows
 // and does. It drops colours, and replaces every other invisible character except newline and tab by a mark.

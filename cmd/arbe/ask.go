@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -307,7 +307,7 @@ func (q *asking) endLine() error {
 }
 
 // escapeBegun matches the beginning of an escape sequence at the end of a text.
-var escapeBegun = regexp.MustCompile("\x1b(\\[[0-9;:]{0,50})?$")
+var escapeBegun = lazyregexp.New("\x1b(\\[[0-9;:]{0,50})?$")
 
 // print prints a piece of text.
 func (q *asking) print(text string) error {

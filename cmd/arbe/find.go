@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -27,15 +27,15 @@ type kind struct {
 	// list is the verb that lists them.
 	list string
 	// whole matches whole ids, which need no lookup.
-	whole *regexp.Regexp
+	whole *lazyregexp.Regexp
 	// in returns the things of a house that ref may name. It may return others too, because [kind.pick] selects.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
 }
 
 var (
 	// Ids of 20 characters are derived from an id that a caller chose.
-	shortID = regexp.MustCompile(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`)
-	uuidID  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	shortID = lazyregexp.New(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`)
+	uuidID  = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
 // The kinds whose ids people type.

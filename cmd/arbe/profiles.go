@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // localProfile is the reserved name for the server of this machine, which needs no profile.
@@ -96,7 +96,7 @@ func (p *profiles) save() error {
 	return nil
 }
 
-var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+var profileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // checkProfileName refuses the reserved name, and names that a shell would need quotes for.
 func checkProfileName(name string) error {

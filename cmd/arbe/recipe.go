@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -164,8 +164,8 @@ func readYAML(from io.Reader, to any, limit int64, what, example string) error {
 }
 
 var (
-	unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
-	wrongType    = regexp.MustCompile("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
+	unknownField = lazyregexp.New(`line (\d+): field (\S+) not found in type \S+`)
+	wrongType    = lazyregexp.New("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
 )
 
 // explainYAML says what is wrong with a file. It replaces the library's message, which names Go's types.

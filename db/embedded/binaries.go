@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 const (
@@ -101,7 +101,7 @@ func installedIn() []string {
 	return dirs
 }
 
-var digits = regexp.MustCompile(`\d+`)
+var digits = lazyregexp.New(`\d+`)
 
 // number returns the first number in a path, its version; 0 if there is none.
 func number(path string) int {

@@ -7,9 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 const (
@@ -76,4 +77,4 @@ func probe(ctx context.Context, dir string) (binaries, error) {
 	return b, err
 }
 
-var versionLine = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
+var versionLine = lazyregexp.New(`\(PostgreSQL\) ((\d+)\S*)`)

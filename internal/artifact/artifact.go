@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"mime"
 	"reflect"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -31,6 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // The default limits of artifacts' bytes.
@@ -132,8 +132,8 @@ type Draft struct {
 const maxMetadata = 8 << 10
 
 var (
-	idForm   = regexp.MustCompile(`^[a-z0-9]{8,32}$`)
-	kindForm = regexp.MustCompile(`^[a-z][a-z0-9.-]{0,39}$`)
+	idForm   = lazyregexp.New(`^[a-z0-9]{8,32}$`)
+	kindForm = lazyregexp.New(`^[a-z][a-z0-9.-]{0,39}$`)
 )
 
 // check fills in a draft's defaults and validates it.

@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"regexp"
 	"syscall"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Key identifies a blob. Both parts are short ids. A key must not be used for another blob, because the deletion of the
@@ -21,7 +21,7 @@ type Key struct{ House, ID string }
 func (k Key) String() string { return k.House + "/" + k.ID }
 
 // shortID is the form of both parts of a key. It allows no dots and slashes, because keys become paths.
-var shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var shortID = lazyregexp.New(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (k Key) check() error {
 	if !shortID.MatchString(k.House) || !shortID.MatchString(k.ID) {

@@ -25,7 +25,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -34,6 +33,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
@@ -177,8 +177,8 @@ const reserved = "__ds/"
 
 // A name is a path of words.
 var (
-	wordForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+$`)
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+(/[A-Za-z0-9._~:@-]+)*$`)
+	wordForm = lazyregexp.New(`^[A-Za-z0-9._~:@-]+$`)
+	nameForm = lazyregexp.New(`^[A-Za-z0-9._~:@-]+(/[A-Za-z0-9._~:@-]+)*$`)
 )
 
 // checkName returns an error if no stream may have this name.

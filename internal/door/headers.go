@@ -2,13 +2,13 @@ package door
 
 import (
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -108,7 +108,7 @@ func closes(h http.Header) bool {
 	return strings.EqualFold(strings.TrimSpace(h.Get(headerClosed)), "true")
 }
 
-var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+var plainNumber = lazyregexp.New(`^(0|[1-9][0-9]*)$`)
 
 // number returns a header's whole number up to most, without sign and leading zeros.
 func number(h http.Header, name string, most int64) (n int64, given bool, err error) {
@@ -170,7 +170,7 @@ func producerOf(h http.Header) (*stream.Producer, error) {
 	return &stream.Producer{Name: name, Epoch: epoch, Seq: seq}, nil
 }
 
-var someDigits = regexp.MustCompile(`^[0-9]{1,18}$`)
+var someDigits = lazyregexp.New(`^[0-9]{1,18}$`)
 
 // digits returns a counter of a producer.
 func digits(h http.Header, name string) (n int64, given bool, err error) {

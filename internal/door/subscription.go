@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"regexp"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
@@ -19,7 +19,7 @@ import (
 const maxControl = 1 << 20
 
 // subscriptionForm parses a path under reserved: a subscription, and a part of it.
-var subscriptionForm = regexp.MustCompile(`^__ds/subscriptions/([A-Za-z0-9._~-]{1,100})(?:/(streams|callback|claim|ack|release)(?:/(.+))?)?$`)
+var subscriptionForm = lazyregexp.New(`^__ds/subscriptions/([A-Za-z0-9._~-]{1,100})(?:/(streams|callback|claim|ack|release)(?:/(.+))?)?$`)
 
 // control answers requests under reserved: requests about subscriptions, and for the key that signs webhook requests.
 func (d *Door) control(w http.ResponseWriter, r *http.Request, name string) error {

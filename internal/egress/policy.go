@@ -4,12 +4,12 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Mode is what a policy allows in general.
@@ -133,7 +133,7 @@ type target struct {
 }
 
 // validName is the form of a host's name: labels of ASCII, as in DNS. Names of other scripts are written in Punycode.
-var validName = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var validName = lazyregexp.New(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // parseHost parses an item of [Policy].Hosts, which can stand for several targets.
 func parseHost(text string) ([]target, error) {

@@ -3,13 +3,13 @@ package entry
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Command records that someone ran a command in the thread's sandbox. Its output and its end are in another entry, because
@@ -69,8 +69,8 @@ const (
 )
 
 var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
-	terminalKind = regexp.MustCompile(`^[A-Za-z0-9+._-]*$`)
+	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]{0,199}$`)
+	terminalKind = lazyregexp.New(`^[A-Za-z0-9+._-]*$`)
 )
 
 // checkContext validates the directory, variables and terminal of a command.

@@ -1,10 +1,10 @@
 package entry
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Effort is how hard a model thinks before it answers.
@@ -43,7 +43,7 @@ func ParseEffort(text string) (Effort, error) {
 }
 
 // thinkDirective matches "/think LEVEL" at the beginning of a text, or after the mentions with which it begins.
-var thinkDirective = regexp.MustCompile(`^(\s*(?:@[A-Za-z0-9-]+[,:]?[ \t]+)*)/think(?:[ \t]+(\S+))?(?:\s+|$)`)
+var thinkDirective = lazyregexp.New(`^(\s*(?:@[A-Za-z0-9-]+[,:]?[ \t]+)*)/think(?:[ \t]+(\S+))?(?:\s+|$)`)
 
 // ThinkDirective finds the directive that says how hard the bots asked by a chat should think: "/think LEVEL" at the very
 // beginning of its text, or after nothing but mentions, as in "@arbe /think high why?". rest is the text without it.

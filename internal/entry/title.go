@@ -1,15 +1,16 @@
 package entry
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // maxTitle is the longest title of [Title] in bytes.
 const maxTitle = 80
 
 // openings matches the beginning of a first text that does not belong to its subject: mentions, and the mark of a command.
-var openings = regexp.MustCompile(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
+var openings = lazyregexp.New(`^\s*(?:(?:@[A-Za-z0-9-]+[\s,:]+)+|!\s*|/(?:run|delegate)\s+(?:@[A-Za-z0-9-]+\s+)?|/think\s+\S+\s+)+`)
 
 // Title returns a name for a thread that begins with a text: the first line, without its opening.
 func Title(text string) string {

@@ -26,12 +26,12 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
@@ -228,7 +228,7 @@ var requests = []struct {
 }
 
 // repositoryPath is the form of the paths of repositories.
-var repositoryPath = regexp.MustCompile(`^(/[A-Za-z0-9._~+@%-]+)+$`)
+var repositoryPath = lazyregexp.New(`^(/[A-Za-z0-9._~+@%-]+)+$`)
 
 // targetOf returns the path and query of a request, if it is one of git's.
 func targetOf(method, at string, query url.Values) (*url.URL, error) {

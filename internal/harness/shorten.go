@@ -3,10 +3,10 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Limits on how much of one message an entry holds. Agents read and print more than people read.
@@ -115,7 +115,7 @@ func Middle(text string, n int) string {
 }
 
 // callOfLine finds the id and name of a tool call at the beginning of a line that is too long to be decoded.
-var callOfLine = regexp.MustCompile(`"(?:toolCallId|tool_use_id)"\s*:\s*"([^"\\]{1,200})"(?:[^{]{0,40}?"toolName"\s*:\s*"([^"\\]{1,100})")?`)
+var callOfLine = lazyregexp.New(`"(?:toolCallId|tool_use_id)"\s*:\s*"([^"\\]{1,200})"(?:[^{]{0,40}?"toolName"\s*:\s*"([^"\\]{1,100})")?`)
 
 // LongResult returns the result of a tool call whose line is too long to be decoded. ok is false if the beginning of the line
 // names no call.

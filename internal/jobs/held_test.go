@@ -14,7 +14,7 @@ import (
 
 func TestAServerChangesOnlyJobsThatItHolds(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	j := open(t, d.DB, Config{})
 	job := func(by ...string) (id int64) {
 		err := d.Owner(t).QueryRow(t.Context(), `
@@ -58,7 +58,7 @@ func TestAServerChangesOnlyJobsThatItHolds(t *testing.T) {
 
 func TestAServerLeavesTheJobsThatAnotherOneTookOver(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	j := open(t, d.DB, Config{Queues: []Queue{errands}})
 	begun, left := make(chan int64, 1), make(chan error, 1)
 	Add(j, Kind[errand]{Queue: errands.Name, Attempts: 1, Adopted: true, LeavesLost: true, Work: func(ctx context.Context, job *Job[errand]) error {

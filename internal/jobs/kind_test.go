@@ -33,7 +33,7 @@ func TestTheVersionOfRiverIsTheOneThatWasChecked(t *testing.T) {
 
 func TestAJobThatSomebodyCancels(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	j := open(t, d.DB, Config{Queues: []Queue{errands}})
 	begun, ended := make(chan int64, 1), make(chan bool, 1)
 	Add(j, Kind[errand]{Queue: errands.Name, Attempts: 1, Unique: true, Work: func(ctx context.Context, job *Job[errand]) error {
@@ -92,7 +92,7 @@ func TestAJobThatSomebodyCancels(t *testing.T) {
 // A job that its server hands over, or whose server dies, continues with its note, however often that happens.
 func TestAJobGoesOnWithWhatWasNoted(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	type noted struct {
 		Step int `json:"step"`
 	}
@@ -138,7 +138,7 @@ func TestAJobGoesOnWithWhatWasNoted(t *testing.T) {
 
 func TestWorkWithoutAJobIsFoundAndRevived(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	j := open(t, d.DB, Config{Queues: []Queue{errands}})
 	Add(j, Kind[errand]{Queue: errands.Name, Work: func(context.Context, *Job[errand]) error { return nil }})
 	// The queue is not started, so that nothing runs.
@@ -183,7 +183,7 @@ func TestWorkWithoutAJobIsFoundAndRevived(t *testing.T) {
 
 func TestAKindThatIsUnknownHereWaitsForAServerThatKnowsIt(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	j := open(t, d.DB, Config{LockGrace: 10 * time.Millisecond})
 	begin(t, j)
 	var id int64

@@ -10,7 +10,7 @@ import (
 
 func TestAPeriodicTaskRunsOnOneOfAllServersSoonAfterTheStart(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	done := make(chan struct{}, 100)
 	for range 3 {
 		begin(t, open(t, d.DB, Config{Tasks: []Task{{Name: "tidy", Every: time.Hour, Do: func(context.Context) error {

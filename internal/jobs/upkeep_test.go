@@ -54,7 +54,7 @@ func (s soon) Next(t time.Time) time.Time {
 
 func TestTheQueuesUpkeepWorksUnderTheServersRole(t *testing.T) {
 	t.Parallel()
-	d := dbtest.New(t)
+	d := dbtest.Reuse(t, 10)
 	owner := d.Owner(t)
 	// Something to do for each part of the upkeep. The stuck job's server lives.
 	if _, err := owner.Exec(t.Context(), `

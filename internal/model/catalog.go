@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // DefaultContextWindow is the assumed context window of a model that is not in the catalog, in tokens.
@@ -118,7 +118,7 @@ var catalog = sync.OnceValue(func() (providers map[Provider]catalogued) {
 })
 
 // dated is the end of an id that pins a version of a model.
-var dated = regexp.MustCompile(`-(20\d{6}|20\d\d-\d\d-\d\d|latest)$`)
+var dated = lazyregexp.New(`-(20\d{6}|20\d\d-\d\d-\d\d|latest)$`)
 
 // Lookup returns what the embedded catalog knows about a model. It makes no requests. An id that pins a version is
 // found under the id without it, and the reverse.

@@ -17,12 +17,12 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
@@ -60,8 +60,8 @@ func (r Ref) String() string {
 }
 
 var (
-	endpointName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
-	modelID      = regexp.MustCompile(`^[A-Za-z0-9@~][A-Za-z0-9@._:/~+-]{0,199}$`)
+	endpointName = lazyregexp.New(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	modelID      = lazyregexp.New(`^[A-Za-z0-9@~][A-Za-z0-9@._:/~+-]{0,199}$`)
 )
 
 // Dialect is a protocol of models, named as pi names it.
@@ -202,7 +202,7 @@ func isMetadata(ip netip.Addr) bool {
 
 // numberHost matches hosts that some resolvers take for IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518, which
 // would be a second spelling of a refused address. No name ends in a number.
-var numberHost = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
+var numberHost = lazyregexp.New(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 
 // Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name
 // that resolves to a forbidden address is refused when connecting.

@@ -4,11 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // prompt prepares a request to be written for a model.
@@ -246,7 +246,7 @@ func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 }
 
 // notInIDs are the characters that some provider refuses in the id of a call.
-var notInIDs = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+var notInIDs = lazyregexp.New(`[^a-zA-Z0-9_-]`)
 
 // sentID returns a call's id in a form that every provider accepts. The part after a | is pi's addition for responses.
 func sentID(id string) string {

@@ -1,10 +1,10 @@
 package model
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Request is a request to a model.
@@ -35,7 +35,7 @@ type Request struct {
 const defaultMaxTokens = 8192
 
 // toolName is the form of a tool's name that every provider accepts.
-var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // prompt is a request in a form that every dialect can write: tidy, and limited to what its model accepts.
 type prompt struct {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 
 	"cmp"
 
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
@@ -383,7 +383,7 @@ func readError(body []byte) wireError {
 }
 
 // notText matches the invisible parts of a web page, and its tags.
-var notText = regexp.MustCompile(`(?is)<(script|style|head)\b.*?(</(script|style|head)\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)`)
+var notText = lazyregexp.New(`(?is)<(script|style|head)\b.*?(</(script|style|head)\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)`)
 
 // pageText returns the text of a web page, or plain text unchanged. It is untrusted.
 func pageText(page []byte) string {

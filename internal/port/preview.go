@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // openPath is the path, on a preview's host, that exchanges a ticket for a pass. Requests for it never reach the program in
@@ -52,7 +52,7 @@ func (p *Ports) origin(label string) string {
 }
 
 // labelForm matches labels.
-var labelForm = regexp.MustCompile(`^[a-z2-7]{16}$`)
+var labelForm = lazyregexp.New(`^[a-z2-7]{16}$`)
 
 // Serves reports whether a request is for the host of a preview, and returns its label.
 func (p *Ports) Serves(r *http.Request) (label string, ok bool) {

@@ -3,10 +3,11 @@ package rpc
 import (
 	"errors"
 	"fmt"
-	"regexp"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // strictJSON reads and writes JSON messages as connect does, except that an unknown field, even in a nested message, is an
@@ -36,7 +37,7 @@ func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 
 // unmarshalError matches an error of protojson. protojson deliberately varies its spaces so that nobody relies on its
 // messages, so this accepts no-break spaces. An error that does not match gets a general message.
-var unmarshalError = regexp.MustCompile(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
+var unmarshalError = lazyregexp.New(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
 
 // Unmarshal decodes a message. Errors name the position in the text.
 func (strictJSON) Unmarshal(text []byte, message any) error {

@@ -3,11 +3,11 @@ package rpc
 import (
 	"encoding/base64"
 	"encoding/json"
-	"regexp"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // defaultPage is the default number of rows in a page.
@@ -24,13 +24,13 @@ func pageSize(asked int32) int {
 // list describes a list that has pages: its name, and the form of its rows' ids.
 type list struct {
 	name string
-	id   *regexp.Regexp
+	id   *lazyregexp.Regexp
 }
 
 var (
-	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	handle  = regexp.MustCompile(`^[a-z0-9-]{1,39}$`)
-	agentID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	shortID = lazyregexp.New(`^[A-Za-z0-9_-]{1,64}$`)
+	handle  = lazyregexp.New(`^[a-z0-9-]{1,39}$`)
+	agentID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
 // The lists. Each has its own name, so that one list does not accept the token of another.

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/runner"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -225,8 +225,8 @@ func (r *Runs) Provide(ctx context.Context, scope db.Scope, h sandbox.Handle, c 
 }
 
 var (
-	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
-	branchForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,149}$`)
+	commitForm = lazyregexp.New(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+	branchForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,149}$`)
 )
 
 // short returns a short form of a name, for an id.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // An environment is built once. Drivers that support it keep the files of the first box as they are after its setup,
@@ -172,7 +172,7 @@ func (c *cached) findKey(p *preparing) {
 }
 
 // wholeCommit matches the full id of a commit.
-var wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var wholeCommit = lazyregexp.New(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // refNames returns the names under which a ref of a recipe may be found.
 func refNames(ref string) []string {

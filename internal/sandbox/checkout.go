@@ -7,12 +7,12 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -102,10 +102,10 @@ func localFolder(folder string) bool {
 }
 
 // hostName is the form of host names.
-var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+var hostName = lazyregexp.New(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
 // hostKey is the form of the fingerprints of hosts' keys.
-var hostKey = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+var hostKey = lazyregexp.New(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 // checkGit validates the credentials of a recipe.
 func (r Recipe) checkGit() error {
@@ -192,7 +192,7 @@ func (r Recipe) HasCredential(host string) bool {
 }
 
 // scpAddress is the form of ssh addresses without a scheme: git@host:path.
-var scpAddress = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*@[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9/~._][^\x00-\x20\x7f]*$`)
+var scpAddress = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*@[a-z0-9]([a-z0-9.-]*[a-z0-9])?:[A-Za-z0-9/~._][^\x00-\x20\x7f]*$`)
 
 // GitPath is the path of the server's door for git in boxes. The door serves https://HOST/PATH at GitPath + HOST +
 // "/" + PATH. By ssh, PATH is relative to the user's home directory on the host, and a PATH that begins with GitRoot

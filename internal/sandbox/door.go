@@ -3,11 +3,11 @@ package sandbox
 import (
 	"context"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Door returns the origin of the server's doors for programs in the sandbox, such as http://arbe.internal. The doors
@@ -34,7 +34,7 @@ elif command -v bash >/dev/null; then bash -c 'exec 3<>"/dev/tcp/$1/$2" && print
 else echo no program; fi 2>&1`
 
 // unauthorized matches how programs report that the door asked for a credential, as it does if there is none.
-var unauthorized = regexp.MustCompile(`\b401\b`)
+var unauthorized = lazyregexp.New(`\b401\b`)
 
 // CheckDoor checks from inside the sandbox that [Handle.Door] leads to this server. The error is a
 // [fault.Unavailable] that quotes a program in the sandbox, or a [fault.Precondition] if there is no door or no

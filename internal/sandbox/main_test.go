@@ -51,7 +51,7 @@ func setup(t *testing.T) *bench {
 
 func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRoots ...string) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t, cloud: c, drivers: drivers}
+	b := &bench{Database: dbtest.Reuse(t, 10), t: t, cloud: c, drivers: drivers}
 	b.owner = b.Owner(t)
 	b.scope = b.house()
 	var err error

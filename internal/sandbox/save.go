@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -96,7 +96,7 @@ echo "saved - 0 $left 0" >&2
 const notRepository = 20
 
 // described matches the last line of errors of these scripts.
-var described = regexp.MustCompile(`(?m)^saved (-|[0-9a-f]{40,64}) +(\d{1,7}) +(\d{1,7}) +(\d{1,7})\s*\z`)
+var described = lazyregexp.New(`(?m)^saved (-|[0-9a-f]{40,64}) +(\d{1,7}) +(\d{1,7}) +(\d{1,7})\s*\z`)
 
 // save saves the working tree of a live or dead sandbox whose box this server reaches. unsaved says what could not be
 // saved because of the tree itself; its earlier saved version is kept. If something fails that may work later,

@@ -23,13 +23,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 
 	"filippo.io/age"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Root is a key outside the database. It encrypts values of at most 4096 bytes, which is the limit of common KMS.
@@ -75,7 +75,7 @@ func NewKey() (string, error) {
 	return id.String(), nil
 }
 
-var kmsAddress = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
+var kmsAddress = lazyregexp.New(`^[a-z][a-z0-9+.-]*://`)
 
 // NewSealer returns a Sealer for one or more keys, separated by white space: keys made by [NewKey], or addresses of a
 // KMS, which it opens with open (nil: a KMS is refused). The first one seals and all open, so that a key can be

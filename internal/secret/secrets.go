@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 const (
@@ -90,7 +90,7 @@ func New(d *db.DB, sealer *Sealer, uses Uses, known *Known) *Secrets {
 	return &Secrets{db: d, keys: &dataKeys{sealer: sealer}, q: query.New(), uses: uses, all: known}
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
+var nameForm = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
 
 // CheckName returns a [fault.Invalid] if a secret cannot have this name. Names are those of environment variables,
 // without arbe's own.

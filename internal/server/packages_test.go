@@ -83,6 +83,9 @@ func ours(paths []string) (names []string) {
 	return names
 }
 
+// everywhere is a package that says nothing about the place of those that import it, as the standard library does not.
+const everywhere = "internal/lazyregexp"
+
 // readMap returns the README's package map: what each package may import.
 func readMap(t *testing.T) map[string]string {
 	t.Helper()
@@ -147,7 +150,7 @@ func TestPackagesImportWhatTheMapAllows(t *testing.T) {
 		}
 		allowed := packages(words, all)
 		for _, path := range ours(p.imports) {
-			if !slices.Contains(allowed, path) {
+			if path != everywhere && !slices.Contains(allowed, path) {
 				t.Errorf("%s imports %s, which its line in the map does not allow", name, path)
 			}
 		}
@@ -182,7 +185,7 @@ func TestPackagesLinkWhatTheMapAllows(t *testing.T) {
 		}
 		allowed := packages(words, all)
 		for _, path := range ours(all[name].deps) {
-			if !slices.Contains(allowed, path) {
+			if path != everywhere && !slices.Contains(allowed, path) {
 				t.Errorf("%s links %s, which its line in the map does not allow", name, path)
 			}
 		}

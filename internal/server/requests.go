@@ -4,16 +4,16 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/logging"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // requestForm matches request ids that are accepted from clients. Other text could inject lines into a log.
-var requestForm = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+var requestForm = lazyregexp.New(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
 // identified gives each request an id, which is in all its log lines and in its answer. After each request it calls observe
 // with the time until the answer began. It keeps an id from a proxy, or from the web app when that calls the services. So one

@@ -1,10 +1,10 @@
 package stream
 
 import (
-	"regexp"
 	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Offset returns the position after the entry at seq in the form that clients get. The second half is reserved for
@@ -19,7 +19,7 @@ func Offset(seq int64) string {
 	return string(text)
 }
 
-var offsetForm = regexp.MustCompile(`^([0-9]{1,16})_([0-9]{1,16})$`)
+var offsetForm = lazyregexp.New(`^([0-9]{1,16})_([0-9]{1,16})$`)
 
 // ParseOffset returns the position of the entry before an offset. The error is a [fault.Invalid].
 func ParseOffset(text string) (seq int64, err error) {

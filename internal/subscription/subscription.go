@@ -34,6 +34,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -114,7 +115,7 @@ type Link struct {
 var queries = query.New()
 
 // wildcards are the parts of a pattern that match more than one text.
-var wildcards = regexp.MustCompile(`\*+`)
+var wildcards = lazyregexp.New(`\*+`)
 
 const (
 	defaultLease       = 30_000

@@ -3,7 +3,6 @@ package thread
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // UntitleTx makes a thread forget its name if that was taken from a message, in any of its wordings, which is deleted in tx. The
@@ -53,7 +53,7 @@ func (t *Thread) isTitledBy(text string) bool {
 }
 
 // directOpening matches what the name of a direct message leaves out.
-var directOpening = regexp.MustCompile(`^(?:\s*@[A-Za-z0-9-]+[\s,:]+)+|^\s*[!$]\s*`)
+var directOpening = lazyregexp.New(`^(?:\s*@[A-Za-z0-9-]+[\s,:]+)+|^\s*[!$]\s*`)
 
 // directTitle returns the name that a direct message takes from its first message. The database's functions said_text and
 // title_of, which name it, do the same.

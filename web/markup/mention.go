@@ -2,13 +2,14 @@ package markup
 
 import (
 	"html"
-	"regexp"
 	"strings"
 
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/renderer"
 	reader "github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Mentions finds the mentions in a message, such as @arbe, and their links.
@@ -77,7 +78,7 @@ func (mentionRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	})
 }
 
-var marked = regexp.MustCompile(`<span class="mention">(@([A-Za-z0-9-]+))</span>`)
+var marked = lazyregexp.New(`<span class="mention">(@([A-Za-z0-9-]+))</span>`)
 
 // link turns the mentions in safe HTML into links. Only the renderer writes elements for mentions, because HTML that people
 // wrote is text. The links are added after the sanitizer, which would remove them: people may not link to the house's own

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/harness"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // Read reads the agent's messages.
@@ -319,7 +319,7 @@ func (r *reader) begin(u update) []harness.Event {
 }
 
 // toolName matches the name of a tool, as opposed to a description.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+var toolName = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,64}$`)
 
 // nameOf returns the name of a tool. The protocol has no names; agents put them into the title, or give only a kind.
 func nameOf(c toolCall) string {

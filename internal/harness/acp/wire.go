@@ -2,10 +2,10 @@ package acp
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // version is the protocol version.
@@ -79,7 +79,7 @@ func isID(id json.RawMessage) bool {
 }
 
 // headOf finds the id of a message whose line is too long to decode, and its method if it is a request.
-var headOf = regexp.MustCompile(`^\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\]{1,100}"),"(?:method":"([a-z_/]{1,60})"|result|error)`)
+var headOf = lazyregexp.New(`^\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\]{1,100}"),"(?:method":"([a-z_/]{1,60})"|result|error)`)
 
 // content is text, or the output of a tool.
 type content struct {

@@ -2,16 +2,16 @@ package daytona
 
 import (
 	"errors"
-	"regexp"
 
 	api "github.com/daytonaio/daytona/libs/api-client-go"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
 // validRef matches Daytona's ids. It also keeps a ref from altering the path of a request.
-var validRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
+var validRef = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 
 // livenessOf returns the liveness that a box's state implies. A state that this driver does not know, because Daytona added
 // it later, is [sandbox.Unknown].

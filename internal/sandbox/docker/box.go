@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
@@ -122,7 +122,7 @@ func ending(state container.ContainerState) bool {
 }
 
 // validRef matches a container's id. It also keeps a ref from altering the path of a request.
-var validRef = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var validRef = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // checkRef refuses a reference that this driver cannot have issued.
 func checkRef(ref string) error {

@@ -17,7 +17,6 @@ import (
 	"io"
 
 	"context"
-	"regexp"
 
 	"log/slog"
 
@@ -29,6 +28,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -247,7 +247,7 @@ func closing() error {
 	return fault.New(fault.Unavailable, "the server is shutting down", "try again in a moment")
 }
 
-var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+var validID = lazyregexp.New(`^[a-z0-9-]{1,40}$`)
 
 // readRecord reads the record in a box's directory.
 func readRecord(dir string) (r record, err error) {

@@ -5,9 +5,8 @@ package local
 import (
 	"path/filepath"
 
-	"regexp"
-
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 )
 
 // findLaunch returns the box and the record of a launched command.
@@ -47,4 +46,4 @@ func (b *box) launchedCommand(l launched) *supervised {
 }
 
 // validLaunch is the form of a command's id. It is also a file name, so it must not be able to leave its directory.
-var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var validLaunch = lazyregexp.New(`^[a-z0-9-]{1,64}$`)

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote/protocol"
 )
@@ -20,7 +20,7 @@ import (
 const mostFollowed = 2 << 20
 
 // validLaunch matches a command's id, which is also a file name.
-var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+var validLaunch = lazyregexp.New(`^[a-z0-9-]{1,64}$`)
 
 func checkLaunch(id string) error {
 	if !validLaunch.MatchString(id) {

@@ -13,11 +13,11 @@ package remote
 
 import (
 	"context"
-	"regexp"
 	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -98,7 +98,7 @@ func New(p Provider) *Driver {
 }
 
 // validID matches a sandbox's id.
-var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+var validID = lazyregexp.New(`^[a-z0-9-]{1,40}$`)
 
 // Create creates a box and puts the keeper into it.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) {

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/egress"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/lazyregexp"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/remote"
 )
@@ -365,7 +365,7 @@ func boxOf(from sprites.SpriteInfo) (box sandbox.Box, ours bool) {
 }
 
 // validRef matches a box's name. It also keeps a ref from altering the path of a request.
-var validRef = regexp.MustCompile(`^arbe-[0-9a-f]{8}-[a-z0-9-]{1,40}$`)
+var validRef = lazyregexp.New(`^arbe-[0-9a-f]{8}-[a-z0-9-]{1,40}$`)
 
 // checkRef refuses a reference that this driver cannot have issued.
 func checkRef(ref string) error {

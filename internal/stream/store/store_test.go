@@ -29,7 +29,7 @@ type logs struct {
 
 func newLogs(t *testing.T) *logs {
 	t.Helper()
-	l := &logs{Database: dbtest.New(t)}
+	l := &logs{Database: dbtest.Reuse(t, 10)}
 	l.Store.DB = l.Database.DB
 	err := l.Owner(t).QueryRow(t.Context(), `
 		with h as (insert into houses (name) values ('Home') returning id),
